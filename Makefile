@@ -1,0 +1,53 @@
+# Every target does its own set-up: an empty clone, Python >= 3.11 and make are enough.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN := PYTHONPATH=src $(BIN)/python
+# The CPU build of PyTorch is enough for tests; an installed torch of any kind is kept.
+TORCH ?= torch==2.13.0
+
+.PHONY: demo test lint types bench bench-full reproduce beyond torture clean
+
+$(VENV)/.core: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.core
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.test
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,torch,plot,io,dask,approximate,bench]'
+	touch $@
+
+demo: $(VENV)/.core  ## cluster the embedded handwritten digits and write the report
+	$(BIN)/tubal demo
+
+test: $(VENV)/.test  ## the whole test suite; what needs a browser or a collection skips with a reason
+	$(BIN)/python -m pytest -n auto --dist loadfile
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev  ## ratios against named peers, under three minutes
+	$(BIN)/python -m benchmarks --quick
+
+bench-full: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+reproduce: $(VENV)/.dev  ## Table 2 of the paper, ten runs a cell
+	$(BIN)/tubal reproduce --table 2 --out results
+
+beyond: $(VENV)/.dev  ## the default preset against its peers, with the ablation
+	$(BIN)/tubal reproduce --table beyond --out results
+
+torture: $(VENV)/.dev  ## full counts of kills, mutations and generated fits
+	$(BIN)/python -m tests.torture
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
