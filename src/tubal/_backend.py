@@ -1,0 +1,132 @@
+"""The one file that knows torch exists: array namespaces, conversions, threads.
+
+NumPy 2 and torch share enough of the array API that most code needs only ``xp = namespace(array)``.
+What they spell differently stands here, once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = Any  # a numpy.ndarray or a torch.Tensor; every function returns the kind it was given
+
+
+def is_torch(array: object) -> bool:
+    """Tell whether ``array`` is a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def namespace(array: Array) -> Any:
+    """Return the module, ``numpy`` or ``torch``, whose functions apply to ``array``.
+
+    >>> namespace(np.zeros(3)).__name__
+    'numpy'
+    """
+    return sys.modules["torch"] if is_torch(array) else np
+
+
+def to_numpy(array: Array) -> np.ndarray:
+    """Return ``array`` as a NumPy array, copied from its device if need be."""
+    return array.detach().cpu().numpy() if is_torch(array) else np.asarray(array)
+
+
+def as_like(values: Any, reference: Array) -> Array:
+    """Return ``values`` as an array of the kind, device and real type of ``reference``."""
+    if is_torch(reference):
+        torch = sys.modules["torch"]
+        return torch.as_tensor(values, dtype=reference.dtype, device=reference.device)
+    return np.asarray(values, dtype=reference.dtype)
+
+
+def as_double(array: Array) -> Array:
+    """Return ``array`` in double precision, real or complex as it was."""
+    if is_torch(array):
+        torch = sys.modules["torch"]
+        return array.to(torch.complex128 if array.is_complex() else torch.float64)
+    return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64, copy=False)
+
+
+def machine_epsilon(array: Array) -> float:
+    """Return the rounding unit of the array's floating type."""
+    xp = namespace(array)
+    return float(xp.finfo(array.dtype).eps)
+
+
+def rfft(array: Array, axis: int) -> Array:
+    """Return the half spectrum along ``axis``, single precision kept."""
+    if is_torch(array):
+        return sys.modules["torch"].fft.rfft(array, dim=axis)
+    import scipy.fft
+
+    return scipy.fft.rfft(array, axis=axis)
+
+
+def irfft(array: Array, length: int, axis: int) -> Array:
+    """Return the real signal of ``length`` whose half spectrum is ``array``."""
+    if is_torch(array):
+        return sys.modules["torch"].fft.irfft(array, n=length, dim=axis)
+    import scipy.fft
+
+    return scipy.fft.irfft(array, n=length, axis=axis)
+
+
+def is_floating(array: Array) -> bool:
+    """Tell whether the array holds real floating-point numbers."""
+    return bool(array.dtype.is_floating_point) if is_torch(array) else array.dtype.kind == "f"
+
+
+@cache
+def _thread_controller() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def thread_count() -> int:
+    """Return how many threads to use: what BLAS is allowed, at most the cores this process may run on.
+
+    ``threadpoolctl.threadpool_limits(1)``, ``OMP_NUM_THREADS`` and the affinity mask are all obeyed.
+    """
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    pools = [pool["num_threads"] for pool in _thread_controller().info() if pool["user_api"] == "blas"]
+    wanted = int(os.environ.get("OMP_NUM_THREADS", available) or available)
+    return max(1, min([available, wanted, *pools]))
+
+
+@contextmanager
+def own_threads() -> Iterator[int]:
+    """Give BLAS one thread while the caller runs its own, and yield how many that may be.
+
+    Two pools on the same cores slow each other down by more than an order of magnitude.
+    """
+    count = thread_count()
+    with _thread_controller().limit(limits=1, user_api="blas"):
+        yield count
+
+
+@cache
+def _pool(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="tubal")
+
+
+def parallel_ranges(work: Callable[[int, int], Any], total: int, *, grain: int, threads: int) -> list[Any]:
+    """Run ``work(start, stop)`` over ``range(total)`` cut at multiples of ``grain``; return results in order.
+
+    Cuts depend on ``total`` and ``grain`` only, never on ``threads``, so sums over the results are the
+    same whatever the number of threads.
+    """
+    pieces = max(1, min(-(-total // grain), 64))
+    step = -(-total // (pieces * grain)) * grain if total else grain
+    bounds = [(start, min(start + step, total)) for start in range(0, total, step)]
+    if threads == 1 or len(bounds) == 1:
+        return [work(start, stop) for start, stop in bounds]
+    return list(_pool(threads).map(lambda pair: work(*pair), bounds))
