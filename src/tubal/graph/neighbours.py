@@ -1,0 +1,217 @@
+"""Exact nearest neighbours in pixel space, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tubal._backend import (
+    Array,
+    as_double,
+    as_like,
+    is_floating,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    to_numpy,
+)
+
+from .images import as_rows, check_images, check_n_neighbors, duplicate_groups
+from .structure import Graph, IndexArray, Neighbours, Weighting
+
+_BLOCK_BYTES = 2**25
+# Candidates beyond the wanted number, so that rounding in the product cannot change the answer.
+_SPARE = 8
+
+
+def knn_graph(
+    images: Any,
+    n_neighbors: int = 3,
+    *,
+    metric: str = "euclidean",
+    weights: str = "binary",
+    bandwidth: float | None = None,
+) -> Graph:
+    """Join every image to its ``n_neighbors`` nearest others; the graph is symmetrised by maximum.
+
+    ``images`` is a stack ``(n, h, w[, c])`` or rows ``(n, d)``, NumPy or torch. An image is never its own
+    neighbour, but an exact copy of it is one at distance zero; among copies the next in order comes first,
+    so that many copies make a ring and not a hub. Equal distances go to the lower index.
+    ``metric`` is ``"euclidean"`` or ``"cosine"`` (``1 - cos``), ``weights`` is ``"binary"`` or ``"heat"``,
+    ``exp(-d² / (2 bandwidth²))`` with the mean neighbour distance as default ``bandwidth``.
+
+    >>> graph = knn_graph(np.array([[0.0], [1.0], [3.0], [7.0]]), n_neighbors=1)
+    >>> graph.neighbors.ravel()
+    array([1, 0, 1, 2])
+    """
+    if metric not in ("euclidean", "cosine"):
+        raise ValueError(f"metric is {metric!r}; use 'euclidean' or 'cosine'")
+    if weights not in ("binary", "heat"):
+        raise ValueError(f"weights is {weights!r}; use 'binary' or 'heat'")
+    if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
+        raise ValueError(f"bandwidth is {bandwidth!r}; a positive number is needed, or None to choose it")
+    stack = check_images(images)
+    wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
+    search = ExactSearch(stack, metric, rows=_rows_on_device(images) if is_torch(images) else None)
+    found = search.among_themselves(wanted)
+    if bandwidth is None:
+        bandwidth = float(found.distances.mean(dtype=np.float64)) or 1.0
+    weighting = Weighting(weights, bandwidth)
+    return Graph.from_neighbours(found, weighting=weighting, search=search, n_neighbors=wanted)
+
+
+@dataclass(frozen=True)
+class ExactSearch:
+    """All-pairs search over stored images; ``rows`` is a torch tensor when the images were one."""
+
+    images: NDArray[Any]
+    metric: str = "euclidean"
+    rows: Array = field(default=None, repr=False)
+    kind: ClassVar[str] = "exact"
+
+    def nearest(self, new_images: Any, n_neighbors: int) -> Neighbours:
+        """The nearest training images of each new one, nearest first."""
+        stack = check_images(new_images)
+        if stack[0].size != self.images[0].size:
+            raise ValueError(
+                f"new images have shape {stack.shape[1:]}, the graph's images {self.images.shape[1:]}; "
+                "pass images of the training size"
+            )
+        known = self._prepared(self.rows if self.rows is not None else as_rows(self.images))
+        queries = self._prepared(as_like(as_rows(stack), known))
+        return nearest_rows(queries, known, n_neighbors, metric=self.metric)
+
+    def among_themselves(self, n_neighbors: int) -> Neighbours:
+        """The nearest other training images of every training image."""
+        firsts, group = duplicate_groups(as_rows(self.images))
+        rows = self._prepared(self.rows if self.rows is not None else as_rows(self.images))
+        if len(firsts) == len(rows):
+            return nearest_rows(rows, rows, n_neighbors, metric=self.metric, skip_self=True)
+        distinct = rows[firsts]
+        reach = min(n_neighbors, len(firsts) - 1)
+        found = nearest_rows(distinct, distinct, reach, metric=self.metric, skip_self=True)
+        return _with_copies(found, group, n_neighbors)
+
+    def _prepared(self, rows: Array) -> Array:
+        if self.metric == "euclidean":
+            return rows
+        xp = namespace(rows)
+        lengths = xp.sqrt((rows * rows).sum(axis=1))[:, None]
+        # A blank image has no direction; it stays zero and is equally far from everything else.
+        return rows / xp.where(lengths > 0, lengths, xp.ones_like(lengths))
+
+    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """The training images and the metric."""
+        return {"images": self.images}, {"metric": self.metric}
+
+    @classmethod
+    def from_state(cls, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> ExactSearch:
+        """Undo :meth:`state`."""
+        return cls(arrays["images"], meta["metric"])
+
+
+def _rows_on_device(images: Array) -> Array:
+    rows = images.detach().reshape(len(images), -1)
+    return rows if is_floating(rows) and rows.itemsize >= 4 else rows.float()
+
+
+def nearest_rows(
+    queries: Array, known: Array, n_neighbors: int, *, metric: str = "euclidean", skip_self: bool = False
+) -> Neighbours:
+    """Exact nearest rows: candidates by a blocked product, then distances from float64 differences."""
+    if n_neighbors == 0:
+        empty = np.empty((len(queries), 0))
+        return Neighbours(empty.astype(np.intp), empty.astype(np.float32))
+    reach = min(n_neighbors + _SPARE, len(known) - int(skip_self))
+    candidates = candidate_lists(queries, known, reach, skip_self=skip_self)
+    return _rank_exactly(queries, known, candidates, n_neighbors, metric)
+
+
+def candidate_lists(queries: Array, known: Array, reach: int, *, skip_self: bool) -> Array:
+    """Indices ``(m, reach)`` of the Euclidean-nearest rows, in index order, by blocks of one product."""
+    # Centring shrinks the norms and so the cancellation in |x|² - 2 x·y + |y|².
+    centre = known.mean(axis=0)
+    centred = known - centre
+    half_norms = 0.5 * (centred * centred).sum(axis=1)
+
+    def fill(start: int, stop: int) -> Array:
+        scores = half_norms - (queries[start:stop] - centre) @ centred.T
+        if skip_self:
+            rows = np.arange(stop - start)
+            scores[rows, rows + start] = float("inf")
+        return _smallest(scores, reach)
+
+    pieces = over_blocks(fill, queries, len(known) * known.itemsize)
+    return namespace(known).concatenate(pieces)
+
+
+def _smallest(scores: Array, reach: int) -> Array:
+    """Column indices of the ``reach`` smallest values of each row, in increasing index order."""
+    if is_torch(scores):
+        chosen = scores.topk(reach, dim=1, largest=False, sorted=False).indices
+        return chosen.sort(dim=1).values
+    if reach == scores.shape[1]:
+        return np.broadcast_to(np.arange(reach), scores.shape)
+    return np.sort(np.argpartition(scores, reach - 1, axis=1)[:, :reach], axis=1)
+
+
+def over_blocks(work: Callable[[int, int], Array], rows: Array, bytes_per_row: int) -> list[Array]:
+    """Run ``work(start, stop)`` over blocks of rows that fit the block size, on all cores for NumPy."""
+    grain = max(1, _BLOCK_BYTES // bytes_per_row)
+    bounds = [(start, min(start + grain, len(rows))) for start in range(0, len(rows), grain)]
+    if is_torch(rows) or len(bounds) == 1:
+        return [work(*pair) for pair in bounds]
+
+    def several(first: int, last: int) -> list[Array]:
+        return [work(*pair) for pair in bounds[first:last]]
+
+    with own_threads() as threads:
+        return list(chain.from_iterable(parallel_ranges(several, len(bounds), grain=1, threads=threads)))
+
+
+def _rank_exactly(
+    queries: Array, known: Array, candidates: Array, n_neighbors: int, metric: str
+) -> Neighbours:
+    """Order candidates by distance, from differences in float64; ties go to the lower index."""
+
+    def fill(start: int, stop: int) -> NDArray[np.float64]:
+        gap = as_double(queries[start:stop])[:, None, :] - known[candidates[start:stop]]
+        return to_numpy((gap * gap).sum(axis=2))
+
+    squared = np.concatenate(over_blocks(fill, queries, 8 * candidates.shape[1] * known.shape[1]))
+    order = np.argsort(squared, axis=1, kind="stable")[:, :n_neighbors]
+    nearest = np.take_along_axis(squared, order, axis=1)
+    # For unit rows |x - y|² = 2 - 2 cos.
+    distances = np.sqrt(nearest) if metric == "euclidean" else 0.5 * nearest
+    precision = np.float32 if known.itemsize == 4 else np.float64
+    indices = np.take_along_axis(to_numpy(candidates), order, axis=1)
+    return Neighbours(indices.astype(np.intp, copy=False), distances.astype(precision))
+
+
+def _with_copies(found: Neighbours, group: IndexArray, n_neighbors: int) -> Neighbours:
+    """Spread neighbours of distinct images over all copies: own copies first, at distance zero."""
+    order = np.argsort(group, kind="stable")
+    starts = np.searchsorted(group[order], np.arange(len(found.indices) + 1))
+    indices = np.empty((len(group), n_neighbors), dtype=np.intp)
+    distances = np.zeros((len(group), n_neighbors), dtype=found.distances.dtype)
+    for image, own in enumerate(group):
+        copies = order[starts[own] : starts[own + 1]]
+        place = int(np.searchsorted(copies, image))
+        listed = [*copies[place + 1 :], *copies[:place]]
+        far = [0.0] * len(listed)
+        for other, distance in zip(found.indices[own], found.distances[own], strict=True):
+            if len(listed) >= n_neighbors:
+                break
+            members = order[starts[other] : starts[other + 1]]
+            # Copies share their neighbours among them in turn rather than all naming the first one.
+            members = np.roll(members, -(place % len(members)))
+            listed.extend(members)
+            far.extend([distance] * len(members))
+        indices[image], distances[image] = listed[:n_neighbors], far[:n_neighbors]
+    return Neighbours(indices, distances)
