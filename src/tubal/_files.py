@@ -1,0 +1,125 @@
+"""Writing files so that a reader never meets half of one.
+
+A file is written beside its final place, flushed to the disk and renamed over it; a folder of results is
+filled under a hidden name and moved into place at the end. A crash, a full disk or Ctrl-C leaves either
+the old state or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+__all__ = ["atomic_write", "publish", "sha256_of", "staged_folder"]
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **text: str) -> Iterator[IO[Any]]:
+    """Open a temporary neighbour of ``path``; rename it over ``path`` only when the block succeeds.
+
+    ``text`` is handed to :func:`open` (``encoding``, ``errors``, ``newline``).
+
+    >>> import pathlib, tempfile
+    >>> target = pathlib.Path(tempfile.mkdtemp()) / "note.txt"
+    >>> with atomic_write(target, "w", encoding="utf-8") as stream:
+    ...     _ = stream.write("whole")
+    ...     target.exists()
+    False
+    >>> target.read_text()
+    'whole'
+    """
+    target = Path(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:80]}.", suffix=".part", dir=target.parent)
+    try:
+        with open(handle, mode, **text) as stream:  # type: ignore[call-overload]
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes private files; results should carry the permissions any new file would get.
+        os.chmod(temporary, 0o666 & ~_current_umask())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def staged_folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+    """Yield a hidden empty folder beside ``path`` and move what it then holds to ``path`` on success.
+
+    A folder that holds anything is only written into with ``force``; then files of the same names are
+    replaced one by one and everything else in it stays. Refusals come before the block runs, so that an
+    hour of work never ends in one.
+    """
+    target = Path(path)
+    if target.exists() and not target.is_dir():
+        raise NotADirectoryError(f"{str(target)!r} is a file; name a folder for the results")
+    if target.is_dir() and any(target.iterdir()) and not force:
+        raise FileExistsError(
+            f"the folder {str(target)!r} holds files already; name another, or use --force to replace them"
+        )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=f".{target.name[:80]}.", suffix=".part", dir=target.parent))
+        if target.is_dir() and not os.access(target, os.W_OK | os.X_OK):
+            os.rmdir(stage)
+            raise PermissionError(13, "Permission denied")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(f"cannot write results to {str(target)!r}: {reason}; name another folder") from error
+    try:
+        yield stage
+        os.chmod(stage, 0o777 & ~_current_umask())
+        publish(stage, target)
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def publish(stage: Path, target: Path) -> None:
+    """Move every entry of ``stage`` to ``target``: one rename where ``target`` is new or empty."""
+    with contextlib.suppress(OSError):
+        target.rmdir()
+    if not target.exists():
+        os.replace(stage, target)
+        _sync_folder(target.parent)
+        return
+    retired = stage / ".replaced"
+    for entry in sorted(stage.iterdir()):
+        place = target / entry.name
+        if place.is_dir() and not place.is_symlink():
+            # A folder cannot be renamed over a full one: the old one steps aside and goes with the stage.
+            retired.mkdir(exist_ok=True)
+            os.replace(place, retired / entry.name)
+        os.replace(entry, place)
+    _sync_folder(target)
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits, read in blocks."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _current_umask() -> int:
+    # The umask can only be read by setting it; restored at once.
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    # A rename is only durable once its folder is; not every system lets a folder be opened.
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
