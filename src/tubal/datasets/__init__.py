@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from tubal.datasets._registry import COLLECTIONS, Collection, find_collection
     from tubal.datasets.folders import load_image_folder
+    from tubal.datasets.sources import load_images
     from tubal.datasets.synthetic import make_shifted_shapes
 
 _HOMES = {
@@ -33,6 +34,7 @@ _HOMES = {
     ),
     "_registry": ("COLLECTIONS", "Collection", "find_collection"),
     "folders": ("load_image_folder",),
+    "sources": ("load_images",),
     "synthetic": ("make_shifted_shapes",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -49,6 +51,7 @@ __all__ = [
     "find_collection",
     "load_digits_images",
     "load_image_folder",
+    "load_images",
     "locate",
     "make_shifted_shapes",
 ]

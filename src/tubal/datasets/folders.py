@@ -74,7 +74,7 @@ def load_image_folder(
     ((2, 7, 9), ['one.png', 'two.png'], np.float32(1.0))
     """
     root = _check_folder(path)
-    _check_options(size, colour, fit, max_pixels)
+    check_options(size, colour, fit, max_pixels)
     workers = n_threads or min(os.cpu_count() or 1, 8)
     skipped: Skipped = []
     names = list(_walk(root, skipped))
@@ -223,7 +223,7 @@ def _read_all(
                 pictures.append((label, header.path))
             else:
                 skipped.append((label, reasons.get(start + page, "damaged")))
-    _scale_measured(images, good & measured)
+    scale_measured(images, good & measured)
     return (images if good.all() else images[good]), pictures
 
 
@@ -237,7 +237,7 @@ def _allocate(n_images: int, frame: Frame) -> np.ndarray:
     return np.zeros((n_images, *frame.shape), dtype=np.float32)
 
 
-def _scale_measured(images: np.ndarray, which: np.ndarray) -> None:
+def scale_measured(images: np.ndarray, which: np.ndarray) -> None:
     """Bring pictures without a full scale (floats, 32-bit integers) to [0, 1] by their common range."""
     places = np.flatnonzero(which)
     if not len(places):
@@ -304,7 +304,7 @@ def _check_folder(path: str | os.PathLike[str]) -> Path:
     return folder.resolve()
 
 
-def _check_options(size: Size, colour: str, fit: str, max_pixels: int) -> None:
+def check_options(size: Size, colour: str, fit: str, max_pixels: int) -> None:
     sides = size if isinstance(size, tuple) else (size,) if size is not None else ()
     if (
         not all(isinstance(side, (int, np.integer)) and 1 <= side <= 65_536 for side in sides)
