@@ -1,0 +1,148 @@
+"""The files of a clustering: labels.csv, skipped.csv, features.npz, run.json and sorted folders.
+
+All of them are written into a staging folder; :func:`tubal._files.staged_folder` makes them appear.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from tubal._files import sha256_of
+
+__all__ = [
+    "duplicate_of",
+    "hash_images",
+    "sort_images",
+    "versions",
+    "write_features",
+    "write_labels",
+    "write_run",
+    "write_skipped",
+]
+
+LABEL_COLUMNS = ("file", "cluster", "confidence", "outlier", "near_duplicate_of")
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "pillow", "torch")
+
+
+def write_labels(
+    path: Path,
+    names: Sequence[str],
+    labels: np.ndarray,
+    *,
+    confidence: np.ndarray,
+    outliers: np.ndarray,
+    repeats: np.ndarray,
+) -> None:
+    """Write one row an image; ``repeats`` holds the index of the image it nearly repeats, or -1."""
+    with _open_csv(path) as stream:
+        writer = csv.writer(stream)
+        writer.writerow(LABEL_COLUMNS)
+        for i, name in enumerate(names):
+            original = names[repeats[i]] if repeats[i] >= 0 else ""
+            writer.writerow([name, int(labels[i]), f"{confidence[i]:.4f}", int(outliers[i]), original])
+
+
+def write_skipped(path: Path, skipped: Sequence[tuple[str, str]]) -> None:
+    """Write the files that were left out and why."""
+    with _open_csv(path) as stream:
+        writer = csv.writer(stream)
+        writer.writerow(("file", "reason"))
+        writer.writerows(skipped)
+
+
+def write_features(path: Path, names: Sequence[str], **arrays: np.ndarray) -> None:
+    """Write arrays and the names their rows belong to; nothing in the file needs pickle."""
+    np.savez_compressed(path, allow_pickle=False, names=np.array(names, dtype=np.str_), **arrays)
+
+
+def write_run(path: Path, record: Mapping[str, Any], *, outputs: Sequence[Path]) -> dict[str, Any]:
+    """Write and return the record of a run with the SHA-256 of every file it produced."""
+    complete = {**record, "outputs": {file.name: sha256_of(file) for file in outputs}}
+    path.write_text(json.dumps(complete, indent=2, default=_plain) + "\n", encoding="utf-8")
+    return complete
+
+
+def versions() -> dict[str, str]:
+    """Return what the result depends on: our version, Python, the platform and the libraries."""
+    from importlib import metadata
+
+    found = {"tubal": metadata.version("tubal"), "python": platform.python_version()}
+    for library in LIBRARIES:
+        try:
+            found[library] = metadata.version(library)
+        except metadata.PackageNotFoundError:
+            continue
+    return {**found, "platform": f"{sys.platform} {platform.machine()}"}
+
+
+def hash_images(images: np.ndarray) -> str:
+    """Return the SHA-256 of the pixels as they were clustered, shape included."""
+    import hashlib
+
+    digest = hashlib.sha256(repr(images.shape).encode())
+    digest.update(np.ascontiguousarray(images).data)
+    return digest.hexdigest()
+
+
+def duplicate_of(groups: Sequence[Sequence[int]], n_images: int) -> np.ndarray:
+    """Return for each image the first image of its near-duplicate group, or -1.
+
+    >>> duplicate_of([[1, 3], [0, 4, 5]], 6)
+    array([-1, -1, -1,  1,  0,  0])
+    """
+    first = np.full(n_images, -1)
+    for group in groups:
+        members = sorted(int(index) for index in group)
+        first[members[1:]] = members[0]
+    return first
+
+
+def sort_images(
+    folder: Path, how: str, images: np.ndarray, names: Sequence[str], files: Sequence[str], labels: np.ndarray
+) -> None:
+    """Put every image into one folder per cluster, as a copy or a link; images without a file become PNG."""
+    width = len(str(int(labels.max(initial=0))))
+    uses = Counter(files)
+    for i, (name, file) in enumerate(zip(names, files, strict=True)):
+        place = folder / f"cluster-{int(labels[i]):0{width}d}" / _safe_relative(name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not file or uses[file] > 1:
+            _save_png(place.with_name(place.name + ".png"), images[i])
+        elif how == "link":
+            os.symlink(file, place)
+        else:
+            shutil.copy2(file, place)
+
+
+def _safe_relative(name: str) -> Path:
+    # Names come from walking a folder and cannot climb out of it; this keeps it so for any other source.
+    parts = [part for part in PurePosixPath(name).parts if part not in ("/", "..", ".")]
+    return Path(*parts) if parts else Path("image")
+
+
+def _save_png(path: Path, image: np.ndarray) -> None:
+    from PIL import Image
+
+    Image.fromarray(np.uint8(np.clip(image, 0, 1) * 255 + 0.5)).save(path)
+
+
+def _open_csv(path: Path) -> Any:
+    # A file name need not be Unicode; surrogateescape gives its very bytes back.
+    return open(path, "w", encoding="utf-8", errors="surrogateescape", newline="")
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)

@@ -1,0 +1,26 @@
+"""``tubal completion``: the script that teaches a shell our commands."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    """Print the completion script for SHELL.
+
+    \b
+    Examples:
+      tubal completion bash >> ~/.bashrc
+      tubal completion zsh >> ~/.zshrc
+      tubal completion fish > ~/.config/fish/completions/tubal.fish
+    """
+    from tubal.cli import group
+
+    completer = get_completion_class(shell)
+    if completer is None:
+        raise ValueError(f"there is no completion for {shell!r}; choose bash, zsh or fish")
+    # The plain template, not source(): that would run the shell to ask its version.
+    click.echo(completer.source_template % completer(group, {}, "tubal", "_TUBAL_COMPLETE").source_vars())
