@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from tubal.datasets._download import download, verify_file
 from tubal.datasets._readers import Images, Labels, read_collection
 from tubal.datasets._registry import find_collection
 
-if TYPE_CHECKING:
-    from sklearn.utils import Bunch
-
-    Fetched: TypeAlias = Bunch | tuple[Images, Labels]
+# A scikit-learn Bunch, or the pair (data, target) with ``return_X_y=True``; scikit-learn carries no types.
+Fetched: TypeAlias = Any
 
 
 def data_folder(data_home: str | os.PathLike[str] | None = None) -> Path:

@@ -1,0 +1,111 @@
+"""One trial: a dataset, a method, a kind of row and a run; measured, scored and described in full."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import tubal
+from tubal.datasets import fetch
+from tubal.metrics import clustering_accuracy, clustering_nmi
+
+Record = dict[str, Any]
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "umap-learn")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What identifies a trial; ``settings`` holds everything its method reads."""
+
+    table: str
+    dataset: str
+    method: str
+    row: str
+    run: int
+    settings: Mapping[str, Any]
+
+    @property
+    def seed(self) -> int:
+        """The random seed, the number of the run."""
+        return self.run
+
+    @property
+    def key(self) -> str:
+        """A text that two trials share exactly when they would give the same record."""
+        return json.dumps({**asdict(self), "tubal": tubal.__version__}, sort_keys=True)
+
+
+def run_trial(trial: Trial) -> Record:
+    """Run one trial from pixels to labels and return its record; labels are read for the scores only.
+
+    ``seconds`` covers everything from the loaded images to the labels. ``peak_memory_mb`` is the largest
+    resident size of the process during the trial where the system can tell (Linux), else since it began.
+    """
+    from tubal.experiments import find_table
+
+    method = find_table(trial.table).METHODS[trial.method]
+    images, target, data_hash = _load(trial.dataset)
+    reset = _reset_peak_memory()
+    begin = time.perf_counter()
+    outcome = method.cluster(images, len(set(target.tolist())), trial.settings, trial.seed)
+    seconds = time.perf_counter() - begin
+    return {
+        **asdict(trial),
+        "key": trial.key,
+        "seed": trial.seed,
+        "accuracy": 100 * clustering_accuracy(target, outcome.labels),
+        "nmi": 100 * clustering_nmi(target, outcome.labels),
+        "seconds": round(seconds, 3),
+        "peak_memory_mb": round(_peak_memory() / 2**20, 1),
+        "memory_measure": "peak resident set of the trial" if reset else "peak resident set of the process",
+        "details": outcome.details,
+        "data_sha256": data_hash,
+        "versions": versions(),
+    }
+
+
+@cache
+def _load(dataset: str) -> tuple[Any, Any, str]:
+    bunch = fetch(dataset)
+    return bunch.images, bunch.target, bunch.sha256
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions that a score may depend on."""
+    found = {"tubal": tubal.__version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _reset_peak_memory() -> bool:
+    """Ask Linux to forget the largest resident size so far; False where that cannot be done."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _peak_memory() -> int:
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        import resource
+
+        unit = 1 if platform.system() == "Darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) * 1024
