@@ -1,0 +1,102 @@
+"""From report data to one self-contained HTML file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from tubal.report.data import ReportData
+from tubal.report.payload import encode_payload, to_script_json
+from tubal.report.sampling import choose_sample
+
+MAX_IMAGES = 2000
+
+# One scope, one idea per file: the page's script is these files in this order.
+SCRIPTS = (
+    "base.js",
+    "data.js",
+    "colors.js",
+    "edits.js",
+    "pictures.js",
+    "thumbs.js",
+    "camera.js",
+    "map.js",
+    "map_input.js",
+    "selection.js",
+    "gallery.js",
+    "atoms.js",
+    "panel.js",
+    "neighbors.js",
+    "charts.js",
+    "confusion.js",
+    "provenance.js",
+    "main.js",
+)
+
+
+def build_report(data: ReportData, *, max_images: int = MAX_IMAGES) -> str:
+    """Return the page as text.
+
+    Above ``max_images`` a sample is shown, each cluster in proportion to its size and with its medoid, and the page
+    says so.
+    """
+    from jinja2 import Environment  # noqa: PLC0415  (kept out of the command line's start-up)
+
+    if max_images < 1:
+        raise ValueError(f"max_images is {max_images}; give a number of images to show, at least 1")
+    payload = encode_payload(data, choose_sample(data, max_images))
+    script, style = _script(), _asset("style.css")
+    template = Environment(autoescape=True).from_string(_asset("template.html.j2"))
+    return template.render(
+        title=data.title.encode("utf-8", "replace").decode("utf-8"),
+        policy=_policy(script, style),
+        script=script,
+        style=style,
+        payload=to_script_json(payload),
+    )
+
+
+def write_report(data: ReportData, path: str | os.PathLike[str], *, max_images: int = MAX_IMAGES) -> Path:
+    """Write the page to ``path``, which appears only when complete, and return its path."""
+    target = Path(path)
+    page = build_report(data, max_images=max_images)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            stream.write(page)
+        # A temporary file is private; a report is meant to be passed on.
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    return target
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("tubal.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _script() -> str:
+    """Join the scripts inside one function, so that the page gains no global name."""
+    body = "\n".join(_asset(f"js/{name}") for name in SCRIPTS)
+    return f'(function () {{\n"use strict";\n{body}\n}})();\n'
+
+
+def _policy(script: str, style: str) -> str:
+    """Allow exactly our own script and style and embedded pictures: nothing can be fetched or injected."""
+    return (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")

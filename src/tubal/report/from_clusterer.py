@@ -1,0 +1,130 @@
+"""From a fitted ``ImageClusterer`` to what a report shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tubal.report.data import ReportData
+
+__all__ = ["image_terms", "report_data"]
+
+Array = NDArray[Any]
+MAX_TERMS = 40
+
+
+def report_data(
+    clusterer: Any,
+    images: Array,
+    names: Sequence[str],
+    *,
+    true_labels: Sequence[str] | None = None,
+    scores: Mapping[str, float] | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    title: str = "Image clusters",
+) -> ReportData:
+    """Gather what ``tubal.report`` draws from a fitted clusterer and the images ``(n, h, w[, 3])`` in [0, 1].
+
+    Of each image's code the 40 largest terms are kept: what a person can follow one by one.
+    """
+    model = clusterer.model_
+    neighbors, distances, alignments = _neighbourhood(clusterer.graph_, len(images))
+    shown = getattr(model, "atoms_", None)
+    terms = image_terms(model, model.codes_, limit=MAX_TERMS) if shown is not None else None
+    return ReportData(
+        images=(np.clip(images, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8),
+        names=names,
+        labels=clusterer.labels_,
+        confidence=clusterer.confidence_,
+        outliers=as_mask(clusterer.outliers_, len(images)),
+        duplicate_of=first_of_group(clusterer.duplicates_, len(images)),
+        embedding=clusterer.embedding_,
+        neighbors=neighbors,
+        neighbor_distances=distances,
+        alignments=alignments,
+        atoms=shown,
+        terms=terms,
+        norms=image_norms(model, images) if terms is not None else None,
+        objective=[float(value) for value in getattr(model, "objective_", ())],
+        sparsity=[float(value) for value in getattr(model, "sparsity_path_", ())],
+        true_labels=true_labels,
+        scores=scores,
+        provenance=provenance or {},
+        title=title,
+    )
+
+
+def image_terms(model: Any, codes: Array, *, limit: int) -> list[Array] | None:
+    """Return for each image its largest terms, rows ``(atom, dy, dx, coefficient)``, largest first.
+
+    ``codes`` is ``(n, atoms, positions…)``: a position along the tube is a circular shift of the atom along
+    the tube's axis (section 2.4), a pair of positions a shift both ways. Other codes give ``None``.
+    """
+    if codes.ndim not in (2, 3, 4) or codes.shape[1] != len(model.atoms_):
+        return None
+    across = getattr(model, "tube_axis", -1) in (-1, 2)
+    terms = []
+    for code in codes:
+        flat = code.reshape(-1)
+        keep = np.argsort(-np.abs(flat), kind="stable")[:limit]
+        keep = keep[flat[keep] != 0.0]
+        atom, *shift = np.unravel_index(keep, code.shape)
+        still = [np.zeros(len(keep), dtype=int)] * (2 - len(shift))
+        dy, dx = [*still, *shift] if across else [*shift, *still]
+        terms.append(np.column_stack([atom, dy, dx, flat[keep]]).astype(np.float64))
+    return terms
+
+
+def image_norms(model: Any, images: Array) -> Array:
+    """Return what undoes the scaling a model applied to each image: its length, its largest value, or one."""
+    rows = images.reshape(len(images), -1)
+    scale = getattr(model, "scale", None)
+    if scale == "unit":
+        return np.asarray(np.linalg.norm(rows, axis=1))
+    if scale == "max":
+        return np.asarray(np.abs(rows).max(axis=1))
+    return np.ones(len(images))
+
+
+def first_of_group(groups: Any, n_images: int) -> Array:
+    """Return for each image the first image of its near-duplicate group, or -1.
+
+    >>> first_of_group([[1, 3], [0, 4, 5]], 6)
+    array([-1, -1, -1,  1,  0,  0])
+    """
+    first = np.full(n_images, -1)
+    for group in groups:
+        members = sorted(int(index) for index in group)
+        first[members[1:]] = members[0]
+    return first
+
+
+def as_mask(which: Any, n_images: int) -> Array:
+    """Return a boolean mask of the images named by a mask or by their indices."""
+    given: Array = np.asarray(which)
+    if given.dtype == bool:
+        return given
+    mask = np.zeros(n_images, dtype=bool)
+    mask[given.astype(int)] = True
+    return mask
+
+
+def _neighbourhood(graph: Any, n_images: int) -> tuple[Array, Array, Array | None]:
+    """Return neighbours, distances and alignments ``(n, q)``; a matrix has its edges only."""
+    if graph.neighbors is not None:
+        moved = None if graph.alignments is None else np.moveaxis(graph.alignments.stack(), 0, -1)
+        return graph.neighbors, graph.distances, moved
+    adjacency = graph.adjacency
+    degree = int(min(8, np.diff(adjacency.indptr).max(initial=1)))
+    neighbors = np.full((n_images, degree), -1)
+    distances = np.zeros((n_images, degree))
+    for i in range(n_images):
+        edges = slice(adjacency.indptr[i], adjacency.indptr[i + 1])
+        order = np.argsort(-adjacency.data[edges], kind="stable")[:degree]
+        neighbors[i, : len(order)] = adjacency.indices[edges][order]
+        # Stronger edges are nearer; only their order means anything here.
+        distances[i, : len(order)] = 1.0 / adjacency.data[edges][order]
+    return neighbors, distances, None

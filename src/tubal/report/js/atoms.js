@@ -1,0 +1,123 @@
+// The atoms, each with a slider that moves it around its circle.
+
+const ATOMS_SHOWN = 48;
+const atomCards = [];
+let turning = null;
+
+function drawAtoms() {
+  if (!atoms) return;
+  find("#atoms-section").hidden = false;
+  const axes = shiftAxes();
+  const way = axes.down && axes.across ? "both ways" : axes.down ? "down its columns" : "along its rows";
+  find("#atoms-lead").textContent =
+    `Every image is a sum of a few of these ${whole(atoms.count)} atoms, each moved ${way}. What leaves at one side comes in at the other. Move the sliders.` +
+    (atoms.signed ? " Orange is negative." : "");
+  const usage = atomUsage();
+  const order = [...usage.keys()].sort((a, b) => usage[b].weight - usage[a].weight);
+  atomTools(axes);
+  const list = find("#atoms");
+  const show = (indices) => list.append(...indices.map((index) => atomCard(index, usage[index], axes)));
+  show(order.slice(0, ATOMS_SHOWN));
+  const more = find("#atoms-more");
+  if (order.length <= ATOMS_SHOWN) return;
+  more.hidden = false;
+  more.textContent = `Show all ${whole(order.length)}`;
+  more.addEventListener("click", () => {
+    more.hidden = true;
+    show(order.slice(ATOMS_SHOWN));
+    find("input", list.children[ATOMS_SHOWN]).focus();
+  });
+}
+
+/** In how many images an atom takes part, and how strongly over all of them. */
+function atomUsage() {
+  const usage = Array.from({ length: atoms.count }, () => ({ images: 0, weight: 0 }));
+  if (!terms) return usage;
+  for (let shot = 0; shot < nShots; shot++) {
+    const seen = new Set();
+    for (let t = terms.offsets[shot]; t < terms.offsets[shot + 1]; t++) {
+      usage[terms.atom[t]].weight += Math.abs(terms.coefficient[t]);
+      seen.add(terms.atom[t]);
+    }
+    seen.forEach((atom) => usage[atom].images++);
+  }
+  return usage;
+}
+
+function atomCard(index, usage, axes) {
+  const canvas = make("canvas", { class: "atom-canvas", role: "img", "aria-label": `Atom ${index}` });
+  const shift = { dy: 0, dx: 0 };
+  const top = largest(atoms.values[index]);
+  const readout = make("span", { class: "readout" });
+  const draw = () => {
+    paint(canvas, shifted(index, shift.dy, shift.dx), atoms, top);
+    readout.textContent = shiftText(shift.dy, shift.dx);
+  };
+  const sliders = [];
+  if (axes.across) sliders.push(shiftSlider(`Shift atom ${index} across`, atoms.width, (value) => { shift.dx = value; draw(); }));
+  if (axes.down) sliders.push(shiftSlider(`Shift atom ${index} down`, atoms.height, (value) => { shift.dy = value; draw(); }));
+  draw();
+  const used = terms ? `in ${percent(usage.images / nShots)} of images` : "";
+  const item = make("li", { class: "atom", id: `atom-${index}`, tabindex: -1 },
+    canvas, make("div", { class: "atom-text" }, make("b", {}, `Atom ${index}`), make("span", {}, used)), sliders, readout);
+  atomCards.push({ index, sliders });
+  return item;
+}
+
+function shiftSlider(label, size, onshift) {
+  const slider = make("input", { type: "range", min: 0, max: size - 1, value: 0, step: 1, "aria-label": label });
+  slider.addEventListener("input", () => {
+    onshift(Number(slider.value));
+    slider.setAttribute("aria-valuetext", `${slider.value} of ${size} pixels`);
+  });
+  return slider;
+}
+
+function setShift(card, share) {
+  for (const slider of card.sliders.slice(0, 1)) {
+    const size = Number(slider.max) + 1;
+    const value = String(modulo(Math.round(share * size), size));
+    if (slider.value === value) continue;
+    slider.value = value;
+    slider.dispatchEvent(new Event("input"));
+  }
+}
+
+function atomTools(axes) {
+  const size = axes.across ? atoms.width : atoms.height;
+  const all = make("input", { type: "range", min: 0, max: size - 1, value: 0, id: "shift-all" });
+  all.addEventListener("input", () => atomCards.forEach((card) => setShift(card, Number(all.value) / size)));
+  const play = button("Turn all", () => (turning ? stop() : start()), { id: "turn-all", "aria-pressed": "false" });
+  const stop = () => {
+    clearInterval(turning);
+    turning = null;
+    play.textContent = "Turn all";
+    play.setAttribute("aria-pressed", "false");
+  };
+  const start = () => {
+    // Started by the reader, so it may move; slower where less motion is asked for.
+    turning = setInterval(() => {
+      all.value = String(modulo(Number(all.value) + 1, size));
+      all.dispatchEvent(new Event("input"));
+    }, (reducedMotion() ? 9000 : 2600) / size);
+    play.textContent = "Stop";
+    play.setAttribute("aria-pressed", "true");
+  };
+  find("#atoms-tools").append(make("label", { class: "field grow" }, "Shift all ", all), play);
+}
+
+/** Show an atom at a given shift: the panel's terms lead here. */
+function showAtom(index, dy, dx) {
+  const more = find("#atoms-more");
+  if (!find(`#atom-${index}`) && !more.hidden) more.click();
+  const card = atomCards.find((other) => other.index === index);
+  const axes = shiftAxes();
+  const values = [axes.across && modulo(dx, atoms.width), axes.down && modulo(dy, atoms.height)].filter((v) => v !== false);
+  card.sliders.forEach((slider, i) => {
+    slider.value = String(values[i]);
+    slider.dispatchEvent(new Event("input"));
+  });
+  const node = find(`#atom-${index}`);
+  node.scrollIntoView({ block: "center", behavior: reducedMotion() ? "auto" : "smooth" });
+  card.sliders[0].focus({ preventScroll: true });
+}

@@ -1,0 +1,107 @@
+// Small helpers. Text from outside only ever enters the page through text nodes.
+
+const find = (selector, root) => (root || document).querySelector(selector);
+const SVG = "http://www.w3.org/2000/svg";
+const bus = new EventTarget();
+const emit = (name, detail) => bus.dispatchEvent(new CustomEvent(name, { detail }));
+const on = (name, listener) => bus.addEventListener(name, (event) => listener(event.detail));
+
+/** Create an element; children that are not nodes become text. */
+function make(tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function makeSvg(tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+const button = (label, onclick, attributes) => make("button", { type: "button", onclick, ...attributes }, label);
+
+const wholeFormat = new Intl.NumberFormat("en");
+const whole = (value) => wholeFormat.format(value);
+const percent = (share, digits) => `${(100 * share).toFixed(digits === undefined ? 0 : digits)} %`;
+const counted = (count, one, many) => `${whole(count)} ${count === 1 ? one : many || `${one}s`}`;
+
+/** A number with three significant digits, long ones in powers of ten. */
+function compact(value) {
+  if (value === 0 || !Number.isFinite(value)) return String(value);
+  const size = Math.abs(value);
+  if (size >= 1e5 || size < 1e-3) return value.toExponential(2);
+  return String(Number(value.toPrecision(size >= 1000 ? 5 : 3)));
+}
+
+/** A file name made safe to read: control and direction characters, which could disguise it, become visible. */
+function readable(name) {
+  return name
+    .replace(/[\u0000-\u001f]/g, (character) => String.fromCharCode(0x2400 + character.charCodeAt(0)))
+    .replace(/[\u007f-\u009f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, "\u00b7");
+}
+
+function announce(text) {
+  find("#announcer").textContent = text;
+}
+
+const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+const narrow = () => matchMedia("(max-width: 62rem)").matches;
+const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+const modulo = (value, base) => ((value % base) + base) % base;
+
+function cssColor(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function download(filename, text) {
+  const address = URL.createObjectURL(new Blob([text], { type: "text/csv;charset=utf-8" }));
+  const link = make("a", { href: address, download: filename });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+
+/** Arrow keys walk through a group of buttons that is one tab stop. */
+function rove(container, selector) {
+  const items = () => [...container.querySelectorAll(selector)];
+  container.addEventListener("focusin", (event) => {
+    const item = event.target.closest(selector);
+    if (item) items().forEach((other) => (other.tabIndex = other === item ? 0 : -1));
+  });
+  container.addEventListener("keydown", (event) => {
+    const all = items();
+    const at = all.indexOf(event.target.closest(selector));
+    if (at < 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    const to = rovingTarget(event.key, all, at);
+    if (to === undefined) return;
+    event.preventDefault();
+    all[clamp(to, 0, all.length - 1)].focus();
+  });
+}
+
+function rovingTarget(key, all, at) {
+  if (key === "ArrowRight") return at + 1;
+  if (key === "ArrowLeft") return at - 1;
+  if (key === "Home") return 0;
+  if (key === "End") return all.length - 1;
+  if (key !== "ArrowDown" && key !== "ArrowUp") return undefined;
+  // The row above or below, at the nearest horizontal place.
+  const here = all[at].getBoundingClientRect();
+  const sign = key === "ArrowDown" ? 1 : -1;
+  let best, cost = Infinity;
+  all.forEach((item, index) => {
+    const there = item.getBoundingClientRect();
+    const down = sign * (there.top - here.top);
+    const total = down * 10 + Math.abs(there.left - here.left);
+    if (down > here.height / 2 && total < cost) [best, cost] = [index, total];
+  });
+  return best;
+}

@@ -1,0 +1,235 @@
+// The map: as many thumbnails as fit without covering each other, a mark for every other image.
+
+const map = {
+  canvas: find("#map"), context: find("#map").getContext("2d"),
+  colorBy: "cluster", size: 30, cursor: -1, opened: -1, highlight: null,
+  outline: null, drawn: [], scheduled: false,
+};
+
+/** Palette entry of an image under the colouring chosen. */
+const groupIndex = (shot) => (map.colorBy === "given" ? givenCodes[shot] : clusterIndex.get(clusterOf(shot)));
+const isDimmed = (shot) => map.highlight !== null && groupIndex(shot) !== map.highlight;
+
+/** Images in the order in which they claim room: most typical of every cluster first, in turn. */
+let claims = [];
+let middles = [];
+function orderClaims() {
+  const ranked = [];
+  middles = [];
+  for (const [cluster, shots] of clusterMembers()) {
+    shots.forEach((shot, rank) => ranked.push([rank / shots.length, shot]));
+    const half = (axis) => shots.map((s) => positions.placed[2 * s + axis]).sort((a, b) => a - b)[shots.length >> 1];
+    middles.push({ cluster, shots, point: [half(0), half(1)] });
+  }
+  middles.sort((a, b) => b.shots.length - a.shots.length);
+  claims = ranked.sort((a, b) => a[0] - b[0]).map(([, shot]) => shot);
+}
+
+function scheduleMap() {
+  if (map.scheduled) return;
+  map.scheduled = true;
+  requestAnimationFrame(() => {
+    map.scheduled = false;
+    drawMap();
+  });
+}
+
+function resizeMap() {
+  const frame = find("#map-frame").getBoundingClientRect();
+  const ratio = window.devicePixelRatio || 1;
+  camera.width = Math.max(50, frame.width);
+  camera.height = Math.max(50, frame.height);
+  map.canvas.width = Math.round(camera.width * ratio);
+  map.canvas.height = Math.round(camera.height * ratio);
+  map.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  scheduleMap();
+}
+
+function thumbSize() {
+  return clamp(map.size * Math.pow(camera.zoom, 0.4), 10, 120);
+}
+
+function drawMap() {
+  const context = map.context;
+  context.fillStyle = cssColor("--map");
+  context.fillRect(0, 0, camera.width, camera.height);
+  if (!sheetPictures.length) return;
+  const { tiles, marks } = layOut();
+  drawHalos(context);
+  marks.forEach((item) => drawMark(context, item));
+  tiles.forEach((item) => drawThumb(context, item));
+  map.drawn = [...marks, ...tiles];
+  drawRings(context);
+  drawClusterNames(context);
+  drawOutline(context);
+}
+
+/** Decide which images are drawn as pictures: those that find a free place, the important ones first. */
+function layOut() {
+  const size = thumbSize(), cell = size * 1.08;
+  const taken = new Map(), tiles = [], marks = [];
+  const key = (column, row) => column * 4096 + row;
+  const free = (x, y) => {
+    const column = Math.floor(x / cell), row = Math.floor(y / cell);
+    for (let c = column - 1; c <= column + 1; c++) {
+      for (let r = row - 1; r <= row + 1; r++) {
+        const other = taken.get(key(c, r));
+        if (other && Math.abs(other[0] - x) < cell && Math.abs(other[1] - y) < cell) return false;
+      }
+    }
+    taken.set(key(column, row), [x, y]);
+    return true;
+  };
+  const important = [map.opened, map.cursor].filter((shot) => shot >= 0);
+  for (const shot of new Set([...important, ...claims])) {
+    const [x, y] = toScreen(shot);
+    if (x < -size || y < -size || x > camera.width + size || y > camera.height + size) continue;
+    const isTile = !isDimmed(shot) && free(x, y);
+    (isTile ? tiles : marks).push({ shot, x, y, size, isTile });
+  }
+  // The ones with the best claim are drawn last, on top.
+  return { tiles: tiles.reverse(), marks };
+}
+
+const halos = new Map();
+
+/** A soft round cloud of one colour, drawn once and reused. */
+function haloOf(color) {
+  if (!halos.has(color)) {
+    const canvas = make("canvas", { width: 128, height: 128 });
+    const context = canvas.getContext("2d");
+    const gradient = context.createRadialGradient(64, 64, 0, 64, 64, 64);
+    gradient.addColorStop(0, `${color}ff`);
+    gradient.addColorStop(0.5, `${color}55`);
+    gradient.addColorStop(1, `${color}00`);
+    context.fillStyle = gradient;
+    context.fillRect(0, 0, 128, 128);
+    halos.set(color, canvas);
+  }
+  return halos.get(color);
+}
+
+function drawHalos(context) {
+  const radius = clamp(34 * Math.sqrt(camera.zoom), 34, 120);
+  const density = nShots / Math.max(1, camera.zoom * camera.zoom);
+  context.globalAlpha = clamp(24 / Math.sqrt(density * 4 + 30), 0.05, 0.3) * 0.45;
+  for (const shot of claims) {
+    const [x, y] = toScreen(shot);
+    if (isDimmed(shot) || x < -radius || y < -radius || x > camera.width + radius || y > camera.height + radius) continue;
+    context.drawImage(haloOf(paletteColor(groupIndex(shot))), x - radius, y - radius, 2 * radius, 2 * radius);
+  }
+  context.globalAlpha = 1;
+}
+
+function drawMark(context, { shot, x, y }) {
+  const index = groupIndex(shot);
+  context.globalAlpha = isDimmed(shot) ? 0.22 : 1;
+  traceMark(context, paletteShape(index), x, y, 3.2);
+  if (isOutlier(shot)) {
+    context.lineWidth = 1.5;
+    context.strokeStyle = paletteColor(index);
+    context.stroke();
+  } else {
+    context.fillStyle = paletteColor(index);
+    context.fill();
+  }
+  context.globalAlpha = 1;
+}
+
+function tileBox({ x, y, size }) {
+  const scale = size / Math.max(S.width, S.height);
+  const width = S.width * scale, height = S.height * scale;
+  return [x - width / 2, y - height / 2, width, height];
+}
+
+function drawThumb(context, item) {
+  const index = groupIndex(item.shot);
+  const [x, y, width, height] = tileBox(item);
+  const edge = clamp(item.size / 12, 1.5, 3);
+  context.imageSmoothingEnabled = !crisp(item.size);
+  context.fillStyle = paletteColor(index);
+  context.fillRect(x - edge, y - edge, width + 2 * edge, height + 2 * edge);
+  drawTile(context, item.shot, x, y, width, height);
+  if (isOutlier(item.shot)) {
+    context.setLineDash([3, 3]);
+    context.strokeStyle = cssColor("--map");
+    context.lineWidth = edge;
+    context.strokeRect(x - edge / 2, y - edge / 2, width + edge, height + edge);
+    context.setLineDash([]);
+  }
+}
+
+function drawRings(context) {
+  const ring = (item, color, gap, weight) => {
+    const [x, y, width, height] = item.isTile ? tileBox(item) : [item.x - 3, item.y - 3, 6, 6];
+    context.strokeStyle = color;
+    context.lineWidth = weight;
+    context.beginPath();
+    context.roundRect(x - gap, y - gap, width + 2 * gap, height + 2 * gap, 4);
+    context.stroke();
+  };
+  for (const item of map.drawn) {
+    if (selection.has(item.shot)) ring(item, cssColor("--ink"), 4, 1.5);
+    if (item.shot === map.opened) ring(item, cssColor("--accent"), 5, 3);
+    if (item.shot === map.cursor && document.activeElement === map.canvas) ring(item, cssColor("--focus"), 9, 2.5);
+  }
+}
+
+/** Names at the middle of their clusters, where they do not cover one another. */
+function drawClusterNames(context) {
+  if (map.colorBy === "given") return;
+  const placed = [];
+  context.font = `600 13px ${cssColor("--sans")}`;
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  for (const { cluster, shots, point } of middles) {
+    if (!shots.length || isDimmed(shots[0])) continue;
+    const [x, y] = onScreen(point[0], point[1]);
+    const full = clusterLabel(cluster);
+    const text = full.length > 26 ? `${full.slice(0, 25)}…` : full;
+    const half = context.measureText(text).width / 2 + 9;
+    const covers = placed.some((o) => Math.abs(o.x - x) < o.half + half + 4 && Math.abs(o.y - y) < 28);
+    if (covers || x < half || y < 14 || x > camera.width - half || y > camera.height - 14) continue;
+    placed.push({ x, y, half });
+    context.globalAlpha = 0.88;
+    context.fillStyle = cssColor("--map");
+    context.beginPath();
+    context.roundRect(x - half, y - 12, 2 * half, 24, 12);
+    context.fill();
+    context.globalAlpha = 1;
+    context.fillStyle = cssColor("--ink");
+    context.fillText(text, x, y + 0.5);
+  }
+}
+
+/** The box or lasso being drawn. */
+function drawOutline(context) {
+  if (!map.outline || map.outline.length < 2) return;
+  context.beginPath();
+  map.outline.forEach(([x, y]) => context.lineTo(x, y));
+  context.closePath();
+  context.globalAlpha = 0.12;
+  context.fillStyle = cssColor("--accent");
+  context.fill();
+  context.globalAlpha = 1;
+  context.setLineDash([5, 4]);
+  context.lineWidth = 1.5;
+  context.strokeStyle = cssColor("--accent");
+  context.stroke();
+  context.setLineDash([]);
+}
+
+/** The image drawn topmost at a place of the screen, or -1. */
+function imageAt(x, y) {
+  let nearest = -1, least = 14;
+  for (let i = map.drawn.length - 1; i >= 0; i--) {
+    const item = map.drawn[i];
+    if (item.isTile) {
+      const [left, top, width, height] = tileBox(item);
+      if (x >= left - 2 && y >= top - 2 && x <= left + width + 2 && y <= top + height + 2) return item.shot;
+    }
+    const distance = Math.hypot(item.x - x, item.y - y);
+    if (distance < least) [nearest, least] = [item.shot, distance];
+  }
+  return nearest;
+}

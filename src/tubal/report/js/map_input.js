@@ -1,0 +1,193 @@
+// Pointer, wheel and keyboard on the map.
+
+const pointers = new Map();
+let dragMode = "pan";
+let pressed = null;
+
+function placeOf(event) {
+  const box = map.canvas.getBoundingClientRect();
+  return [event.clientX - box.left, event.clientY - box.top];
+}
+
+function startMapInput() {
+  const canvas = map.canvas;
+  canvas.addEventListener("pointerdown", pointerDown);
+  canvas.addEventListener("pointermove", pointerMove);
+  canvas.addEventListener("pointerup", pointerUp);
+  canvas.addEventListener("pointercancel", pointerCancel);
+  canvas.addEventListener("pointerleave", () => showTip(-1));
+  canvas.addEventListener("wheel", wheel, { passive: false });
+  canvas.addEventListener("keydown", mapKey);
+  canvas.addEventListener("focus", scheduleMap);
+  canvas.addEventListener("blur", scheduleMap);
+  canvas.addEventListener("dblclick", (event) => moved(() => zoomAt(2, ...placeOf(event))));
+  const middle = (factor) => () => moved(() => zoomAt(factor, camera.width / 2, camera.height / 2));
+  find("#zoom-in").addEventListener("click", middle(1.5));
+  find("#zoom-out").addEventListener("click", middle(1 / 1.5));
+  find("#zoom-fit").addEventListener("click", () => moved(resetCamera));
+  startDragModes();
+}
+
+function moved(action) {
+  action();
+  showTip(-1);
+  scheduleMap();
+}
+
+function startDragModes() {
+  const modes = [["pan", "Move"], ["box", "Box"], ["lasso", "Lasso"]];
+  const group = find("#map-mode");
+  const choose = (mode) => {
+    dragMode = mode;
+    map.canvas.dataset.mode = mode;
+    [...group.children].forEach((item) => item.setAttribute("aria-pressed", String(item.dataset.mode === mode)));
+  };
+  group.append(...modes.map(([mode, label]) => button(label, () => choose(mode), {
+    "data-mode": mode, title: mode === "pan" ? "Drag to move the map" : `Drag to select with a ${mode}`,
+  })));
+  choose("pan");
+}
+
+function pointerDown(event) {
+  if (event.button !== 0) return;
+  map.canvas.setPointerCapture(event.pointerId);
+  pointers.set(event.pointerId, placeOf(event));
+  pressed = { start: placeOf(event), travelled: 0, add: event.shiftKey, touch: event.pointerType === "touch" };
+  if (dragMode !== "pan") map.outline = [pressed.start];
+}
+
+function pointerMove(event) {
+  const place = placeOf(event);
+  const before = pointers.get(event.pointerId);
+  if (!before || !pressed) {
+    if (event.pointerType !== "touch") showTip(imageAt(...place), place);
+    return;
+  }
+  pressed.travelled += Math.hypot(place[0] - before[0], place[1] - before[1]);
+  if (pointers.size === 2) pinch(event.pointerId, before, place);
+  else if (dragMode === "pan" && !pressed.touch) panBy(place[0] - before[0], place[1] - before[1]);
+  else if (dragMode === "lasso") map.outline.push(place);
+  else if (dragMode === "box") map.outline = boxOutline(pressed.start, place);
+  pointers.set(event.pointerId, place);
+  showTip(-1);
+  scheduleMap();
+}
+
+const boxOutline = ([x, y], [right, bottom]) => [[x, y], [right, y], [right, bottom], [x, bottom]];
+
+function pinch(id, before, place) {
+  const [, other] = [...pointers].find(([key]) => key !== id);
+  const apart = (point) => Math.max(1, Math.hypot(point[0] - other[0], point[1] - other[1]));
+  panBy((place[0] - before[0]) / 2, (place[1] - before[1]) / 2);
+  zoomAt(apart(place) / apart(before), (place[0] + other[0]) / 2, (place[1] + other[1]) / 2);
+}
+
+function pointerUp(event) {
+  if (!pointers.has(event.pointerId)) return;
+  const wasPinch = pointers.size > 1;
+  pointers.delete(event.pointerId);
+  if (!pressed || wasPinch) return;
+  const { travelled, add } = pressed;
+  if (travelled < 6) clickMap(placeOf(event), add);
+  else if (dragMode !== "pan" && map.outline.length > 2) selectInside(map.outline, add);
+  pressed = null;
+  map.outline = null;
+  scheduleMap();
+}
+
+function pointerCancel(event) {
+  pointers.delete(event.pointerId);
+  pressed = null;
+  map.outline = null;
+  scheduleMap();
+}
+
+function clickMap(place, add) {
+  const shot = imageAt(...place);
+  if (shot < 0) return;
+  map.cursor = shot;
+  if (add) toggleSelected(shot);
+  else emit("open", { shot });
+}
+
+function selectInside(outline, add) {
+  const inside = [];
+  for (let shot = 0; shot < nShots; shot++) {
+    if (!isDimmed(shot) && contains(outline, toScreen(shot))) inside.push(shot);
+  }
+  setSelection(add ? [...selection, ...inside] : inside);
+}
+
+/** Even-odd rule: a point is inside if a ray from it crosses the outline an odd number of times. */
+function contains(outline, [x, y]) {
+  let inside = false;
+  for (let i = 0, j = outline.length - 1; i < outline.length; j = i++) {
+    const [ax, ay] = outline[i], [bx, by] = outline[j];
+    if (ay > y !== by > y && x < ((bx - ax) * (y - ay)) / (by - ay) + ax) inside = !inside;
+  }
+  return inside;
+}
+
+function wheel(event) {
+  // Without focus the wheel scrolls the page, as everywhere else.
+  if (document.activeElement !== map.canvas && !event.ctrlKey && !event.metaKey) return;
+  event.preventDefault();
+  moved(() => zoomAt(Math.exp(-clamp(event.deltaY, -200, 200) / 300), ...placeOf(event)));
+}
+
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+
+function mapKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const middle = [camera.width / 2, camera.height / 2];
+  const actions = {
+    "+": () => zoomAt(1.4, ...middle), "=": () => zoomAt(1.4, ...middle), "-": () => zoomAt(1 / 1.4, ...middle),
+    0: resetCamera, Home: resetCamera,
+    Enter: () => map.cursor >= 0 && emit("open", { shot: map.cursor }),
+    " ": () => map.cursor >= 0 && toggleSelected(map.cursor),
+    Escape: () => setSelection([]),
+  };
+  const arrow = ARROWS[event.key];
+  if (!arrow && !actions[event.key]) return;
+  event.preventDefault();
+  if (arrow && event.shiftKey) panBy(-80 * arrow[0], -80 * arrow[1]);
+  else if (arrow) moveCursor(arrow);
+  else actions[event.key]();
+  scheduleMap();
+}
+
+/** Go to the image that lies best in the direction of an arrow key: near, and not far off the line. */
+function moveCursor([dx, dy]) {
+  if (map.cursor < 0) map.cursor = map.opened >= 0 ? map.opened : claims[0];
+  else map.cursor = nextInDirection(map.cursor, dx, dy);
+  reveal(map.cursor);
+  const shot = map.cursor;
+  announce([nameOf(shot), clusterLabel(clusterOf(shot)), ...marksOf(shot)].join(", "));
+}
+
+function nextInDirection(from, dx, dy) {
+  const { placed } = positions;
+  let best = from, least = Infinity;
+  for (let shot = 0; shot < nShots; shot++) {
+    const x = placed[2 * shot] - placed[2 * from], y = placed[2 * shot + 1] - placed[2 * from + 1];
+    const along = x * dx + y * dy, across = Math.abs(x * dy) + Math.abs(y * dx);
+    if (shot === from || isDimmed(shot) || along <= 0 || across > 1.5 * along) continue;
+    const cost = along + 2 * across;
+    if (cost < least) [best, least] = [shot, cost];
+  }
+  return best;
+}
+
+function showTip(shot, place) {
+  const tip = find("#map-tip");
+  map.canvas.classList.toggle("over-image", shot >= 0);
+  tip.hidden = shot < 0;
+  if (shot < 0) return;
+  const lines = [make("strong", {}, nameOf(shot)), clusterLabel(clusterOf(shot))];
+  if (givenCodes) lines.push(`label ${givenOf(shot)}`);
+  lines.push([`confidence ${percent(confidenceOf(shot))}`, ...marksOf(shot)].join(", "));
+  tip.replaceChildren(tileSpan(shot, 56), make("span", { class: "map-tip-text" }, lines.map((line) => make("span", {}, line))));
+  const left = place[0] + 18 + tip.offsetWidth > camera.width ? place[0] - 18 - tip.offsetWidth : place[0] + 18;
+  tip.style.left = `${Math.max(4, left)}px`;
+  tip.style.top = `${clamp(place[1] + 14, 4, Math.max(4, camera.height - tip.offsetHeight - 4))}px`;
+}

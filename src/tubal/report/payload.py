@@ -1,0 +1,152 @@
+"""Report data as JSON: numbers as base64 typed arrays, text escaped for a script element."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tubal.report.data import Array, ReportData
+from tubal.report.sprites import pack_sprites
+
+# The table of every image, from which the edited CSV is written, stays below a few megabytes.
+MAX_ROWS = 50_000
+MAX_TERMS = 64
+
+
+def encode_payload(data: ReportData, shown: Array) -> dict[str, Any]:
+    """Return what the page reads: a table of all images (if not too long), pictures and details of those shown."""
+    rows = np.arange(data.n_images) if data.n_images <= MAX_ROWS else shown
+    # Where each image stands in the table; -1 if it has no row.
+    row_of = np.full(data.n_images + 1, -1)
+    row_of[rows] = np.arange(len(rows))
+    return {
+        "title": data.title,
+        "nTotal": int(data.n_total),
+        "nClustered": int(data.n_images),
+        "doubtfulBelow": float(data.doubtful_below),
+        "names": [str(data.names[i]) for i in rows],
+        "labels": data.labels[rows].astype(int).tolist(),
+        "confidence": _rounded(data.confidence[rows]),
+        "outliers": np.flatnonzero(data.outliers[rows]).tolist(),
+        "duplicateOf": _sparse(row_of[data.duplicate_of[rows]]),
+        "shown": pack(row_of[shown], "int32"),
+        "trueLabels": _true_labels(data, shown),
+        "embedding": pack(data.embedding[shown], "float32"),
+        "neighbors": pack(row_of[data.neighbors[shown]], "int32"),
+        "neighborDistances": pack(data.neighbor_distances[shown], "float32"),
+        "alignments": None if data.alignments is None else pack(data.alignments[shown], "float32"),
+        "sprites": _sprites(data.images[shown]),
+        "atoms": None if data.atoms is None else _atoms(data.atoms),
+        "terms": None if data.terms is None else _terms(data, shown),
+        "norms": pack(np.ones(len(shown)) if data.norms is None else data.norms[shown], "float32"),
+        "objective": _finite(data.objective),
+        "sparsity": _finite(data.sparsity),
+        "scores": {str(k): float(v) for k, v in (data.scores or {}).items()},
+        "provenance": plain(data.provenance),
+    }
+
+
+def to_script_json(payload: Mapping[str, Any]) -> str:
+    r"""Write JSON that stays data inside ``<script type="application/json">`` whatever its strings hold.
+
+    >>> to_script_json({"name": "</script>"})
+    '{"name":"\\u003c/script\\u003e"}'
+    """
+    # ensure_ascii also takes care of U+2028, U+2029 and of lone surrogates from undecodable file names.
+    text = json.dumps(payload, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def pack(values: Array, dtype: str) -> dict[str, Any]:
+    """Return an array as its little-endian bytes in base64, with dtype and shape.
+
+    >>> pack(np.array([1, 2]), "int16")
+    {'dtype': 'int16', 'shape': [2], 'data': 'AQACAA=='}
+    """
+    array = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<"))
+    return {"dtype": dtype, "shape": list(array.shape), "data": base64.b64encode(array.tobytes()).decode("ascii")}
+
+
+def plain(value: Any) -> Any:
+    """Turn provenance into JSON values: NumPy numbers become numbers, what JSON lacks becomes text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | list | tuple | set):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def _rounded(values: Array) -> list[float]:
+    return [round(float(v), 4) for v in np.nan_to_num(values)]
+
+
+def _finite(values: Sequence[float]) -> list[float | None]:
+    return [float(v) if np.isfinite(v) else None for v in values]
+
+
+def _sparse(indices: Array) -> list[list[int]]:
+    """Pairs ``(row, index)`` for the few rows that have one."""
+    rows = np.flatnonzero(indices >= 0)
+    return np.stack([rows, indices[rows]], axis=1).astype(int).tolist()  # type: ignore[no-any-return]
+
+
+def _true_labels(data: ReportData, shown: Array) -> dict[str, Any] | None:
+    if data.true_labels is None:
+        return None
+    names, codes = np.unique([str(data.true_labels[i]) for i in shown], return_inverse=True)
+    return {"names": names.tolist(), "codes": pack(codes, "int32")}
+
+
+def _sprites(images: Array) -> dict[str, Any]:
+    sprites = pack_sprites(images)
+    return {
+        "sheets": sprites.sheets,
+        "height": sprites.height,
+        "width": sprites.width,
+        "columns": sprites.columns,
+        "perSheet": sprites.per_sheet,
+        "pitch": list(sprites.pitch),
+        "channels": 3 if images.ndim == 4 else 1,
+        # Pixel values can be compared with a reconstruction only if they are the ones that were given.
+        "exact": sprites.exact and images.shape[1:3] == (sprites.height, sprites.width),
+    }
+
+
+def _atoms(atoms: Array) -> dict[str, Any]:
+    """Atoms as 16-bit integers with one scale each; shifts keep their meaning, so atoms are never resized."""
+    values = np.asarray(atoms, dtype=float)
+    if values.ndim not in (3, 4):
+        raise ValueError(f"atoms has shape {values.shape}; give (n_atoms, height, width) or with channels last")
+    values = values.reshape(*values.shape[:3], -1)
+    scale = np.maximum(np.abs(values).max(axis=(1, 2, 3)), np.finfo(float).tiny)
+    whole = np.rint(values / scale[:, None, None, None] * 32767)
+    return {"values": pack(whole, "int16"), "scale": pack(scale / 32767, "float32")}
+
+
+def _terms(data: ReportData, shown: Array) -> dict[str, Any]:
+    """Each image's terms, largest first, in one flat table with offsets."""
+    atom_norms = np.sqrt((np.asarray(data.atoms, float) ** 2).reshape(len(data.atoms), -1).sum(axis=1))  # type: ignore[arg-type]
+    kept, counts = [], []
+    for i in shown:
+        rows = np.asarray(data.terms[i], dtype=float).reshape(-1, 4)  # type: ignore[index]
+        size = np.abs(rows[:, 3]) * atom_norms[rows[:, 0].astype(int)]
+        rows = rows[np.argsort(-size, kind="stable")]
+        counts.append(len(rows))
+        kept.append(rows[:MAX_TERMS])
+    table = np.concatenate(kept)
+    return {
+        "offsets": pack(np.cumsum([0, *map(len, kept)]), "int32"),
+        "counts": pack(np.array(counts), "int32"),
+        "atom": pack(table[:, 0], "int32"),
+        "dy": pack(table[:, 1], "int16"),
+        "dx": pack(table[:, 2], "int16"),
+        "coefficient": pack(table[:, 3], "float32"),
+    }
