@@ -12,7 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -52,11 +52,13 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **text: str) ->
 
 
 @contextlib.contextmanager
-def staged_folder(path: str | os.PathLike[str], *, force: bool = False) -> Iterator[Path]:
+def staged_folder(
+    path: str | os.PathLike[str], *, force: bool = False, stale: Sequence[str] = ()
+) -> Iterator[Path]:
     """Yield a hidden empty folder beside ``path`` and move what it then holds to ``path`` on success.
 
     A folder that holds anything is only written into with ``force``; then files of the same names are
-    replaced one by one and everything else in it stays. Refusals come before the block runs, so that an
+    replaced one by one and everything else in it stays, but for the entries named in ``stale``. Refusals come before the block runs, so that an
     hour of work never ends in one.
     """
     target = Path(path)
@@ -78,27 +80,32 @@ def staged_folder(path: str | os.PathLike[str], *, force: bool = False) -> Itera
     try:
         yield stage
         os.chmod(stage, 0o777 & ~_current_umask())
-        publish(stage, target)
+        publish(stage, target, stale=stale)
     finally:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def publish(stage: Path, target: Path) -> None:
-    """Move every entry of ``stage`` to ``target``: one rename where ``target`` is new or empty."""
+def publish(stage: Path, target: Path, *, stale: Sequence[str] = ()) -> None:
+    """Move every entry of ``stage`` to ``target``: one rename where ``target`` is new or empty.
+
+    Entries of ``target`` named in ``stale`` that have no successor leave with the stage.
+    """
     with contextlib.suppress(OSError):
         target.rmdir()
     if not target.exists():
         os.replace(stage, target)
         _sync_folder(target.parent)
         return
+    entries = sorted(stage.iterdir())
     retired = stage / ".replaced"
-    for entry in sorted(stage.iterdir()):
-        place = target / entry.name
+    retired.mkdir()
+    leaving = {entry.name for entry in entries} | set(stale)
+    for place in (target / name for name in sorted(leaving)):
+        # A folder cannot be renamed over a full one: the old one steps aside and goes with the stage.
         if place.is_dir() and not place.is_symlink():
-            # A folder cannot be renamed over a full one: the old one steps aside and goes with the stage.
-            retired.mkdir(exist_ok=True)
-            os.replace(place, retired / entry.name)
-        os.replace(entry, place)
+            os.replace(place, retired / place.name)
+    for entry in entries:
+        os.replace(entry, target / entry.name)
     _sync_folder(target)
 
 

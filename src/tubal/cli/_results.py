@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from tubal._files import sha256_of
+from tubal._files import atomic_write, sha256_of
 
 __all__ = [
-    "duplicate_of",
+    "SORTED",
+    "earlier_run",
     "hash_images",
     "sort_images",
+    "sorted_earlier",
     "versions",
     "write_features",
     "write_labels",
@@ -32,7 +34,27 @@ __all__ = [
 ]
 
 LABEL_COLUMNS = ("file", "cluster", "confidence", "outlier", "near_duplicate_of")
+SORTED = "clusters"
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "pillow", "torch")
+
+
+def earlier_run(folder: Path) -> dict[str, Any]:
+    """Return the record of an earlier run of ours in a folder, or nothing."""
+    try:
+        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    ours = isinstance(record, dict) and isinstance(record.get("settings"), dict) and "versions" in record
+    return record if ours else {}
+
+
+def sorted_earlier(folder: Path) -> tuple[str, ...]:
+    """Return the folder of sorted images an earlier run left; one that is not ours is never touched."""
+    if not (folder / SORTED).is_dir():
+        return ()
+    if not earlier_run(folder).get("settings", {}).get("sort"):
+        raise FileExistsError(f"{str(folder / SORTED)!r} is there and not from an earlier run; move it away")
+    return (SORTED,)
 
 
 def write_labels(
@@ -63,7 +85,8 @@ def write_skipped(path: Path, skipped: Sequence[tuple[str, str]]) -> None:
 
 def write_features(path: Path, names: Sequence[str], **arrays: np.ndarray) -> None:
     """Write arrays and the names their rows belong to; nothing in the file needs pickle."""
-    np.savez_compressed(path, allow_pickle=False, names=np.array(names, dtype=np.str_), **arrays)
+    with atomic_write(path) as stream:
+        np.savez_compressed(stream, allow_pickle=False, names=np.array(names, dtype=np.str_), **arrays)
 
 
 def write_run(path: Path, record: Mapping[str, Any], *, outputs: Sequence[Path]) -> dict[str, Any]:
@@ -93,19 +116,6 @@ def hash_images(images: np.ndarray) -> str:
     digest = hashlib.sha256(repr(images.shape).encode())
     digest.update(np.ascontiguousarray(images).data)
     return digest.hexdigest()
-
-
-def duplicate_of(groups: Sequence[Sequence[int]], n_images: int) -> np.ndarray:
-    """Return for each image the first image of its near-duplicate group, or -1.
-
-    >>> duplicate_of([[1, 3], [0, 4, 5]], 6)
-    array([-1, -1, -1,  1,  0,  0])
-    """
-    first = np.full(n_images, -1)
-    for group in groups:
-        members = sorted(int(index) for index in group)
-        first[members[1:]] = members[0]
-    return first
 
 
 def sort_images(

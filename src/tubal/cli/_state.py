@@ -53,8 +53,13 @@ def talking_options(command: Function) -> Function:
 
 def computing_options(command: Function) -> Function:
     """Add ``--seed``, ``--device`` and ``--threads``."""
-    seed = click.Option(["--seed"], type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
-    seed.help = "Seed of everything random; the same seed gives the same result."
+    seed = click.Option(
+        ["--seed"],
+        type=click.IntRange(0, 2**32 - 1),
+        default=0,
+        metavar="N",
+        help="Seed of everything random: the same seed, the same result.  [default: 0]",
+    )
     device = click.Option(
         ["--device"],
         type=click.Choice(["auto", "cpu", "cuda"]),
@@ -67,6 +72,7 @@ def computing_options(command: Function) -> Function:
     threads = click.Option(
         ["--threads"],
         type=click.IntRange(1, 1024),
+        metavar="N",
         expose_value=False,
         callback=_limit_threads,
         help="Use at most this many processor cores.",

@@ -65,9 +65,9 @@ class Talk:
         self.seconds[name] = round(time.perf_counter() - begin, 3)
         self.say(f"{name}: {self.seconds[name]:.1f} s")
 
-    def table(self, rows: Sequence[Sequence[str]], *, title: str = "", header: Sequence[str] = ()) -> None:
+    def table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
         """Print a small table on standard error."""
-        table = Table(title=title or None, title_justify="left", show_header=bool(header), box=None)
+        table = Table(show_header=bool(header), box=None)
         for column in header or rows[0]:
             table.add_column(column if header else "", overflow="fold")
         for row in rows:

@@ -42,6 +42,7 @@ def load_image_folder(
     colour: str = "auto",
     fit: str = "pad",
     max_pixels: int = MAX_PIXELS,
+    exclude: Sequence[str | os.PathLike[str]] = (),
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Bunch:
@@ -54,6 +55,7 @@ def load_image_folder(
     colour : ``"auto"``, ``"grey"`` or ``"rgb"``.
     fit : ``"pad"`` keeps whole pictures, ``"crop"`` fills the frame.
     max_pixels : larger pictures are skipped before they are decoded.
+    exclude : folders left out, such as one that holds earlier results.
     n_threads : readers working side by side; one per processor by default.
     progress : called as ``progress(pictures read, pictures in all)``.
 
@@ -77,7 +79,7 @@ def load_image_folder(
     check_options(size, colour, fit, max_pixels)
     workers = n_threads or min(os.cpu_count() or 1, 8)
     skipped: Skipped = []
-    names = list(_walk(root, skipped))
+    names = list(_walk(root, skipped, {Path(folder).resolve() for folder in exclude}))
     with warnings.catch_warnings():
         # Pillow warns of large pictures; ours are refused by max_pixels with a reason instead.
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -137,7 +139,7 @@ def frame_size(heights: Sequence[int], widths: Sequence[int], size: Size) -> tup
     return max(1, round(height * reduction)), max(1, round(width * reduction))
 
 
-def _walk(root: Path, skipped: Skipped, below: str = "") -> Iterator[str]:
+def _walk(root: Path, skipped: Skipped, exclude: set[Path], below: str = "") -> Iterator[str]:
     """Yield relative names of candidate files in sorted order; note links that are not followed."""
     try:
         entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
@@ -155,7 +157,8 @@ def _walk(root: Path, skipped: Skipped, below: str = "") -> Iterator[str]:
                 skipped.append((name, reason))
                 continue
         if entry.is_dir(follow_symlinks=False):
-            yield from _walk(root, skipped, name)
+            if Path(entry.path) not in exclude:
+                yield from _walk(root, skipped, exclude, name)
         elif picture:
             yield name
 

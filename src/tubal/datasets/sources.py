@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def load_images(
     max_pixels: int = MAX_PIXELS,
     variable: str | None = None,
     image_shape: tuple[int, int] | None = None,
+    exclude: Sequence[str | os.PathLike[str]] = (),
     n_threads: int | None = None,
     progress: Progress | None = None,
 ) -> Bunch:
@@ -63,6 +65,7 @@ def load_images(
             colour=colour,
             fit=fit,
             max_pixels=max_pixels,
+            exclude=exclude,
             n_threads=n_threads,
             progress=progress,
         )
@@ -174,7 +177,7 @@ def _from_picture(path: Path, size: Size, colour: str, fit: str, *, max_pixels: 
         raise ValueError(f"{path.name!r} cannot be read: {skipped[0][1]}")
     images = np.stack(pages)
     scale_measured(images, np.array(measured))
-    what = f"{len(pages)} page{'s' if len(pages) > 1 else ''} of {path.name!r}"
+    what = f"{len(pages)} pages of {path.name!r}" if len(header.sizes) > 1 else f"the picture {path.name!r}"
     tone = "colour" if frame.colour else "grey"
     return Bunch(
         images=images,

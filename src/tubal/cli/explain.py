@@ -1,0 +1,70 @@
+"""``tubal explain``: a picture of the atoms, their shifts and the reconstruction they build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tubal.cli._reading import read_for_model, reading_options
+from tubal.cli._state import State, computing_options, talking_options
+
+
+@click.command()
+@click.argument("image")
+@click.option(
+    "-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder."
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("explain.png"),
+    show_default=True,
+    help="PNG to draw.",
+)
+@click.option(
+    "-n", "--terms", type=click.IntRange(1, 60), default=8, metavar="N", help="How many.  [default: 8]"
+)
+@click.option("--force", is_flag=True, help="Replace a picture that is already there.")
+@reading_options
+@computing_options
+@talking_options
+@click.pass_obj
+def command(
+    state: State, /, image: str, model: Path, out: Path, terms: int, force: bool, seed: int, **reading: Any
+) -> None:
+    """Draw which atoms, at which shifts, build IMAGE.
+
+    One column a term, the largest first: the atom, the atom shifted around its circle and weighted, and
+    the sum so far, beside the image itself.
+
+    \b
+    Examples:
+      tubal explain one.png --model tubal-out/model.tubal
+      tubal explain one.png --model tubal-out --terms 12 --out why.png
+    """
+    from tubal._files import atomic_write
+    from tubal.cli._explanation import draw, explain
+    from tubal.cli._models import check_place, coder_of, image_shape_of, open_model
+    from tubal.cli._talk import Talk
+
+    talk = Talk(state)
+    check_place(out, force)
+    loaded = open_model(model)
+    stack = read_for_model(talk, state, image, reading, image_shape_of(loaded))
+    with talk.stage("coding the image"):
+        explanation = explain(coder_of(loaded), stack.images[0], limit=terms)
+    picture = draw(explanation)
+    with atomic_write(out) as stream:
+        picture.save(stream, "PNG")
+    talk.say(
+        f"{len(explanation.terms)} of {explanation.n_terms} terms drawn in {out}; "
+        f"they leave {100 * explanation.error:.1f} % of the image unexplained"
+    )
+    rows = [
+        {"atom": int(atom), "dy": int(dy), "dx": int(dx), "coefficient": float(weight)}
+        for atom, dy, dx, weight in explanation.terms
+    ]
+    talk.data({"image": stack.names[0], "out": str(out), "terms": rows, "unexplained": explanation.error})
