@@ -173,9 +173,7 @@ def test_names_and_single_pictures(tmp_path: Path) -> None:
     assert load_images(tmp_path / "a.tif").names == ["a.tif#1", "a.tif#2", "a.tif#3"]
 
 
-@pytest.mark.collection
+@pytest.mark.collection("orl", "yale", "coil20")
 def test_the_real_files_agree_with_the_fetchers() -> None:
     for name, file in (("orl", "ORL.mat"), ("yale", "Yale_64x64.mat"), ("coil20", "COIL20.mat")):
-        if not (data_folder() / file).exists():
-            pytest.skip("set TUBAL_DATA to the folder of the collections")
         assert_allclose(load_images(data_folder() / file).images, fetch(name).images, atol=1e-6)

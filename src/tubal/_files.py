@@ -58,8 +58,8 @@ def staged_folder(
     """Yield a hidden empty folder beside ``path`` and move what it then holds to ``path`` on success.
 
     A folder that holds anything is only written into with ``force``; then files of the same names are
-    replaced one by one and everything else in it stays, but for the entries named in ``stale``. Refusals come before the block runs, so that an
-    hour of work never ends in one.
+    replaced one by one and everything else in it stays, but for the entries named in ``stale``. Refusals
+    come before the block runs, so that an hour of work never ends in one.
     """
     target = Path(path)
     if target.exists() and not target.is_dir():

@@ -61,14 +61,14 @@ def draw(explanation: Explanation) -> Image.Image:
     n_terms = len(explanation.terms)
     width = GAP + SIDE + (n_terms + 1) * (CELL + GAP)
     row = CELL + CAPTION + GAP
-    sheet = Image.new("RGB", (width, 2 * GAP + CAPTION + 3 * row), PAPER)
+    sheet = Image.new("RGB", (width, GAP + 3 * row), PAPER)
     pen = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(size=12)
     left = GAP + SIDE
-    top = GAP + CAPTION
+    top = GAP
     for i, title in enumerate(("atom", "shifted, weighted", "sum so far")):
         pen.text((GAP, top + i * row + CELL // 2), title, fill=INK, font=font)
-    pen.text((left, GAP), "image", fill=INK, font=font)
+    pen.text((left, top + 2 * row + CELL + 2), "the image", fill=FAINT, font=font)
     _paste(sheet, (left, top + 2 * row), explanation.image, (0.0, float(explanation.image.max()) or 1.0))
     for i in range(n_terms):
         _draw_term(sheet, pen, font, explanation, i, (left + (i + 1) * (CELL + GAP), top, row))
