@@ -216,7 +216,7 @@ def test_command_lists_what_is_where(toy, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     result = CliRunner().invoke(command, ["--data-home", str(tmp_path)])
     assert result.exit_code == 0, result.output
-    lines = {line.split()[1] if "│" in line else "": line for line in result.output.splitlines()}
+    lines = {line.split()[0]: line for line in result.output.splitlines() if line.strip()}
     assert "present" in lines["toy"]
     assert "missing" in lines["orl"]
     assert "research use only" in result.output

@@ -76,10 +76,11 @@ def _state(path: Path, sha256: str) -> str:
 
 
 def _show(entries: list[dict[str, Any]], folder: Path) -> None:
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"Collections in {folder}", title_justify="left")
+    table = Table(title=f"Collections in {folder}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in ("name", "images", "size", "classes", "state", "file", "licence"):
         table.add_column(heading, overflow="fold")
     for entry in entries:

@@ -30,7 +30,8 @@ class Collection:
         return (
             f"{self.title}\n{'=' * len(self.title)}\n\n{self.about}\n\n"
             f"{self.n_images} images of {height}x{width} pixels, {self.n_classes} classes.\n"
-            f"File: {self.file} (SHA-256 {self.sha256})\nLicence: {self.licence}\nCitation: {self.citation}\n"
+            f"File: {self.file} (SHA-256 {self.sha256})\n"
+            f"Licence: {self.licence}; the images may not be republished.\nCitation: {self.citation}\n"
         )
 
 
@@ -46,7 +47,7 @@ _LEARNING = (
     "https://raw.githubusercontent.com/niuers/Learning-From-Data-A-Short-Course/"
     "879a698b960e5867f7c2b11f8938fa89c3d21839/data/usps.h5"
 )
-_RESEARCH = "research use only, not to be republished"
+_RESEARCH = "research use only"
 
 COLLECTIONS: dict[str, Collection] = {
     collection.name: collection
@@ -61,7 +62,7 @@ COLLECTIONS: dict[str, Collection] = {
             n_classes=20,
             layout="mat-rows",
             addresses=(_SKFEATURE + "COIL20.mat",),
-            licence=f"Columbia University, {_RESEARCH}",
+            licence=f"{_RESEARCH} (Columbia University)",
             citation="S. A. Nene, S. K. Nayar, H. Murase: Columbia Object Image Library (COIL-20), "
             "Technical Report CUCS-005-96, Columbia University, 1996.",
             about="Twenty objects on a turntable, photographed every five degrees.",
@@ -76,7 +77,7 @@ COLLECTIONS: dict[str, Collection] = {
             n_classes=10,
             layout="hdf5",
             addresses=(_LEARNING,),
-            licence=f"United States Postal Service, {_RESEARCH}",
+            licence=f"{_RESEARCH} (US Postal Service)",
             citation="J. J. Hull: A database for handwritten text recognition research, IEEE Transactions "
             "on Pattern Analysis and Machine Intelligence 16(5), 1994.",
             about="Digits from envelopes; the 7291 training images come first, the 2007 test images after.",
@@ -91,7 +92,7 @@ COLLECTIONS: dict[str, Collection] = {
             n_classes=40,
             layout="mat-rows",
             addresses=(_SKFEATURE + "ORL.mat",),
-            licence=f"AT&T Laboratories Cambridge, {_RESEARCH}",
+            licence=f"{_RESEARCH} (AT&T Laboratories)",
             citation="F. S. Samaria, A. C. Harter: Parameterisation of a stochastic model for human face "
             "identification, IEEE Workshop on Applications of Computer Vision, 1994.",
             about="Forty people, ten pictures each, with changing pose and expression.",
@@ -106,7 +107,7 @@ COLLECTIONS: dict[str, Collection] = {
             n_classes=15,
             layout="mat-columns",
             addresses=(_UNIVR,),
-            licence=f"Yale University, {_RESEARCH}",
+            licence=f"{_RESEARCH} (Yale University)",
             citation="P. N. Belhumeur, J. P. Hespanha, D. J. Kriegman: Eigenfaces vs. Fisherfaces, IEEE "
             "Transactions on Pattern Analysis and Machine Intelligence 19(7), 1997.",
             about="Fifteen people, eleven pictures each, with strong lighting; two pairs are identical.",

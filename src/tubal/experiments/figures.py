@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.experiments.paper import load_paper
+from tubal.experiments.rule import CODERS
 
-_CODERS = {"sc": (False, False), "graphsc": (False, True), "tubsc": (True, False), "gtsc": (True, True)}
 _METADATA = {"Software": None}  # keeps the files the same from one matplotlib to the next
 
 
@@ -44,7 +44,7 @@ def _fit_on_digits() -> dict[str, Any]:
 
     images = load_digits_images().images
     models = {}
-    for name, (tubal, graph) in _CODERS.items():
+    for name, (tubal, graph) in CODERS.items():
         settings = settings_for("label-free", name, "digits")
         models[name] = fit_coder(images, settings, 0, tubal=tubal, graph=graph)[0]
     return models

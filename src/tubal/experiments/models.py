@@ -106,8 +106,7 @@ def fit_coder(
     from tubal.graph import knn_graph
     from tubal.solvers import Admm
 
-    scaled = scale_images(images, settings["scale"])
-    coded = scaled if tubal else reduce_dimensions(scaled, settings["pca_variance"])
+    coded = prepare(images, settings, tubal=tubal)
     common: dict[str, Any] = {
         "n_atoms": settings["n_atoms"],
         "sparsity": absolute_sparsity(coded, settings),
@@ -119,10 +118,16 @@ def fit_coder(
     }
     if graph:
         common["graph_weight"] = settings["graph_weight"]
-        common["graph"] = knn_graph(scaled, settings["n_neighbors"])
+        common["graph"] = knn_graph(scale_images(images, settings["scale"]), settings["n_neighbors"])
     corner = (GTSC if tubal else GraphSC) if graph else (TubSC if tubal else SparseCoding)
     model = corner(**common)
     return model, np.asarray(model.fit_transform(coded))
+
+
+def prepare(images: Images, settings: Settings, *, tubal: bool) -> NDArray[Any]:
+    """Return what is coded: scaled images (n, height, width), or their principal components (n, d)."""
+    scaled = scale_images(images, settings["scale"])
+    return scaled if tubal else reduce_dimensions(scaled, settings["pca_variance"])
 
 
 def reduce_dimensions(images: Images, variance: float) -> NDArray[Any]:

@@ -58,7 +58,7 @@ def _cell(group: Sequence[Record]) -> dict[str, Any]:
         "runs": len(group),
         **{score: _statistics([record[score] for record in group], printed.get(score)) for score in SCORES},
         "seconds": round(statistics.mean(record["seconds"] for record in group), 2),
-        "peak_memory_mb": round(max(record["peak_memory_mb"] for record in group)),
+        "peak_memory_mb": round(statistics.median(record["peak_memory_mb"] for record in group)),
         "settings": group[0]["settings"],
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import platform
 import time
@@ -46,17 +48,20 @@ class Trial:
 def run_trial(trial: Trial) -> Record:
     """Run one trial from pixels to labels and return its record; labels are read for the scores only.
 
-    ``seconds`` covers everything from the loaded images to the labels. ``peak_memory_mb`` is the largest
-    resident size of the process during the trial where the system can tell (Linux), else since it began.
+    ``seconds`` covers everything from the loaded images to the labels. ``peak_memory_mb`` is how far the
+    resident size of the process rose above where it stood when the trial began, in MiB; ``process_memory_mb``
+    is its height itself, with Python, libraries and images. Both need Linux, else the peak is that of the
+    process since it began.
     """
     from tubal.experiments import find_table
 
     method = find_table(trial.table).METHODS[trial.method]
     images, target, data_hash = _load(trial.dataset)
-    reset = _reset_peak_memory()
+    start = _reset_peak_memory()
     begin = time.perf_counter()
     outcome = method.cluster(images, len(set(target.tolist())), trial.settings, trial.seed)
     seconds = time.perf_counter() - begin
+    peak = _peak_memory()
     return {
         **asdict(trial),
         "key": trial.key,
@@ -64,8 +69,11 @@ def run_trial(trial: Trial) -> Record:
         "accuracy": 100 * clustering_accuracy(target, outcome.labels),
         "nmi": 100 * clustering_nmi(target, outcome.labels),
         "seconds": round(seconds, 3),
-        "peak_memory_mb": round(_peak_memory() / 2**20, 1),
-        "memory_measure": "peak resident set of the trial" if reset else "peak resident set of the process",
+        "peak_memory_mb": round((peak - start) / 2**20, 1),
+        "process_memory_mb": round(peak / 2**20, 1),
+        "memory_measure": "peak resident set above the start"
+        if start
+        else "peak resident set of the process",
         "details": outcome.details,
         "data_sha256": data_hash,
         "versions": versions(),
@@ -90,13 +98,16 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _reset_peak_memory() -> bool:
-    """Ask Linux to forget the largest resident size so far; False where that cannot be done."""
+def _reset_peak_memory() -> int:
+    """Forget the largest resident size so far and return the present one; 0 where that cannot be done."""
+    gc.collect()
     try:
+        # Blocks that earlier trials freed but the allocator keeps would hide what this one needs.
+        ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return False
-    return True
+    except (OSError, AttributeError):
+        return 0
+    return _peak_memory()
 
 
 def _peak_memory() -> int:
