@@ -145,6 +145,32 @@ def test_a_thousand_mixed_pictures_with_twenty_bad_ones(tmp_path: Path) -> None:
     assert_array_equal(again.images, stack.images)
 
 
+def test_planar_colour_and_deep_colour_tiffs(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    planes = np.random.default_rng(11).random((3, 9, 8))
+    tifffile.imwrite(tmp_path / "planar.tif", planes, photometric="rgb", planarconfig="separate")
+    assert_allclose(load_image_folder(tmp_path).images[0], np.moveaxis(planes, 0, -1), atol=1e-6)
+
+
+def test_mutated_files_never_stop_a_reading(tmp_path: Path) -> None:
+    rng = np.random.default_rng(12)
+    for i in range(160):
+        suffix = [".png", ".jpg", ".gif", ".bmp", ".pgm", ".webp", ".tif"][i % 7]
+        place = tmp_path / f"{i:03d}{suffix}"
+        Image.fromarray(grey(rng)).save(place)
+        body = bytearray(place.read_bytes())
+        for _ in range(rng.integers(1, 6)):
+            body[rng.integers(0, min(len(body), 120))] = rng.integers(0, 256)
+        place.write_bytes(body[: rng.integers(1, len(body))] if i % 5 == 0 else body)
+    (tmp_path / "good.png").write_bytes(png_bytes(grey(rng)))
+    stack = load_image_folder(tmp_path)
+    assert "good.png" in stack.names
+    assert np.isfinite(stack.images).all()
+    read = {name.split("#")[0] for name in stack.names}
+    lost = {name.split("#")[0] for name, _ in stack.skipped}
+    assert read | lost == {entry.name for entry in tmp_path.iterdir()}
+
+
 def test_a_pipe_named_like_a_picture_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "good.png").write_bytes(png_bytes(grey(np.random.default_rng(6))))

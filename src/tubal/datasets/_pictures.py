@@ -12,6 +12,7 @@ import logging
 import os
 import stat
 import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,17 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-__all__ = ["SUFFIXES", "Frame", "Header", "Page", "PictureError", "fit_array", "read_header", "read_pages"]
+__all__ = [
+    "SUFFIXES",
+    "Frame",
+    "Header",
+    "Page",
+    "PictureError",
+    "fit_array",
+    "quiet_decoders",
+    "read_header",
+    "read_pages",
+]
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "DIB", "PPM", "WEBP", "TIFF")
 TIFF_SUFFIXES = frozenset({".tif", ".tiff"})
@@ -39,6 +50,17 @@ _one_large_picture = threading.Semaphore(1)
 # Both libraries log what is odd about damaged files; the reason is reported once, by us.
 for _library in ("tifffile", "PIL.TiffImagePlugin"):
     logging.getLogger(_library).addHandler(logging.NullHandler())
+
+
+@contextlib.contextmanager
+def quiet_decoders() -> Iterator[None]:
+    """Hush what decoders warn of in damaged or large files; whoever reads them reports a reason instead.
+
+    Entered once around a whole reading, from the thread that starts it: filters belong to the process.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"PIL\.")
+        yield
 
 
 class PictureError(ValueError):
@@ -272,21 +294,31 @@ def _series(path: Path, *, pixels: bool, max_pixels: int) -> Any:
     try:
         with tifffile.TiffFile(path) as file:
             series = file.series[0]
-            colour = "S" in series.axes and series.shape[-1] == 3
-            keep = 3 if colour else 2
-            if series.ndim < keep or ("S" in series.axes and not colour) or series.dtype.kind not in "buif":
-                raise PictureError(f"a TIFF of axes {series.axes} and type {series.dtype} is not understood")
-            shape = (int(np.prod(series.shape[:-keep], dtype=np.int64)), *series.shape[-keep:])
+            shape = _series_shape(series)
             if not pixels:
                 _refuse_large(shape[1] * shape[2], max_pixels)
                 if not 0 < shape[0] <= MAX_PAGES:
                     raise PictureError(f"a TIFF of {shape[0]} pages; at most {MAX_PAGES} are read")
                 return shape
-            return series.asarray().reshape(shape)
+            planar = series.axes.endswith("SYX") and len(shape) == 4
+            values = series.asarray()
+            return (np.moveaxis(values, -3, -1) if planar else values).reshape(shape)
     except PictureError:
         raise
     except Exception as error:
         raise PictureError(_reason(error)) from error
+
+
+def _series_shape(series: Any) -> tuple[int, ...]:
+    """Return ``(pages, height, width[, 3])`` of a series whose colour channels lie first or last."""
+    axes, shape = series.axes, tuple(series.shape)
+    if axes.endswith("SYX") and shape[-3] == 3:
+        axes, shape = axes[:-3] + "YXS", (*shape[:-3], *shape[-2:], 3)
+    colour = axes.endswith("YXS") and shape[-1] == 3
+    keep = 3 if colour else 2
+    if len(shape) < keep or ("S" in axes and not colour) or series.dtype.kind not in "buif":
+        raise PictureError(f"a TIFF of axes {axes or '(none)'} and type {series.dtype} is not understood")
+    return (int(np.prod(shape[:-keep], dtype=np.int64)), *shape[-keep:])
 
 
 def _reason(error: Exception) -> str:

@@ -9,17 +9,23 @@ transparent pictures lie on white; the stack is in colour when more than half of
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from PIL import Image
 from sklearn.utils import Bunch
 
-from tubal.datasets._pictures import SUFFIXES, Frame, Header, PictureError, read_header, read_pages
+from tubal.datasets._pictures import (
+    SUFFIXES,
+    Frame,
+    Header,
+    PictureError,
+    quiet_decoders,
+    read_header,
+    read_pages,
+)
 
 __all__ = ["load_image_folder"]
 
@@ -67,8 +73,7 @@ def load_image_folder(
     sub-folders, else ``None``.
 
     >>> import tempfile
-    >>> from PIL import Image
-    >>> folder = tempfile.mkdtemp()
+    >>>     >>> folder = tempfile.mkdtemp()
     >>> Image.new("L", (9, 7), 51).save(folder + "/one.png")
     >>> Image.new("L", (9, 7), 255).save(folder + "/two.png")
     >>> stack = load_image_folder(folder)
@@ -80,9 +85,7 @@ def load_image_folder(
     workers = n_threads or min(os.cpu_count() or 1, 8)
     skipped: Skipped = []
     names = list(_walk(root, skipped, {Path(folder).resolve() for folder in exclude}))
-    with warnings.catch_warnings():
-        # Pillow warns of large pictures; ours are refused by max_pixels with a reason instead.
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+    with quiet_decoders():
         headers = _read_headers(root, names, skipped, max_pixels, workers)
         if not headers:
             raise ValueError(_nothing_left(root, skipped))

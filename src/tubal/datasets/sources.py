@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Bunch
 
-from tubal.datasets._pictures import SUFFIXES, Frame, PictureError, fit_array, read_header, read_pages
+from tubal.datasets._pictures import (
+    SUFFIXES,
+    Frame,
+    PictureError,
+    fit_array,
+    quiet_decoders,
+    read_header,
+    read_pages,
+)
 from tubal.datasets._registry import COLLECTIONS
 from tubal.datasets._stacks import STACK_SUFFIXES, read_stack, to_unit_interval
 from tubal.datasets.folders import (
@@ -73,7 +81,8 @@ def load_images(
         return _from_collection(str(source), size, colour, fit)
     suffix = path.suffix.lower()
     if suffix in SUFFIXES:
-        return _from_picture(path, size, colour, fit, max_pixels=max_pixels)
+        with quiet_decoders():
+            return _from_picture(path, size, colour, fit, max_pixels=max_pixels)
     if suffix in STACK_SUFFIXES:
         stack = read_stack(path, variable=variable, image_shape=image_shape)
         images = to_unit_interval(stack.images)
