@@ -53,10 +53,11 @@ def fit_clusterer(plan: Plan, stack: Any, talk: Talk, state: State) -> Any:
     """Fit an ``ImageClusterer`` on the device asked for, with its stages shown."""
     with talk.stage("clustering") as bar:
         from tubal import ImageClusterer
+        from tubal._backend import to_device
 
         bar.rename("neighbours, codes, clusters")
         clusterer = ImageClusterer(n_clusters=plan.n_clusters, preset=plan.preset, random_state=plan.seed)
-        clusterer.fit(stack.images)
+        clusterer.fit(to_device(stack.images, state.device))
     return clusterer
 
 

@@ -8,10 +8,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from tubal.cli._state import State
 
-__all__ = ["Reading", "SizeType", "is_collection", "read_for_model", "read_source", "reading_options"]
+__all__ = [
+    "Reading",
+    "SizeType",
+    "SourceType",
+    "is_collection",
+    "read_for_model",
+    "read_source",
+    "reading_options",
+]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Reading = dict[str, Any]
@@ -37,6 +46,21 @@ class SizeType(click.ParamType):  # type: ignore[type-arg]  # generic from click
             return int(value)
         wanted = "height x width such as 48x64" if self._pair_only else "64, or height x width such as 48x64"
         return self.fail(f"{value!r} is not {wanted}.", param, ctx)
+
+
+class SourceType(click.ParamType):  # type: ignore[type-arg]
+    """A path or the name of a collection; shells complete both."""
+
+    name = "source"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Offer the collections' names, and leave files to the shell."""
+        from tubal.datasets._registry import COLLECTIONS
+
+        names = [name for name in ("digits", *COLLECTIONS) if name.startswith(incomplete)]
+        return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
 
 def reading_options(function: Function) -> Function:

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from tubal.cli._reading import is_collection, read_source, reading_options
+from tubal.cli._reading import SourceType, is_collection, read_source, reading_options
 from tubal.cli._state import State, computing_options, talking_options
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", type=SourceType())
 @click.option(
     "-k",
     "--clusters",

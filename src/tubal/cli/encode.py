@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from tubal.cli._reading import read_for_model, reading_options
+from tubal.cli._reading import SourceType, read_for_model, reading_options
 from tubal.cli._state import State, computing_options, talking_options
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", type=SourceType())
 @click.option(
     "-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder."
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tubal.cli._reading import read_source, reading_options
+from tubal.cli._reading import SourceType, read_source, reading_options
 from tubal.cli._state import State, computing_options, talking_options
 
 METHODS = {
@@ -20,7 +20,7 @@ METHODS = {
 
 
 @click.command()
-@click.argument("source")
+@click.argument("source", type=SourceType())
 @click.option(
     "-o",
     "--out",
@@ -78,6 +78,7 @@ def command(
       tubal encode more-photos/ --model photos.tubal
     """
     import tubal
+    from tubal._backend import to_device
     from tubal.cli._models import check_place
     from tubal.cli._pipeline import check_n_clusters
     from tubal.cli._talk import Talk
@@ -93,7 +94,7 @@ def command(
         coding = {"n_clusters": clusters}
     model = getattr(tubal, METHODS[method])(**coding, random_state=seed)
     with talk.stage(f"fitting {METHODS[method]}"):
-        model.fit(stack.images)
+        model.fit(to_device(stack.images, state.device))
     with talk.stage("writing the model"):
         tubal.save(model, out)
     talk.say(f"{METHODS[method]} of {len(stack.images)} images written to {out}")
