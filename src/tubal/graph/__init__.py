@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .deformable import deformable_graph
+    from .deformation import Deformation
     from .laplacians import laplacian, laplacian_norm
     from .neighbours import knn_graph
     from .resolve import resolve_graph
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Alignments": "structure",
+    "Deformation": "deformation",
+    "deformable_graph": "deformable",
     "Graph": "structure",
     "Neighbours": "structure",
     "knn_graph": "neighbours",
@@ -26,8 +30,10 @@ _HOME = {
 
 __all__ = [
     "Alignments",
+    "Deformation",
     "Graph",
     "Neighbours",
+    "deformable_graph",
     "knn_graph",
     "laplacian",
     "laplacian_norm",

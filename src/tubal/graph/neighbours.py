@@ -22,8 +22,9 @@ from tubal._backend import (
     to_numpy,
 )
 
+from .copies import spread_over_copies
 from .images import as_rows, check_images, check_n_neighbors, duplicate_groups
-from .structure import Graph, IndexArray, Neighbours, Weighting
+from .structure import Graph, Neighbours, Weighting
 
 _BLOCK_BYTES = 2**25
 # Candidates beyond the wanted number, so that rounding in the product cannot change the answer.
@@ -96,7 +97,9 @@ class ExactSearch:
         distinct = rows[firsts]
         reach = min(n_neighbors, len(firsts) - 1)
         found = nearest_rows(distinct, distinct, reach, metric=self.metric, skip_self=True)
-        return _with_copies(found, group, n_neighbors)
+        indices, slots = spread_over_copies(found.indices, group, n_neighbors, training=True)
+        own = np.take_along_axis(found.distances[group], np.maximum(slots, 0), axis=1) if reach else 0.0
+        return Neighbours(indices, np.where(slots < 0, 0, own).astype(found.distances.dtype))
 
     def _prepared(self, rows: Array) -> Array:
         if self.metric == "euclidean":
@@ -192,26 +195,3 @@ def _rank_exactly(
     precision = np.float32 if known.itemsize == 4 else np.float64
     indices = np.take_along_axis(to_numpy(candidates), order, axis=1)
     return Neighbours(indices.astype(np.intp, copy=False), distances.astype(precision))
-
-
-def _with_copies(found: Neighbours, group: IndexArray, n_neighbors: int) -> Neighbours:
-    """Spread neighbours of distinct images over all copies: own copies first, at distance zero."""
-    order = np.argsort(group, kind="stable")
-    starts = np.searchsorted(group[order], np.arange(len(found.indices) + 1))
-    indices = np.empty((len(group), n_neighbors), dtype=np.intp)
-    distances = np.zeros((len(group), n_neighbors), dtype=found.distances.dtype)
-    for image, own in enumerate(group):
-        copies = order[starts[own] : starts[own + 1]]
-        place = int(np.searchsorted(copies, image))
-        listed = [*copies[place + 1 :], *copies[:place]]
-        far = [0.0] * len(listed)
-        for other, distance in zip(found.indices[own], found.distances[own], strict=True):
-            if len(listed) >= n_neighbors:
-                break
-            members = order[starts[other] : starts[other + 1]]
-            # Copies share their neighbours among them in turn rather than all naming the first one.
-            members = np.roll(members, -(place % len(members)))
-            listed.extend(members)
-            far.extend([distance] * len(members))
-        indices[image], distances[image] = listed[:n_neighbors], far[:n_neighbors]
-    return Neighbours(indices, distances)

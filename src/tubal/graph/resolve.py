@@ -42,7 +42,7 @@ def _named_graph(name: str, images: Any, n_neighbors: int) -> Graph:
     if name in ("euclidean", "cosine"):
         return knn_graph(images, n_neighbors, metric=name)
     if name == "deformable":
-        from .deformation import deformable_graph  # noqa: PLC0415  (numba loads only when asked for)
+        from .deformable import deformable_graph  # noqa: PLC0415  (numba loads only when asked for)
 
         return deformable_graph(images, n_neighbors)
     raise ValueError(f"graph is {name!r}; known names are {', '.join(map(repr, _NAMES))}")
@@ -52,6 +52,6 @@ def restore_search(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Sea
     """Rebuild a search from its state."""
     if meta["kind"] == ExactSearch.kind:
         return ExactSearch.from_state(arrays, meta)
-    from .deformation import DeformableSearch  # noqa: PLC0415  (numba loads only when asked for)
+    from .deformable import DeformableSearch  # noqa: PLC0415  (numba loads only when asked for)
 
     return DeformableSearch.from_state(arrays, meta)
