@@ -47,12 +47,49 @@ def as_like(values: Any, reference: Array) -> Array:
     return np.asarray(values, dtype=reference.dtype)
 
 
+def to_device(array: np.ndarray, device: str) -> Array:
+    """Return ``array`` where ``device`` says: ``"cpu"`` as it is, ``"cuda"`` as a tensor, ``"auto"`` either.
+
+    >>> to_device(np.zeros(3), "cpu").shape
+    (3,)
+    """
+    if device == "cpu" or (device == "auto" and not _cuda_is_likely()):
+        return array
+    try:
+        import torch
+    except ImportError:
+        if device == "auto":
+            return array
+        raise ImportError("device 'cuda' needs PyTorch; install it: pip install 'tubal[torch]'") from None
+    if not torch.cuda.is_available():
+        if device == "auto":
+            return array
+        raise ValueError("device is 'cuda' but PyTorch finds no usable GPU; use 'auto' or 'cpu'")
+    return torch.as_tensor(array, device="cuda")
+
+
+def _cuda_is_likely() -> bool:
+    # Importing torch costs a second or more; a machine without the driver's device file need not pay it.
+    return os.name == "nt" or os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg")
+
+
 def as_double(array: Array) -> Array:
     """Return ``array`` in double precision, real or complex as it was."""
     if is_torch(array):
         torch = sys.modules["torch"]
         return array.to(torch.complex128 if array.is_complex() else torch.float64)
     return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64, copy=False)
+
+
+def sparse_like(matrix: Any, reference: Array) -> Any:
+    """Return a SciPy CSR matrix as a sparse tensor of the type and device of ``reference``, a tensor."""
+    torch = sys.modules["torch"]
+    parts = [
+        torch.as_tensor(np.asarray(part, np.int64), device=reference.device)
+        for part in (matrix.indptr, matrix.indices)
+    ]
+    values = torch.as_tensor(matrix.data, dtype=reference.dtype, device=reference.device)
+    return torch.sparse_csr_tensor(*parts, values, size=matrix.shape)
 
 
 def machine_epsilon(array: Array) -> float:

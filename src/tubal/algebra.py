@@ -73,7 +73,7 @@ def fold(matrix: Array, *, tube_length: int) -> Array:
 
 def tube_norms(tensor: Array) -> Array:
     """Return the Euclidean norm of every tube, (rows, columns); of codes, the features of eq. 20."""
-    return namespace(tensor).linalg.norm(tensor, axis=-1)
+    return namespace(tensor).sqrt((tensor**2).sum(-1))
 
 
 def _check_operands(left: Array, right: Array) -> None:

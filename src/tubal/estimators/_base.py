@@ -1,0 +1,221 @@
+"""The estimator base: validate, call pure functions, store what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from tubal._backend import Array, as_like, namespace, to_numpy
+from tubal.estimators._explain import Explanation, explain_codes
+from tubal.estimators._progress import progress_callback
+from tubal.estimators._validation import check_choice, check_images, check_integer, check_weight
+from tubal.layout import ImageLayout
+from tubal.learning import InMemory, MemoryStore, Weights, initial_state, learn
+from tubal.penalties import atom_norms
+from tubal.pooling import position_norms
+from tubal.problems._base import ImageModel
+from tubal.problems.tubal import TubalModel
+from tubal.solvers import Admm, LagrangeDual
+
+# The last coding step of fit, and every encode, may take this many times the steps of one within the alternation.
+PATIENCE = 10
+
+
+class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Sparse codes of images over a learned dictionary; subclasses say which linear map, and which graph.
+
+    Subclasses store their parameters in ``__init__`` and may override the hooks below.
+    """
+
+    # --- hooks -------------------------------------------------------------------------------------------
+    def _model(self) -> ImageModel:
+        return TubalModel()
+
+    def _layout(self, image_shape: tuple[int, ...]) -> ImageLayout:
+        return ImageLayout(image_shape, check_choice("tube_axis", self.tube_axis, (-1, -2)))
+
+    def _pool(self, codes: Array) -> Array:
+        return position_norms(codes)
+
+    def _graph_terms(self, images: Array) -> tuple[float, Any]:
+        """Return the graph weight and the Laplacian; no graph here."""
+        return 0.0, None
+
+    def _new_graph_terms(self, images: Array, neighbors: Any) -> dict[str, Any]:
+        """Return the graph terms of new images; no graph here."""
+        return {}
+
+    def _initial_dictionary(self, data: Array, random: np.random.RandomState) -> Any:
+        return initial_atoms(data, check_integer("n_atoms", self.n_atoms, least=1), self.init, random)
+
+    def _public_codes(self, codes: Array) -> Array:
+        """Return codes (tube, atom, sample) as (sample, atom, tube)."""
+        return namespace(codes).moveaxis(codes, (0, 1, 2), (2, 1, 0))
+
+    def _inner_codes(self, codes: Array) -> Array:
+        return namespace(codes).moveaxis(codes, (0, 1, 2), (2, 1, 0))
+
+    # --- fitting -----------------------------------------------------------------------------------------
+    def fit(self, X: Any, y: Any = None) -> ImageCoder:
+        """Learn a dictionary and the codes of the images.
+
+        Parameters
+        ----------
+        X : images (n, height, width[, channels]) or rows (n, features); NumPy or torch.
+        y : ignored.
+        """
+        images = check_images(self, X, self.image_shape, reset=True)
+        self._check_parameters()
+        random = check_random_state(self.random_state)
+        scaled, self.scale_factor_ = scale_images(images, self.scale, None)
+        self._layout_ = self._layout(self.image_shape_)
+        model, data = self._model(), self._layout_.to_tensor(scaled)
+        graph_weight, laplacian = self._graph_terms(scaled)
+        weights = Weights(self.sparsity, graph_weight)
+        code_solver = self.code_solver or Admm()
+        store = MemoryStore()
+        state = learn(
+            model, InMemory(data, laplacian), initial_state(self._initial_dictionary(data, random), model), weights,
+            code_solver=code_solver, dictionary_solver=self.dictionary_solver or LagrangeDual(),
+            final_solver=patient(code_solver), max_iter=self.max_iter, tol=self.tol, store=store,
+            callbacks=self._callbacks(),
+        )  # fmt: skip
+        self._keep(state, store)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Array:
+        """Fit, and return the features of the training images, (n, n_features_out)."""
+        return self.fit(X)._pool(self.codes_)
+
+    def _keep(self, state: Any, store: Any) -> None:
+        self.dictionary_ = state.dictionary
+        self.multipliers_ = state.multipliers
+        self.atoms_ = self._atoms(state.dictionary)
+        self.codes_ = self._public_codes(store.codes_of(0))
+        self.objective_ = np.array(state.objective)
+        self.density_ = np.array(state.density)
+        self.n_iter_, self.converged_, self.n_reseeded_ = state.n_iter, state.converged, state.n_reseeded
+
+    def _atoms(self, dictionary: Any) -> Array:
+        return self._layout_.to_images(dictionary)
+
+    def _check_parameters(self) -> None:
+        check_weight("sparsity", self.sparsity)
+        check_weight("tol", self.tol)
+        check_integer("max_iter", self.max_iter, least=1)
+        check_choice("scale", self.scale, ("unit", "max", None))
+
+    def _callbacks(self) -> Sequence[Callable[[Any], Any]]:
+        given = [] if self.callbacks is None else list(self.callbacks) if isinstance(self.callbacks, (list, tuple)) else [self.callbacks]  # fmt: skip
+        return [*given, progress_callback(type(self).__name__)] if self.verbose else given
+
+    # --- new images --------------------------------------------------------------------------------------
+    def encode(self, X: Any, neighbors: Any = None) -> Array:
+        """Return the full codes of images, (n, n_atoms, *positions).
+
+        With a graph, an image identical to a training image gets that image's code; any other is tied to its
+        nearest training images, whose codes stay fixed. ``neighbors`` (n, q) names those instead.
+        """
+        check_is_fitted(self)
+        images = check_images(self, X, self.image_shape, reset=False)
+        scaled, _ = scale_images(images, self.scale, self.scale_factor_)
+        dictionary = self._dictionary_like(scaled)
+        terms = self._new_graph_terms(scaled, neighbors)
+        problem = self._model().coding(
+            dictionary, self._layout_.to_tensor(scaled), sparsity=self.sparsity, **terms
+        )
+        solver = patient(self.code_solver or Admm())
+        codes = self._public_codes(solver.codes(problem, solver.minimise(problem).state))
+        return self._recognise(scaled, codes, neighbors)
+
+    def _recognise(self, images: Array, codes: Array, neighbors: Any) -> Array:
+        """Give back training images their own codes; without a graph images are coded alone."""
+        return codes
+
+    def _dictionary_like(self, images: Array) -> Any:
+        return as_like(self.dictionary_, images)
+
+    def transform(self, X: Any, neighbors: Any = None) -> Array:
+        """Return pooled features of images, (n, n_features_out)."""
+        return self._pool(self.encode(X, neighbors))
+
+    def decode(self, codes: Array, norms: Any = None) -> Array:
+        """Return the images that codes describe; scaled as in fitting unless their ``norms`` are passed."""
+        check_is_fitted(self)
+        inner = self._inner_codes(codes)
+        problem = self._model().coding(self._dictionary_like(inner), inner, sparsity=self.sparsity)
+        images = self._layout_.to_images(problem.reconstruct(inner))
+        if norms is None:
+            return images
+        return images * as_like(norms, images).reshape(-1, *[1] * (images.ndim - 1))
+
+    def explain(self, image: Any) -> Explanation:
+        """Say which atoms at which shifts build an image, the largest contribution first."""
+        single = image[None] if getattr(image, "ndim", 0) != 2 or self.image_shape is None else image
+        codes = self.encode(single if single.ndim > 2 else np.atleast_2d(image))
+        return explain_codes(to_numpy(codes[0]), to_numpy(self.atoms_), self._layout_)
+
+    # --- scikit-learn ------------------------------------------------------------------------------------
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.atoms_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def patient(solver: Any) -> Any:
+    """Return the solver with more steps, for codes that are final."""
+    return replace(solver, max_iter=PATIENCE * solver.max_iter)
+
+
+def scale_images(images: Array, scale: str | None, factor: float | None) -> tuple[Array, float]:
+    """Scale every image to unit length, or all by one factor, or not at all; return them and the factor.
+
+    Blank images stay blank. ``factor`` is what fitting found, or None while fitting.
+    """
+    xp = namespace(images)
+    if scale == "unit":
+        squares = (images.reshape(images.shape[0], -1) ** 2).sum(1)
+        largest = abs(images).reshape(images.shape[0], -1).max(1)
+        largest = largest.values if hasattr(largest, "values") else largest
+        # Through the largest pixel first, so that huge or tiny images neither overflow nor vanish when squared.
+        safe = xp.where(largest > 0, largest, 1.0)
+        relative = images / safe.reshape(-1, *[1] * (images.ndim - 1))
+        squares = (relative.reshape(images.shape[0], -1) ** 2).sum(1)
+        norms = xp.sqrt(xp.where(squares > 0, squares, 1.0))
+        return relative / norms.reshape(-1, *[1] * (images.ndim - 1)), 1.0
+    if scale == "max":
+        factor = float(abs(images).max()) or 1.0 if factor is None else factor
+        return images / factor, factor
+    return images, 1.0
+
+
+def initial_atoms(data: Array, n_atoms: int, init: Any, random: np.random.RandomState) -> Array:
+    """Return a starting dictionary (tube, row, atom): images, random atoms, or a given array, in the unit ball."""
+    if isinstance(init, str):
+        check_choice("init", init, ("images", "random"))
+        tube_length, n_rows, n_samples = data.shape
+        atoms = as_like(random.standard_normal((tube_length, n_rows, n_atoms)), data)
+        if init == "images":
+            chosen = random.permutation(n_samples)[:n_atoms]
+            images = data[:, :, chosen]
+            blank = to_numpy(atom_norms(images)) == 0.0
+            usable = np.flatnonzero(~blank)
+            atoms[:, :, usable] = images[:, :, usable]
+    else:
+        atoms = as_like(init, data)
+        if tuple(atoms.shape) != (*data.shape[:2], n_atoms):
+            raise ValueError(
+                f"init has shape {tuple(atoms.shape)}; (tube, row, atom) = {(*data.shape[:2], n_atoms)} is wanted"
+            )
+    return atoms / atom_norms(atoms)

@@ -1,0 +1,75 @@
+"""What an estimator with a graph adds: building it, storing it, and tying new images to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tubal._backend import Array, as_like, namespace, to_numpy
+from tubal.estimators._base import ImageCoder
+from tubal.estimators._validation import check_integer, check_weight
+from tubal.graph import laplacian, resolve_graph
+
+
+class GraphCoder(ImageCoder):
+    """A coder whose codes are smooth along a neighbour graph."""
+
+    def _graph_terms(self, images: Array) -> tuple[float, Any]:
+        weight = check_weight("graph_weight", self.graph_weight)
+        n_neighbors = check_integer("n_neighbors", self.n_neighbors, least=1)
+        if isinstance(self.graph, str) and n_neighbors >= len(images):
+            raise ValueError(
+                f"n_neighbors={n_neighbors} but n_samples = {len(images)}: an image has at most n_samples - 1 "
+                "neighbours; lower n_neighbors or pass more images"
+            )
+        self.graph_ = resolve_graph(self.graph, images, n_neighbors=n_neighbors)
+        return weight, laplacian(self.graph_)
+
+    def _new_graph_terms(self, images: Array, neighbors: Any) -> dict[str, Any]:
+        if self.graph_weight == 0:
+            return {}
+        indices, weights = self._neighbors_of(images, neighbors)
+        tied = namespace(self.codes_).moveaxis(as_like(self.codes_, images), 0, -1)
+        mixing = sp.csr_array(
+            (weights.reshape(-1), indices.reshape(-1), np.arange(0, indices.size + 1, indices.shape[1])),
+            shape=(len(indices), tied.shape[-1]),
+        )
+        rows = to_numpy(tied.reshape(-1, tied.shape[-1]))
+        summed = as_like((mixing @ rows.T).T.reshape(*tied.shape[:-1], len(indices)), images)
+        return {
+            "graph_weight": self.graph_weight,
+            "laplacian": sp.diags_array(weights.sum(1)),
+            "neighbor_sum": self._inner_order(summed),
+        }
+
+    def _inner_order(self, codes: Array) -> Array:
+        """Return public codes with samples moved last, (atom, tube, sample), as (tube, atom, sample)."""
+        xp = namespace(codes)
+        moved = xp.swapaxes(codes, 0, 1)
+        return xp.ascontiguousarray(moved) if xp.__name__ == "numpy" else moved.contiguous()
+
+    def _neighbors_of(self, images: Array, neighbors: Any) -> tuple[np.ndarray, np.ndarray]:
+        if neighbors is None:
+            indices, weights = self.graph_.query(images)
+            return np.asarray(indices), np.asarray(weights, np.float64)
+        indices = np.asarray(neighbors)
+        n_known = self.codes_.shape[0]
+        if indices.ndim != 2 or len(indices) != len(images) or indices.dtype.kind not in "iu":
+            raise ValueError(
+                f"neighbors has shape {indices.shape} and type {indices.dtype}; integers (n, q) are wanted, one row "
+                f"for each of the {len(images)} images"
+            )
+        if indices.size == 0 or indices.min() < 0 or indices.max() >= n_known:
+            raise ValueError(f"neighbors must name training images, 0 to {n_known - 1}")
+        return indices, np.ones(indices.shape)
+
+    def _recognise(self, images: Array, codes: Array, neighbors: Any) -> Array:
+        if self.graph_weight == 0 or neighbors is not None:
+            return codes
+        known = np.asarray(self.graph_.identical(images))
+        inside = np.flatnonzero(known >= 0)
+        if len(inside):
+            codes[inside] = as_like(self.codes_[known[inside]], codes)
+        return codes

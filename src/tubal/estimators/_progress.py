@@ -1,0 +1,31 @@
+"""A progress line for long fits, on standard error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def progress_callback(title: str) -> Callable[[Any], None]:
+    """Return a callback that draws a progress bar with the objective and the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("objective {task.fields[objective]:.6g}"), TimeRemainingColumn(), console=Console(stderr=True),
+        transient=True,
+    )  # fmt: skip
+    task: Any = None
+
+    def report(progress: Any) -> None:
+        nonlocal task
+        if task is None:
+            bar.start()
+            task = bar.add_task(title, total=progress.max_iter, objective=progress.objective)
+        bar.update(task, completed=progress.n_iter, objective=progress.objective)
+        objective = progress.state.objective
+        if progress.n_iter == progress.max_iter or (len(objective) > 1 and objective[-1] == objective[-2]):
+            bar.stop()
+
+    return report

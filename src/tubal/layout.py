@@ -1,0 +1,80 @@
+"""The only place where sample-first images meet tube-first tensors.
+
+Images are ``(n, height, width)`` or ``(n, height, width, channels)``; tensors are ``(tube, row, sample)``. The tube
+is one of the two image axes; the other axis, times the channels stacked under each other, gives the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tubal._backend import Array, is_torch, namespace
+
+
+@dataclass(frozen=True)
+class ImageLayout:
+    """How images of one shape become tensors and back.
+
+    Parameters
+    ----------
+    image_shape : (height, width) or (height, width, channels)
+    tube_axis : -1 runs tubes along the width (as in the paper), -2 along the height.
+    whole : one column a tube: every pixel is a row and the tube has length one (SC and GraphSC).
+    """
+
+    image_shape: tuple[int, ...]
+    tube_axis: int = -1
+    whole: bool = False
+
+    @property
+    def tube_length(self) -> int:
+        """Length of a tube: the size of the tube's axis, or one."""
+        return 1 if self.whole else self.image_shape[1 if self.tube_axis == -1 else 0]
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of an image's tensor."""
+        size = 1
+        for extent in self.image_shape:
+            size *= extent
+        return size // self.tube_length
+
+    def to_tensor(self, images: Array) -> Array:
+        """Return images as a contiguous tensor (tube, row, sample).
+
+        >>> import numpy as np
+        >>> ImageLayout((2, 3)).to_tensor(np.arange(6).reshape(1, 2, 3))[:, :, 0]
+        array([[0, 3],
+               [1, 4],
+               [2, 5]])
+        """
+        n_samples = images.shape[0]
+        if self.whole:
+            tensor = images.reshape(1, n_samples, -1).swapaxes(1, 2)
+        else:
+            axis = 2 if self.tube_axis == -1 else 1
+            moved = namespace(images).moveaxis(images, axis, 0)  # (tube, sample, rest...)
+            tensor = moved.reshape(self.tube_length, n_samples, -1).swapaxes(1, 2)
+        return tensor.contiguous() if is_torch(tensor) else _as_contiguous(tensor)
+
+    def to_images(self, tensor: Array) -> Array:
+        """Undo :meth:`to_tensor`; also turns a dictionary (tube, row, atom) into atoms (atom, height, width)."""
+        n_samples = tensor.shape[2]
+        if self.whole:
+            return tensor[0].swapaxes(0, 1).reshape(n_samples, *self.image_shape)
+        axis = 2 if self.tube_axis == -1 else 1
+        rest = [extent for index, extent in enumerate(self.image_shape, 1) if index != axis]
+        moved = tensor.swapaxes(1, 2).reshape(self.tube_length, n_samples, *rest)
+        images = namespace(tensor).moveaxis(moved, 0, axis)
+        return images.contiguous() if is_torch(images) else _as_contiguous(images)
+
+    def shift_atom(self, atom: Array, shift: int) -> Array:
+        """Return an atom (an image) moved ``shift`` places around its circle."""
+        xp = namespace(atom)
+        return xp.roll(atom, shift, (1 if self.tube_axis == -1 else 0,))
+
+
+def _as_contiguous(array: Array) -> Array:
+    import numpy as np
+
+    return np.ascontiguousarray(array)

@@ -1,0 +1,189 @@
+"""The two iterations on NumPy arrays, driven over blocks of images by compiled kernels and threads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tubal import _kernels as kernels
+from tubal import _kernels_graph as graph_kernels
+from tubal._backend import own_threads, parallel_ranges
+from tubal.fourier import BlockOperator, fourier_basis
+from tubal.problems._base import MomentumState, SplitState
+from tubal.problems.tubal_dictionary import TubalStatistics
+
+if TYPE_CHECKING:
+    from tubal.problems.tubal import TubalCoding
+
+# A graph system is solved until its residual has shrunk this much from its warm start. The error then shrinks
+# with the iteration's own movement, so the splitting converges as with exact solves.
+REDUCTION = 0.05
+MAX_GRAPH_STEPS = 100
+
+
+class CompiledTubal:
+    """Kernels bound to one tubal coding problem."""
+
+    def __init__(self, problem: TubalCoding) -> None:
+        self.problem = problem
+        self.dtype = problem.data.dtype
+        self.data = np.ascontiguousarray(problem.data)
+        self.n_samples = problem.data.shape[2]
+        basis = np.ascontiguousarray(fourier_basis(problem.tube_length, problem.data))
+        self.basis, self.basis_t = basis, np.ascontiguousarray(basis.T)
+
+    def _over_images(self, work: Any, threads: int) -> list[Any]:
+        return parallel_ranges(work, self.n_samples, grain=kernels.BLOCK, threads=threads)
+
+    # --- splitting -----------------------------------------------------------------------------------
+    def split(
+        self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float
+    ) -> SplitState:
+        """Make Douglas-Rachford steps; the state's point changes in place."""
+        number = self.dtype.type
+        bound, weight, relax = number(self.problem.sparsity / penalty), number(penalty), number(relaxation)
+        change, size = np.zeros(self.n_samples), np.zeros(self.n_samples)
+        if self.problem.graph is None:
+            old = state.movement
+            active = np.ones(self.n_samples, np.bool_) if old is None else old > tol
+            self._split_independent(state.point, bound, weight, relax, n_steps, active, change, size)
+            movement = _relative(change, size)
+            return SplitState(state.point, movement if old is None else np.where(active, movement, old))
+        systems = (
+            state.extra
+            if isinstance(state.extra, _GraphSystems)
+            else _GraphSystems(self, state.point, bound, penalty)
+        )
+        for _ in range(n_steps):
+            systems.step(state.point, bound, weight, relax, change, size)
+        return SplitState(state.point, _relative(change, size), systems)
+
+    def _split_independent(self, point: Any, bound: Any, weight: Any, relax: Any, n_steps: int, active: Any, change: Any, size: Any) -> None:  # fmt: skip
+        adjoint, inverse = self.problem.adjoint_blocks, self.problem.inverse_blocks(float(weight))
+        with own_threads() as threads:
+            self._over_images(
+                lambda start, stop: kernels.split_independent(
+                    point, self.data, self.basis, self.basis_t, adjoint.head, adjoint.pairs, inverse.head,
+                    inverse.pairs, bound, weight, relax, n_steps, active, start, stop, change, size,
+                ),
+                threads,
+            )  # fmt: skip
+
+    # --- acceleration --------------------------------------------------------------------------------
+    def accelerate(self, state: MomentumState, *, step_size: float, n_steps: int) -> MomentumState:
+        """Make steps of Algorithm 1; the state changes in place."""
+        problem, number = self.problem, self.dtype.type
+        gram, linear = problem.gram_blocks, np.ascontiguousarray(problem.linear)
+        step, threshold = number(step_size), number(step_size * problem.sparsity)
+        nothing = np.empty((0, 0, 0), self.dtype)
+        bursts = [n_steps] if problem.graph is None else [1] * n_steps
+        for burst in bursts:
+            term = nothing if problem.graph is None else problem.graph.product(state.momentum_point)
+            with own_threads() as threads:
+                self._over_images(
+                    lambda start, stop, term=term, burst=burst: kernels.accelerate(
+                        state.codes, state.momentum_point, state.inertia, state.restart, linear, term, self.basis,
+                        self.basis_t, gram.head, gram.pairs, step, threshold, burst, start, stop,
+                    ),
+                    threads,
+                )  # fmt: skip
+            if problem.graph is not None:  # images are tied, so is their momentum
+                state.restart[:] = state.restart.sum()
+        return state
+
+    # --- sums ------------------------------------------------------------------------------------------
+    def summarise(self, codes: Any, *, statistics: bool) -> tuple[Any, Any, TubalStatistics | None]:
+        """Return squared residuals and l1 norms per image, and the statistics of the dictionary step."""
+        codes = np.ascontiguousarray(codes)
+        blocks = self.problem.map_blocks
+        residuals, absolutes = np.zeros(self.n_samples), np.zeros(self.n_samples)
+        n_rows, n_atoms = self.data.shape[1], codes.shape[1]
+
+        def work(start: int, stop: int) -> tuple[BlockOperator, BlockOperator]:
+            gram = _empty_blocks(blocks, n_atoms, n_atoms, statistics)
+            cross = _empty_blocks(blocks, n_rows, n_atoms, statistics)
+            kernels.summarise(
+                codes, self.data, self.basis, blocks.head, blocks.pairs, start, stop, residuals, absolutes,
+                gram.head, gram.pairs, cross.head, cross.pairs,
+            )  # fmt: skip
+            return gram, cross
+
+        with own_threads() as threads:
+            parts = self._over_images(work, threads)
+        if not statistics:
+            return residuals, absolutes, None
+        gram = BlockOperator(sum(part[0].head for part in parts), sum(part[0].pairs for part in parts))
+        cross = BlockOperator(sum(part[1].head for part in parts), sum(part[1].pairs for part in parts))
+        squares = float(np.einsum("tms,tms->", self.data, self.data, dtype=np.float64))
+        return residuals, absolutes, TubalStatistics.from_blocks(gram, cross, codes.shape[0], squares)
+
+
+class _GraphSystems:
+    """The shifted graph systems of one splitting: slabs of rotated coefficients, kept between steps."""
+
+    def __init__(self, compiled: CompiledTubal, point: Any, bound: Any, penalty: float) -> None:
+        problem = compiled.problem
+        self.compiled, self.graph = compiled, problem.graph
+        assert self.graph is not None
+        self.rotation, eigenvalues = problem.eigenbasis
+        self.back = self.rotation.transpose
+        n_slabs = -(-eigenvalues.size // kernels.LANES)
+        shifts = np.ones(n_slabs * kernels.LANES, compiled.dtype)
+        shifts[: eigenvalues.size] = np.maximum(eigenvalues, 0.0).reshape(-1) + penalty
+        self.shifts = shifts.reshape(n_slabs, kernels.LANES)
+        shape = (n_slabs, compiled.n_samples, kernels.LANES)
+        self.right = np.zeros(shape, compiled.dtype)
+        self.linear = self._rotated(problem.linear, np.zeros(shape, compiled.dtype))
+        codes = point - np.clip(point, -bound, bound)
+        self.solution = self._rotated(codes, np.zeros(shape, compiled.dtype))
+        self.csr = self.graph.csr(compiled.dtype)
+        self.scale = compiled.dtype.type(2.0 * self.graph.weight)
+
+    def _rotated(self, source: Any, slabs: Any) -> Any:
+        compiled, rotation, one = self.compiled, self.rotation, self.compiled.dtype.type(1.0)
+        source = np.ascontiguousarray(source)
+        with own_threads() as threads:
+            compiled._over_images(
+                lambda start, stop: graph_kernels.rotate_into_slabs(
+                    source, compiled.basis, rotation.head, rotation.pairs, one, start, stop, slabs
+                ),
+                threads,
+            )
+        return slabs
+
+    def step(self, point: Any, bound: Any, weight: Any, relax: Any, change: Any, size: Any) -> None:
+        """Make one Douglas-Rachford step: rotate, solve every row's system, rotate back, relax."""
+        compiled, rotation, back = self.compiled, self.rotation, self.back
+        indptr, indices, values, diagonal = self.csr
+        with own_threads() as threads:
+            compiled._over_images(
+                lambda start, stop: graph_kernels.split_before(
+                    point, compiled.basis, rotation.head, rotation.pairs, bound, weight, self.linear, start, stop,
+                    self.right,
+                ),
+                threads,
+            )  # fmt: skip
+            parallel_ranges(
+                lambda start, stop: graph_kernels.solve_graph_systems(
+                    indptr, indices, values, diagonal, self.scale, self.shifts, self.right, REDUCTION,
+                    MAX_GRAPH_STEPS, start, stop, self.solution,
+                ),
+                self.shifts.shape[0], grain=1, threads=threads,
+            )  # fmt: skip
+            compiled._over_images(
+                lambda start, stop: graph_kernels.split_after(
+                    self.solution, compiled.basis_t, back.head, back.pairs, bound, relax, start, stop, point,
+                    change, size,
+                ),
+                threads,
+            )  # fmt: skip
+
+
+def _relative(change: Any, size: Any) -> Any:
+    return np.sqrt(change) / np.sqrt(np.maximum(size, np.finfo(np.float64).tiny))
+
+
+def _empty_blocks(like: BlockOperator, rows: int, inner: int, wanted: bool) -> BlockOperator:
+    n_head, n_pairs = (like.head.shape[0], like.pairs.shape[0]) if wanted else (0, 0)
+    return BlockOperator(np.zeros((n_head, rows, inner)), np.zeros((n_pairs, 2 * rows, 2 * inner)))

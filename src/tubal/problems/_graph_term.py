@@ -1,0 +1,105 @@
+"""The graph's part of a coding problem: ``α Tr(B L Bᵀ)``, its gradient, energy and shifted systems."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from tubal._backend import (
+    Array,
+    as_like,
+    is_torch,
+    machine_epsilon,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    sparse_like,
+)
+from tubal.graph import laplacian_norm
+
+
+class GraphTerm:
+    """``weight (Tr(B L Bᵀ) - 2 <B, neighbor_sum>)``: smoothness within a batch, pull of fixed codes outside it."""
+
+    def __init__(self, laplacian: Any, weight: float, neighbor_sum: Array | None = None) -> None:
+        self.laplacian = sp.csr_array(laplacian)
+        self.weight = float(weight)
+        self.neighbor_sum = neighbor_sum
+
+    @cached_property
+    def lipschitz(self) -> float:
+        """``2 α ||L||₂``."""
+        return 2.0 * self.weight * laplacian_norm(self.laplacian)
+
+    def csr(self, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return row pointers, columns, values and diagonal of L for the kernels."""
+        matrix = self.laplacian
+        return (
+            matrix.indptr.astype(np.int64),
+            matrix.indices.astype(np.int64),
+            matrix.data.astype(dtype),
+            matrix.diagonal().astype(dtype),
+        )
+
+    def add_pull(self, linear: Array) -> Array:
+        """Add ``2 α neighbor_sum``, the pull of fixed neighbours."""
+        return linear if self.neighbor_sum is None else linear + 2.0 * self.weight * self.neighbor_sum
+
+    def product(self, codes: Array) -> Array:
+        """Return ``2 α B L`` (L is symmetric)."""
+        rows = codes.reshape(-1, codes.shape[-1])
+        if is_torch(codes):
+            return 2.0 * self.weight * (sparse_like(self.laplacian, codes) @ rows.T).T.reshape(codes.shape)
+        from tubal._kernels import LANES
+        from tubal._kernels_graph import multiply_by_graph
+
+        indptr, indices, values, _ = self.csr(codes.dtype)
+        product = np.empty_like(rows)
+        scale = codes.dtype.type(2.0 * self.weight)
+        with own_threads() as threads:
+            parallel_ranges(
+                lambda start, stop: multiply_by_graph(rows, indptr, indices, values, scale, start, stop, product),
+                -(-rows.shape[0] // LANES), grain=1, threads=threads,
+            )  # fmt: skip
+        return product.reshape(codes.shape)
+
+    def energies(self, codes: Array) -> tuple[Array, Array]:
+        """Return each image's share of ``Tr(B L Bᵀ)`` and of ``<B, neighbor_sum>``."""
+        axes = tuple(range(codes.ndim - 1))
+        energy = (codes * self.product(codes)).sum(axes) / (2.0 * self.weight)
+        pull = 0.0 * energy if self.neighbor_sum is None else (codes * self.neighbor_sum).sum(axes)
+        return energy, pull
+
+    def solve(self, right: Array, shifts: Array) -> Array:
+        """Solve ``b (2 α L + shift) = right`` for every coefficient row; ``shifts`` is ``right.shape[:-1]``.
+
+        Jacobi-preconditioned conjugate gradients, all rows side by side, to the rounding unit.
+        """
+        xp = namespace(right)
+        shifts = as_like(shifts, right)[..., None]
+        diagonal = 2.0 * self.weight * as_like(self.laplacian.diagonal(), right)
+        conditioner = 1.0 / (diagonal + shifts)
+        solution = right * conditioner
+        residual = right - self.product(solution) - shifts * solution
+        conditioned = residual * conditioner
+        direction, energy = conditioned, (residual * conditioned).sum(-1)
+        floor = ((right**2) * conditioner).sum(-1) * (4.0 * machine_epsilon(right)) ** 2
+        for _ in range(10 * right.shape[-1] + 10):
+            open_rows = energy > floor
+            if not bool(open_rows.any()):
+                break
+            product = self.product(direction) + shifts * direction
+            curvature = (direction * product).sum(-1)
+            length = xp.where(
+                open_rows & (curvature > 0), energy / xp.where(curvature > 0, curvature, 1.0), 0.0
+            )
+            solution = solution + length[..., None] * direction
+            residual = residual - length[..., None] * product
+            conditioned = residual * conditioner
+            before, energy = energy, (residual * conditioned).sum(-1)
+            push = xp.where(before > 0, energy / xp.where(before > 0, before, 1.0), 0.0)
+            direction = conditioned + push[..., None] * direction
+        return solution
