@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist
 
 import deformable_reference as reference
 from tubal.datasets import fetch
-from tubal.graph import Deformation, Graph, deformable_graph, knn_graph, resolve_graph
+from tubal.graph import Deformation, Graph, candidate_recall, deformable_graph, knn_graph, resolve_graph
 from tubal.graph import _kernels as kernels
 from tubal.graph.affine import gradient_stack
+from tubal.graph.approximate import approximate_candidates
 from tubal.graph.copies import spread_over_copies
 from tubal.graph.deformable import FARTHEST
+from tubal.graph.deformation import Effort
 from tubal.graph.hubs import capped_neighbours
 from tubal.graph.warps import WorkingSize, bilinear_table, sobel_matrix, table_matrix
 
@@ -254,6 +260,43 @@ def test_exact_copies_come_first(rng):
     assert set(graph.neighbors[0, :2]) == {5, 9}
     assert_array_equal(graph.distances[[0, 5, 9], :2], 0)
     assert all(len(set(row)) == 3 for row in graph.neighbors)
+
+
+class ExactDescent:
+    """Stands in for the approximate index, whose compilation alone takes a minute; leaves some slots empty."""
+
+    def __init__(self, data, *, metric, n_neighbors, random_state, n_jobs):
+        order = np.argsort(cdist(data, data, metric), axis=1)[:, :n_neighbors]
+        order[::7, -1] = -1
+        self.neighbor_graph = order, None
+
+
+@pytest.mark.parametrize(
+    "index", [ExactDescent, pytest.param(None, marks=pytest.mark.slow, id="pynndescent")]
+)
+def test_many_images_take_approximate_candidates(rng, monkeypatch, index):
+    if index is None:
+        pytest.importorskip("pynndescent", reason="the approximate index is an extra")
+    else:
+        monkeypatch.setitem(sys.modules, "pynndescent", SimpleNamespace(NNDescent=index))
+    images, labels = glyphs(rng, n_each=100)
+    exact = deformable_graph(images, 3)
+    assert candidate_recall(exact) == 1
+    usual = Effort.for_collection
+    few = lambda n_images, n_neighbors: replace(usual(n_images, n_neighbors), exact_limit=200)  # noqa: E731
+    monkeypatch.setattr(Effort, "for_collection", few)
+    graph = deformable_graph(images, 3)
+    assert graph.search.training_candidates(100) is not None
+    assert 0.8 < candidate_recall(graph) < 1
+    assert purity(graph.neighbors, labels) == 100
+    assert np.mean(graph.neighbors == exact.neighbors) > 0.9
+    assert not (graph.neighbors == np.arange(300)[:, None]).any()
+
+
+def test_without_the_approximate_index_one_sentence_names_it(rng, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynndescent", None)
+    with pytest.raises(ImportError, match=r"tubal\[approximate\]"):
+        approximate_candidates(rng.random((30, 4)).astype(np.float32), 5, random_state=0, threads=1)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .approximate import candidate_recall
     from .deformable import deformable_graph
     from .deformation import Deformation
     from .laplacians import laplacian, laplacian_norm
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Alignments": "structure",
     "Deformation": "deformation",
+    "candidate_recall": "approximate",
     "deformable_graph": "deformable",
     "Graph": "structure",
     "Neighbours": "structure",
@@ -33,6 +35,7 @@ __all__ = [
     "Deformation",
     "Graph",
     "Neighbours",
+    "candidate_recall",
     "deformable_graph",
     "knn_graph",
     "laplacian",

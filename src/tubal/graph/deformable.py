@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal._backend import own_threads, parallel_ranges
+from tubal._backend import own_threads, parallel_ranges, thread_count
 
 from . import _kernels
 from .affine import MotionBank, MotionCoefficients, best_motions, gradient_stack
+from .approximate import approximate_candidates
 from .coarse import CoarseMap, coarse_candidates
 from .copies import spread_over_copies
 from .deformation import Deformation, Effort
@@ -179,12 +180,8 @@ class DeformableSearch:
         others = len(known.images) - (first is not None)
         if others == 0:
             return _empty_ranking(len(queries))
-        own = slice(first, first + len(queries)) if first is not None else None
-        descriptors = (
-            known.descriptors[own] if own is not None else known.coarse.descriptors(queries, threads)
-        )
         reach = min(effort.n_candidates, others)
-        candidates = coarse_candidates(descriptors, known.descriptors, reach, first=first, threads=threads)
+        candidates = self._candidates(queries, first, reach, threads)
         fields, energies = gradient_stack(queries, self.size.shape, threads=threads)
         shifted = known.coefficients.of_shifts(queries, fields, energies, threads)
         scores, warps, shifts = best_motions(shifted, known.warped, candidates, threads)
@@ -199,6 +196,31 @@ class DeformableSearch:
         order = np.argsort(distances, axis=1, kind="stable")
         ranked = Ranking(kept.indices, distances, kept.warps, kept.shifts)
         return ranked.take(np.arange(len(queries))[:, None], order)
+
+    def _candidates(self, queries: Float32, first: int | None, reach: int, threads: int) -> Int32:
+        known = self.known
+        if first is None:
+            descriptors = known.coarse.descriptors(queries, threads)
+            return coarse_candidates(descriptors, known.descriptors, reach, first=None, threads=threads)
+        own = slice(first, first + len(queries))
+        lists = self.training_candidates(reach)
+        if lists is not None:
+            return lists[own]
+        return coarse_candidates(
+            known.descriptors[own], known.descriptors, reach, first=first, threads=threads
+        )
+
+    def training_candidates(self, reach: int) -> Int32 | None:
+        """Approximate candidates of all training images, found once; ``None`` if all pairs are compared."""
+        if len(self.known.images) <= self.effort.exact_limit:
+            return None
+        lists: Int32 | None = self.__dict__.get("_training_candidates")
+        if lists is None or lists.shape[1] != reach:
+            lists = approximate_candidates(
+                self.known.descriptors, reach, random_state=self.random_state, threads=thread_count()
+            )
+            self.__dict__["_training_candidates"] = lists
+        return lists
 
     def _local_distances(self, queries: Float32, kept: Ranking, threads: int) -> Float32:
         """Root mean squared context difference of every kept pair under its motion and the local warp."""

@@ -68,12 +68,16 @@ class Deformation:
 
 @dataclass(frozen=True)
 class Effort:
-    """How far each stage looks: candidates, kept ones, length of the basis, radius of the context."""
+    """How far each stage looks: candidates, kept ones, length of the basis, radius of the context.
+
+    Beyond ``exact_limit`` images the candidates come from an approximate index.
+    """
 
     n_candidates: int
     n_kept: int
     rank: int
     context: int
+    exact_limit: int = 20_000
 
     @classmethod
     def for_collection(cls, n_images: int, n_neighbors: int) -> Effort:
