@@ -1,7 +1,10 @@
-"""A real headless Chromium and a report of real images, for the tests of the page."""
+"""A real headless Chromium, and what the tests of the report do in it."""
 
 from __future__ import annotations
 
+import base64
+import csv
+import io
 import os
 import shutil
 import time
@@ -13,23 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from tubal.report import ReportData
-
-HOSTILE_NAMES = (
-    "<script>window.pwned=1</script>.png",
-    "</script><img src=x onerror=window.pwned=2>.png",
-    "\"quoted\" and 'quoted', with comma.png",
-    "emoji 🐍 café.png",
-    "new\nline.png",
-    "para\u2028graph\u2029.png",
-    "{{ 7*7 }} &lt;b&gt;.png",
-    "gpj.\u202eexe.png",
-    "<!-- comment --><b>.png",
-    "../../etc/passwd",
-    "undecodable \udcff.png",
-    "javascript:window.pwned=3",
-)
+from PIL import Image
 
 
 def require_browser() -> str:
@@ -39,7 +26,7 @@ def require_browser() -> str:
     if not program or not shutil.which("chromedriver"):
         missing.append("chromium with chromedriver")
     if missing:
-        reason = f"the report's browser tests need {', '.join(missing)} (pip install 'tubal[browser]', apt chromium-driver)"
+        reason = f"needs {', '.join(missing)}: pip install 'tubal[browser]', apt-get install chromium-driver"
         if os.environ.get("TUBAL_FORBID_SKIPS") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
@@ -50,14 +37,14 @@ def require_browser() -> str:
 def chromium(folder: Path, *, width: int = 1440, height: int = 900, dark: bool = False) -> Iterator[Any]:
     """Start a fresh browser that may download into ``folder``; it logs its console and its network."""
     program = require_browser()
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
+    from selenium import webdriver  # noqa: PLC0415  (may be missing; then the tests skip)
+    from selenium.webdriver.chrome.service import Service  # noqa: PLC0415
 
     options = webdriver.ChromeOptions()
     options.binary_location = program
     flags = (
         "headless=new no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
-        "disable-component-update disable-sync hide-scrollbars disable-dev-shm-usage force-device-scale-factor=1"
+        "disable-component-update disable-sync hide-scrollbars disable-dev-shm-usage"
     )
     for flag in flags.split():
         options.add_argument(f"--{flag}")
@@ -94,8 +81,48 @@ def prefer(driver: Any, **features: str) -> None:
 def open_report(driver: Any, path: Path) -> float:
     """Open the file and wait until it can be used; return the seconds that took by the page's own clock."""
     driver.get(path.as_uri())
-    wait(lambda: driver.execute_script("return document.documentElement.dataset.ready"), "the report to start")
-    return float(driver.execute_script("return document.documentElement.dataset.ready")) / 1000
+    ready = "return document.documentElement.dataset.ready"
+    return float(wait(lambda: driver.execute_script(ready), "the report to start")) / 1000
+
+
+def actions(driver: Any, **options: Any) -> Any:
+    """Selenium's chain of pointer and key actions."""
+    from selenium.webdriver import ActionChains  # noqa: PLC0415
+
+    return ActionChains(driver, **options)
+
+
+def press(driver: Any, *keys: str, shift: bool = False) -> None:
+    """Press keys one after another; names such as ``ARROW_LEFT`` mean that key."""
+    from selenium.webdriver import Keys  # noqa: PLC0415
+
+    chain = actions(driver)
+    if shift:
+        chain.key_down(Keys.SHIFT)
+    for key in keys:
+        chain.send_keys(getattr(Keys, key, key))
+    if shift:
+        chain.key_up(Keys.SHIFT)
+    chain.perform()
+
+
+def wheel(driver: Any, element: Any, amount: int) -> None:
+    """Turn the wheel over the middle of an element."""
+    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin  # noqa: PLC0415
+
+    actions(driver).scroll_from_origin(ScrollOrigin.from_element(element), 0, amount).perform()
+
+
+def axe_violations(driver: Any) -> tuple[list[dict[str, Any]], int]:
+    """Run axe-core over the page; return what it found wrong and how many rules it found kept."""
+    import axe_core_python  # noqa: PLC0415
+
+    driver.execute_script((Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = driver.execute_async_script(
+        "const done = arguments[0]; axe.run(document).then(result => done({kept: result.passes.length,"
+        "violations: result.violations.map(v => [v.impact, v.id, v.nodes.map(n => n.target.join(' '))])}))"
+    )
+    return found["violations"], found["kept"]
 
 
 def wait(condition: Any, what: str, seconds: float = 20) -> Any:
@@ -109,87 +136,91 @@ def wait(condition: Any, what: str, seconds: float = 20) -> Any:
     raise TimeoutError(f"waited {seconds} s for {what}")
 
 
-def digits_report(n_images: int = 300, *, hostile: bool = False, n_terms: int = 8, **changes: Any) -> ReportData:
-    """A report of handwritten digits with clusters, codes and neighbours by simple means."""
-    from sklearn.cluster import KMeans
-    from sklearn.datasets import load_digits
-    from sklearn.decomposition import PCA
-    from sklearn.neighbors import NearestNeighbors
-
-    digits = load_digits()
-    rng = np.random.default_rng(0)
-    pick = np.arange(n_images) % len(digits.images)
-    images = digits.images[pick] / 16.0
-    images[len(digits.images) :] *= rng.uniform(0.9, 1.0, size=(len(images[len(digits.images) :]), 1, 1))
-    rows = images.reshape(n_images, -1)
-    model = KMeans(10, n_init=1, random_state=0).fit(rows)
-    near = np.sort(model.transform(rows), axis=1)
-    confidence = np.clip(2 * (1 - near[:, 0] / near[:, 1]), 0, 1)
-    distances, neighbors = NearestNeighbors(n_neighbors=6).fit(rows).kneighbors(rows)
-    atoms, terms, norms = pursue(images, n_atoms=20, n_terms=n_terms)
-    names = [f"digits/{digits.target[i]}/image {k:04d}.png" for k, i in enumerate(pick)]
-    if hostile:
-        names[: len(HOSTILE_NAMES)] = HOSTILE_NAMES
-    duplicate_of = np.full(n_images, -1)
-    duplicate_of[len(digits.images) :] = np.arange(n_images)[: n_images - len(digits.images)] if n_images > 1797 else -1
-    duplicate_of[7], duplicate_of[9] = 5, 5
-    fields: dict[str, Any] = {
-        "images": np.uint8(np.rint(255 * images)),
-        "names": names,
-        "labels": model.labels_,
-        "confidence": confidence,
-        "outliers": near[:, 0] > np.quantile(near[:, 0], 0.985),
-        "duplicate_of": duplicate_of,
-        "embedding": PCA(2).fit_transform(rows),
-        "neighbors": neighbors[:, 1:],
-        "neighbor_distances": distances[:, 1:],
-        "alignments": np.stack([_alignments(rng) for _ in range(n_images)]),
-        "atoms": atoms,
-        "terms": terms,
-        "norms": norms,
-        "objective": list(40 * 0.7 ** np.arange(12) + 8),
-        "sparsity": list(0.3 * 0.8 ** np.arange(12) + 0.04),
-        "true_labels": [str(digits.target[i]) for i in pick],
-        "scores": {"accuracy": 0.793, "NMI": 0.741},
-        "provenance": {
-            "source": "scikit-learn's handwritten digits",
-            "seed": 0,
-            "settings": {"n_clusters": 10, "n_atoms": 20, "sparsity": 0.01},
-            "versions": {"numpy": np.__version__},
-            "seconds": {"graph": 0.41, "fit": 1.2},
-        },
-        "title": "Handwritten digits",
-    }
-    return ReportData(**(fields | changes))
+def js(driver: Any, script: str, *arguments):
+    return driver.execute_script(script, *arguments)
 
 
-def _alignments(rng: np.random.Generator) -> np.ndarray:
-    """Five small motions as (rotation, scale, dy, dx), the first of them none."""
-    motions = np.stack(
-        [rng.integers(-2, 3, 5) * 5.0, rng.choice([0.92, 1.0, 1.08], 5), *rng.integers(-1, 2, (2, 5))], axis=1
+def text(driver: Any, selector: str) -> str:
+    return js(driver, "return document.querySelector(arguments[0]).textContent", selector)
+
+
+def each(driver: Any, selector: str, arrow: str):
+    """Apply a JavaScript arrow function to every element that matches."""
+    return js(driver, f"return [...document.querySelectorAll(arguments[0])].map({arrow})", selector)
+
+
+def shots(driver: Any, selector: str) -> list[int]:
+    return each(driver, selector, "n => Number(n.dataset.shot)")
+
+
+def merge(driver: Any, cluster: int, into: int) -> None:
+    js(
+        driver,
+        "const m = document.querySelector(`#cluster-${arguments[0]} .merge`);"
+        "m.value = String(arguments[1]); m.dispatchEvent(new Event('change'))",
+        cluster,
+        into,
     )
-    motions[0] = (0, 1, 0, 0)
-    return motions
 
 
-def pursue(images: np.ndarray, *, n_atoms: int, n_terms: int) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Matching pursuit with circularly shifted images as atoms: slow, obvious codes for pictures of any kind."""
-    n, height, width = images.shape
-    norms = np.linalg.norm(images.reshape(n, -1), axis=1)
-    scaled = images / norms[:, None, None]
-    atoms = scaled[np.linspace(0, n - 1, n_atoms).astype(int)]
-    shifts = np.stack([np.roll(atoms, dx, axis=2) for dx in range(width)], axis=1).reshape(-1, height * width)
-    residual = scaled.reshape(n, -1).copy()
-    chosen, weights = [], []
-    for _ in range(n_terms):
-        products = residual @ shifts.T
-        best = np.abs(products).argmax(axis=1)
-        weight = products[np.arange(n), best]
-        residual -= weight[:, None] * shifts[best]
-        chosen.append(best)
-        weights.append(weight)
-    best, weight = np.stack(chosen, axis=1), np.stack(weights, axis=1)
-    terms = [
-        np.stack([b // width, np.zeros(n_terms), b % width, w], axis=1) for b, w in zip(best, weight, strict=True)
-    ]
-    return atoms, terms, norms
+def click(driver: Any, selector: str) -> None:
+    element = driver.find_element("css selector", selector)
+    js(driver, "arguments[0].scrollIntoView({block: 'center'})", element)
+    element.click()
+
+
+def set_slider(driver: Any, selector: str, value: int) -> None:
+    js(
+        driver,
+        "const s = document.querySelector(arguments[0]); s.value = arguments[1];"
+        "s.dispatchEvent(new Event('input', {bubbles: true}))",
+        selector,
+        value,
+    )
+
+
+def pixels(driver: Any, selector: str) -> np.ndarray:
+    """The canvas as the browser holds it, (height, width, 4)."""
+    address = js(driver, "return document.querySelector(arguments[0]).toDataURL()", selector)
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))).convert("RGBA"))
+
+
+def settled_map(driver: Any) -> np.ndarray:
+    js(
+        driver,
+        "const frame = requestAnimationFrame;"
+        "return new Promise(done => frame(() => frame(() => setTimeout(done, 60))))",
+    )
+    return pixels(driver, "#map")
+
+
+def downloaded(driver: Any, folder: Path, name: str, press_button: str) -> list[dict[str, str]]:
+    for old in folder.glob("*.csv"):
+        old.unlink()
+    click(driver, press_button)
+    path = folder / name
+    wait(lambda: path.exists() and path.stat().st_size, "the download")
+    return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+
+
+def open_image(driver: Any, shot: int) -> None:
+    js(driver, "document.querySelector('.thumb') || 0")
+    if not js(driver, "return !!document.querySelector(`.thumb[data-shot='${arguments[0]}']`)", shot):
+        for node in driver.find_elements("css selector", ".show-all[aria-expanded='false']"):
+            js(driver, "arguments[0].click()", node)
+    js(driver, "document.querySelector(`.thumb[data-shot='${arguments[0]}']`).click()", shot)
+
+
+def rename(driver: Any, cluster: int, name: str) -> None:
+    js(
+        driver,
+        "const i = document.querySelector(`#name-${arguments[0]}`); i.value = arguments[1];"
+        "i.dispatchEvent(new Event('change'))",
+        cluster,
+        name,
+    )
+
+
+def luminance(driver: Any, selector: str) -> float:
+    color = js(driver, "return getComputedStyle(document.querySelector(arguments[0])).backgroundColor", selector)
+    return float(np.mean([float(part) for part in color[color.index("(") + 1 : -1].split(",")[:3]]))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import tempfile
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from tubal._files import atomic_write
 from tubal.report.data import ReportData
 from tubal.report.payload import encode_payload, to_script_json
 from tubal.report.sampling import choose_sample
@@ -42,8 +42,8 @@ SCRIPTS = (
 def build_report(data: ReportData, *, max_images: int = MAX_IMAGES) -> str:
     """Return the page as text.
 
-    Above ``max_images`` a sample is shown, each cluster in proportion to its size and with its medoid, and the page
-    says so.
+    Above ``max_images`` a sample is shown, each cluster in proportion to its size and with its medoid, and
+    the page says so.
     """
     from jinja2 import Environment  # noqa: PLC0415  (kept out of the command line's start-up)
 
@@ -65,16 +65,8 @@ def write_report(data: ReportData, path: str | os.PathLike[str], *, max_images: 
     """Write the page to ``path``, which appears only when complete, and return its path."""
     target = Path(path)
     page = build_report(data, max_images=max_images)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(page)
-        # A temporary file is private; a report is meant to be passed on.
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic_write(target, "w", encoding="utf-8", newline="\n") as stream:
+        stream.write(page)
     return target
 
 

@@ -34,12 +34,14 @@ class ReportData:
     neighbors, neighbor_distances : arrays (n, q)
         Nearest images first; an index of -1 means none.
     alignments : float array (n, q, 4), optional
-        ``(rotation, scale, dy, dx)``: the neighbour turned counter-clockwise by ``rotation`` degrees and enlarged
-        by ``scale`` about its centre, then moved ``dy`` pixels down and ``dx`` pixels right, lies on the image.
+        ``(rotation, scale, dy, dx)``: the neighbour turned counter-clockwise by ``rotation`` degrees and
+        enlarged by ``scale`` about its centre, then moved ``dy`` pixels down and ``dx`` right, lies on the
+        image.
     atoms : float array (r, h, w[, channels]), optional
     terms : sequence of n arrays (t_i, 4), optional
         Rows ``(atom, dy, dx, coefficient)``: image ``i`` is about
-        ``norms[i] * sum(coefficient * np.roll(atoms[atom], (dy, dx), axis=(0, 1)))`` with white at 1, section 2.4.
+        ``norms[i] * sum(coefficient * np.roll(atoms[atom], (dy, dx), axis=(0, 1)))`` with white at 1
+        (section 2.4 of the paper).
     norms : float array (n,), optional
         Undo the scaling of the images; all ones when left out.
     objective, sparsity : sequences of float
@@ -57,7 +59,8 @@ class ReportData:
     >>> import numpy as np
     >>> data = ReportData(images=np.zeros((2, 4, 4), np.uint8), names=["a", "b"], labels=np.array([0, 1]),
     ...                   confidence=np.ones(2), outliers=np.zeros(2, bool), duplicate_of=np.array([-1, -1]),
-    ...                   embedding=np.eye(2), neighbors=np.array([[1], [0]]), neighbor_distances=np.ones((2, 1)))
+    ...                   embedding=np.eye(2), neighbors=np.array([[1], [0]]),
+    ...                   neighbor_distances=np.ones((2, 1)))
     >>> data.n_images, data.n_total
     (2, 2)
     """
@@ -101,8 +104,8 @@ class ReportData:
         _check_indices("duplicate_of", self.duplicate_of, n)
         if self.neighbors.shape != self.neighbor_distances.shape:
             raise ValueError(
-                f"neighbors is {self.neighbors.shape} but neighbor_distances {self.neighbor_distances.shape}; "
-                "give one distance for each neighbour"
+                f"neighbors is {self.neighbors.shape} but neighbor_distances is "
+                f"{self.neighbor_distances.shape}; give one distance for each neighbour"
             )
         if not np.isfinite(self.embedding).all():
             raise ValueError("embedding holds NaN or infinite positions; give finite numbers")
@@ -132,10 +135,14 @@ _ARRAY_SHAPES: dict[str, tuple[int, ...]] = {
 
 def _check_images(images: Array) -> None:
     if images.dtype != np.uint8:
-        raise TypeError(f"images are {images.dtype}; give uint8 thumbnails, for example np.uint8(255 * images)")
+        raise TypeError(
+            f"images are {images.dtype}; give uint8 thumbnails, for example np.uint8(255 * images)"
+        )
     colour = images.ndim == 4 and images.shape[3] == 3
     if images.size == 0 or not (images.ndim == 3 or colour):
-        raise ValueError(f"images has shape {images.shape}; give (n, height, width) or (n, height, width, 3), n > 0")
+        raise ValueError(
+            f"images has shape {images.shape}; give (n, height, width) or (n, height, width, 3), n > 0"
+        )
 
 
 def _check_shape(name: str, value: Array, wanted: tuple[int, ...]) -> None:
@@ -147,14 +154,16 @@ def _check_shape(name: str, value: Array, wanted: tuple[int, ...]) -> None:
 
 def _check_indices(name: str, value: Array, n: int) -> None:
     if value.size and (value.min() < -1 or value.max() >= n):
-        raise ValueError(f"{name} holds indices outside -1..{n - 1}; index the images given, with -1 for none")
+        raise ValueError(
+            f"{name} holds indices outside -1..{n - 1}; index the images given, with -1 for none"
+        )
 
 
 def _check_terms(terms: Sequence[Array], atoms: Array | None) -> None:
     if atoms is None:
         raise ValueError("terms are given without atoms; pass atoms as well, or leave both out")
-    for i, rows in enumerate(terms):
-        rows = np.asarray(rows)
+    for i, given in enumerate(terms):
+        rows = np.asarray(given)
         if rows.size == 0:
             continue
         if rows.ndim != 2 or rows.shape[1] != 4:

@@ -49,7 +49,7 @@ def report_data(
         terms=terms,
         norms=image_norms(model, images) if terms is not None else None,
         objective=[float(value) for value in getattr(model, "objective_", ())],
-        sparsity=[float(value) for value in getattr(model, "sparsity_path_", ())],
+        sparsity=[float(value) for value in getattr(model, "density_", ())],
         true_labels=true_labels,
         scores=scores,
         provenance=provenance or {},
@@ -65,7 +65,7 @@ def image_terms(model: Any, codes: Array, *, limit: int) -> list[Array] | None:
     """
     if codes.ndim not in (2, 3, 4) or codes.shape[1] != len(model.atoms_):
         return None
-    across = getattr(model, "tube_axis", -1) in (-1, 2)
+    across = getattr(model, "tube_axis", -1) == -1
     terms = []
     for code in codes:
         flat = code.reshape(-1)
@@ -79,14 +79,11 @@ def image_terms(model: Any, codes: Array, *, limit: int) -> list[Array] | None:
 
 
 def image_norms(model: Any, images: Array) -> Array:
-    """Return what undoes the scaling a model applied to each image: its length, its largest value, or one."""
-    rows = images.reshape(len(images), -1)
-    scale = getattr(model, "scale", None)
-    if scale == "unit":
-        return np.asarray(np.linalg.norm(rows, axis=1))
-    if scale == "max":
-        return np.asarray(np.abs(rows).max(axis=1))
-    return np.ones(len(images))
+    """Return what undoes the scaling a model applied to each image: its length, or one factor for all."""
+    if model.scale == "unit":
+        lengths = np.linalg.norm(images.reshape(len(images), -1), axis=1)
+        return np.asarray(np.where(lengths > 0.0, lengths, 1.0))
+    return np.full(len(images), float(model.scale_factor_))
 
 
 def first_of_group(groups: Any, n_images: int) -> Array:

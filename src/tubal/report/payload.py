@@ -15,10 +15,12 @@ from tubal.report.sprites import pack_sprites
 # The table of every image, from which the edited CSV is written, stays below a few megabytes.
 MAX_ROWS = 50_000
 MAX_TERMS = 64
+# More pixels of atoms than this are kept in 8 bits rather than 16.
+MAX_FINE_PIXELS = 1_000_000
 
 
 def encode_payload(data: ReportData, shown: Array) -> dict[str, Any]:
-    """Return what the page reads: a table of all images (if not too long), pictures and details of those shown."""
+    """Return what the page reads: a table of all images (if not too long), pictures of those shown."""
     rows = np.arange(data.n_images) if data.n_images <= MAX_ROWS else shown
     # Where each image stands in the table; -1 if it has no row.
     row_of = np.full(data.n_images + 1, -1)
@@ -28,7 +30,7 @@ def encode_payload(data: ReportData, shown: Array) -> dict[str, Any]:
         "nTotal": int(data.n_total),
         "nClustered": int(data.n_images),
         "doubtfulBelow": float(data.doubtful_below),
-        "names": [str(data.names[i]) for i in rows],
+        "names": [str(data.names[i]) for i in rows.tolist()],
         "labels": data.labels[rows].astype(int).tolist(),
         "confidence": _rounded(data.confidence[rows]),
         "outliers": np.flatnonzero(data.outliers[rows]).tolist(),
@@ -41,7 +43,7 @@ def encode_payload(data: ReportData, shown: Array) -> dict[str, Any]:
         "alignments": None if data.alignments is None else pack(data.alignments[shown], "float32"),
         "sprites": _sprites(data.images[shown]),
         "atoms": None if data.atoms is None else _atoms(data.atoms),
-        "terms": None if data.terms is None else _terms(data, shown),
+        "terms": None if data.terms is None or data.atoms is None else _terms(data.atoms, data.terms, shown),
         "norms": pack(np.ones(len(shown)) if data.norms is None else data.norms[shown], "float32"),
         "objective": _finite(data.objective),
         "sparsity": _finite(data.sparsity),
@@ -68,7 +70,11 @@ def pack(values: Array, dtype: str) -> dict[str, Any]:
     {'dtype': 'int16', 'shape': [2], 'data': 'AQACAA=='}
     """
     array = np.ascontiguousarray(values, dtype=np.dtype(dtype).newbyteorder("<"))
-    return {"dtype": dtype, "shape": list(array.shape), "data": base64.b64encode(array.tobytes()).decode("ascii")}
+    return {
+        "dtype": dtype,
+        "shape": list(array.shape),
+        "data": base64.b64encode(array.tobytes()).decode("ascii"),
+    }
 
 
 def plain(value: Any) -> Any:
@@ -101,7 +107,7 @@ def _sparse(indices: Array) -> list[list[int]]:
 def _true_labels(data: ReportData, shown: Array) -> dict[str, Any] | None:
     if data.true_labels is None:
         return None
-    names, codes = np.unique([str(data.true_labels[i]) for i in shown], return_inverse=True)
+    names, codes = np.unique([str(data.true_labels[i]) for i in shown.tolist()], return_inverse=True)
     return {"names": names.tolist(), "codes": pack(codes, "int32")}
 
 
@@ -121,22 +127,26 @@ def _sprites(images: Array) -> dict[str, Any]:
 
 
 def _atoms(atoms: Array) -> dict[str, Any]:
-    """Atoms as 16-bit integers with one scale each; shifts keep their meaning, so atoms are never resized."""
+    """Atoms as integers with one scale each; shifts keep their meaning, so atoms are never resized."""
     values = np.asarray(atoms, dtype=float)
     if values.ndim not in (3, 4):
-        raise ValueError(f"atoms has shape {values.shape}; give (n_atoms, height, width) or with channels last")
+        raise ValueError(
+            f"atoms has shape {values.shape}; give (n_atoms, height, width) or with channels last"
+        )
     values = values.reshape(*values.shape[:3], -1)
     scale = np.maximum(np.abs(values).max(axis=(1, 2, 3)), np.finfo(float).tiny)
-    whole = np.rint(values / scale[:, None, None, None] * 32767)
-    return {"values": pack(whole, "int16"), "scale": pack(scale / 32767, "float32")}
+    dtype = "int16" if values.size <= MAX_FINE_PIXELS else "int8"
+    levels = np.iinfo(dtype).max
+    whole = np.rint(values / scale[:, None, None, None] * levels)
+    return {"values": pack(whole, dtype), "scale": pack(scale / levels, "float32")}
 
 
-def _terms(data: ReportData, shown: Array) -> dict[str, Any]:
+def _terms(atoms: Array, terms: Sequence[Array], shown: Array) -> dict[str, Any]:
     """Each image's terms, largest first, in one flat table with offsets."""
-    atom_norms = np.sqrt((np.asarray(data.atoms, float) ** 2).reshape(len(data.atoms), -1).sum(axis=1))  # type: ignore[arg-type]
+    atom_norms = np.sqrt((np.asarray(atoms, dtype=np.float64) ** 2).reshape(len(atoms), -1).sum(axis=1))
     kept, counts = [], []
-    for i in shown:
-        rows = np.asarray(data.terms[i], dtype=float).reshape(-1, 4)  # type: ignore[index]
+    for i in shown.tolist():
+        rows = np.asarray(terms[i], dtype=np.float64).reshape(-1, 4)
         size = np.abs(rows[:, 3]) * atom_norms[rows[:, 0].astype(int)]
         rows = rows[np.argsort(-size, kind="stable")]
         counts.append(len(rows))

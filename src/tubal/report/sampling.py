@@ -21,8 +21,8 @@ def typical_first(data: ReportData, members: Array) -> Array:
 def choose_sample(data: ReportData, max_images: int) -> Array:
     """Return sorted indices of at most ``max_images`` images, each cluster in proportion to its size.
 
-    Every cluster keeps its medoid (the most typical image) while there is room; the others are spread evenly over
-    the cluster's order of typicality, so that doubtful images are as frequent in the sample as in the whole.
+    Every cluster keeps its medoid (the most typical image) while there is room; the others are spread evenly
+    over the cluster's order of typicality, so that doubtful images are as frequent here as in the whole.
     """
     if data.n_images <= max_images:
         return np.arange(data.n_images)

@@ -36,13 +36,14 @@ const counted = (count, one, many) => `${whole(count)} ${count === 1 ? one : man
 function compact(value) {
   if (value === 0 || !Number.isFinite(value)) return String(value);
   const size = Math.abs(value);
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(2);
-  return String(Number(value.toPrecision(size >= 1000 ? 5 : 3)));
+  const short = size >= 1e5 || size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(size >= 1000 ? 5 : 3)));
+  return short.replaceAll("-", "−");
 }
 
 /** A file name made safe to read: control and direction characters, which could disguise it, become visible. */
 function readable(name) {
   return name
+    .replace(/\p{Cs}/gu, "\ufffd")
     .replace(/[\u0000-\u001f]/g, (character) => String.fromCharCode(0x2400 + character.charCodeAt(0)))
     .replace(/[\u007f-\u009f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, "\u00b7");
 }

@@ -1,7 +1,7 @@
 // Where the map looks: positions of images, and the way from them to the screen.
 
 const positions = (() => {
-  // Fit the map into the unit square around zero, keeping proportions; y grows downwards on a screen.
+  // Fit the map into the unit square around zero; y grows downwards on a screen.
   const range = (axis) => {
     let low = Infinity, high = -Infinity;
     for (let i = axis; i < embedding.length; i += 2) {
@@ -12,52 +12,54 @@ const positions = (() => {
   };
   const [left, right] = range(0), [low, high] = range(1);
   const spanX = right - left || 1, spanY = high - low || 1;
-  const span = Math.max(spanX, spanY);
   const placed = new Float32Array(embedding.length);
   for (let i = 0; i < nShots; i++) {
-    placed[2 * i] = (embedding[2 * i] - (left + right) / 2) / span;
-    placed[2 * i + 1] = -(embedding[2 * i + 1] - (low + high) / 2) / span;
+    placed[2 * i] = (embedding[2 * i] - (left + right) / 2) / spanX;
+    placed[2 * i + 1] = -(embedding[2 * i + 1] - (low + high) / 2) / spanY;
   }
-  return { placed, width: spanX / span, height: spanY / span };
+  return { placed, aspect: spanX / spanY };
 })();
 
 const camera = { x: 0, y: 0, zoom: 1, width: 1, height: 1 };
 
-const pixelsPerUnit = () => {
-  const margin = 64;
-  const fit = Math.min((camera.width - margin) / positions.width, (camera.height - margin) / positions.height);
-  return Math.max(20, Math.min(fit, 4 * Math.max(camera.width, camera.height))) * camera.zoom;
-};
+/** Pixels from one side of the map to the other. Similarity has no compass, so the map may be stretched to use the room. */
+function extent() {
+  const margin = 72, stretch = 1.8;
+  let width = Math.max(40, camera.width - margin), height = Math.max(40, camera.height - margin);
+  width = Math.min(width, height * positions.aspect * stretch);
+  height = Math.min(height, (width / positions.aspect) * stretch);
+  return [width * camera.zoom, height * camera.zoom];
+}
 
 function onScreen(x, y) {
-  const scale = pixelsPerUnit();
-  return [camera.width / 2 + (x - camera.x) * scale, camera.height / 2 + (y - camera.y) * scale];
+  const [width, height] = extent();
+  return [camera.width / 2 + (x - camera.x) * width, camera.height / 2 + (y - camera.y) * height];
 }
 
 const toScreen = (shot) => onScreen(positions.placed[2 * shot], positions.placed[2 * shot + 1]);
 
 /** Zoom by a factor, keeping the point of the screen under the pointer where it is. */
 function zoomAt(factor, x, y) {
-  const before = pixelsPerUnit();
+  const before = extent();
   camera.zoom = clamp(camera.zoom * factor, 0.6, 60);
-  const after = pixelsPerUnit();
+  const after = extent();
   const dx = x - camera.width / 2, dy = y - camera.height / 2;
-  camera.x += dx / before - dx / after;
-  camera.y += dy / before - dy / after;
+  camera.x += dx / before[0] - dx / after[0];
+  camera.y += dy / before[1] - dy / after[1];
   keepInSight();
 }
 
 function panBy(dx, dy) {
-  const scale = pixelsPerUnit();
-  camera.x -= dx / scale;
-  camera.y -= dy / scale;
+  const [width, height] = extent();
+  camera.x -= dx / width;
+  camera.y -= dy / height;
   keepInSight();
 }
 
 /** The middle of the view never leaves the images. */
 function keepInSight() {
-  camera.x = clamp(camera.x, -positions.width / 2, positions.width / 2);
-  camera.y = clamp(camera.y, -positions.height / 2, positions.height / 2);
+  camera.x = clamp(camera.x, -0.5, 0.5);
+  camera.y = clamp(camera.y, -0.5, 0.5);
 }
 
 function resetCamera() {

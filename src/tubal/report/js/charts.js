@@ -25,7 +25,7 @@ function chart(title, values, format) {
   const numbers = points.map(([, value]) => value);
   const first = numbers[0], last = numbers[numbers.length - 1];
   const summary = `${title}: from ${format(first)} to ${format(last)} in ${counted(points.length, "pass", "passes")}`;
-  const frame = { width: 560, height: 250, left: 64, right: 18, top: 14, bottom: 34 };
+  const frame = { width: 440, height: 215, left: 52, right: 14, top: 12, bottom: 32 };
   const svg = makeSvg("svg", { viewBox: `0 0 ${frame.width} ${frame.height}`, role: "img", "aria-label": summary, class: "chart" });
   drawLine(svg, frame, points, format);
   const table = make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Pass"), make("th", { scope: "col" }, title))),

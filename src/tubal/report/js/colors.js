@@ -1,15 +1,28 @@
-// Colours of clusters, ordered so that the first k lie as far apart as possible for full, red-blind and
-// green-blind sight alike. After one round they repeat with another shape, so colour never speaks alone.
+// Colours of clusters, ordered so that the first k lie far apart for full, red-blind and green-blind sight alike,
+// with brighter ones for the dark theme. After one round they repeat with another shape, so colour never speaks alone.
 
-const PALETTE = [
-  "#1d73b6", "#fcb02b", "#b01003", "#c4a4fe", "#a97e6b", "#66386d", "#75cca7", "#2a39b2", "#33a3b4", "#8171f5",
-  "#a64a76", "#b29b28", "#10653f", "#6e8210", "#f48f71", "#f45e96", "#5894e0", "#85b7cb", "#3f56d1", "#747147",
-  "#505795", "#721592", "#5c6f92", "#f1b27e",
-];
+const PALETTES = {
+  light: [
+    "#1d73b6", "#fcb02b", "#b01003", "#c4a4fe", "#a97e6b", "#66386d", "#75cca7", "#2a39b2", "#33a3b4", "#8171f5",
+    "#a64a76", "#b29b28", "#10653f", "#6e8210", "#f48f71", "#f45e96", "#5894e0", "#85b7cb", "#3f56d1", "#747147",
+    "#505795", "#721592", "#5c6f92", "#f1b27e",
+  ],
+  dark: [
+    "#1b71bc", "#fcca21", "#c92516", "#c3b0fd", "#af8780", "#8e5c7d", "#6cfcd0", "#8082f7", "#29a1c1", "#735fe9",
+    "#b0455c", "#aaac31", "#549a44", "#b0c5a5", "#e7917b", "#f45fb0", "#53a3f2", "#72bed1", "#4a63d0", "#767137",
+    "#65699d", "#994eb7", "#627e96", "#ebb16c",
+  ],
+};
+const COLORS = PALETTES.light.length;
 const SHAPES = ["circle", "square", "diamond", "triangle"];
 
-const paletteColor = (index) => PALETTE[index % PALETTE.length];
-const paletteShape = (index) => SHAPES[Math.floor(index / PALETTE.length) % SHAPES.length];
+const paletteColor = (index) => PALETTES[document.documentElement.dataset.theme][index % COLORS];
+const paletteShape = (index) => SHAPES[Math.floor(index / COLORS) % SHAPES.length];
+
+/** Legends and headings take their colours from the style, so that they follow the theme by themselves. */
+function shareColors() {
+  for (let i = 0; i < COLORS; i++) document.documentElement.style.setProperty(`--color-${i}`, paletteColor(i));
+}
 
 /** Trace a mark of the given shape and radius; the caller fills or strokes it. */
 function traceMark(context, shape, x, y, radius) {
@@ -28,14 +41,14 @@ function traceMark(context, shape, x, y, radius) {
 
 /** The mark of one palette entry as a little picture for legends and headings. */
 function swatch(index) {
-  const color = paletteColor(index), shape = paletteShape(index);
   const svg = makeSvg("svg", { viewBox: "-6 -6 12 12", class: "swatch", "aria-hidden": "true", focusable: "false" });
+  svg.style.fill = `var(--color-${index % COLORS})`;
   const shapes = {
-    circle: () => makeSvg("circle", { r: 5, fill: color }),
-    square: () => makeSvg("rect", { x: -4.5, y: -4.5, width: 9, height: 9, fill: color }),
-    diamond: () => makeSvg("path", { d: "M0-5.8 5.8 0 0 5.8-5.8 0z", fill: color }),
-    triangle: () => makeSvg("path", { d: "M0-5.6 5.4 4.6-5.4 4.6z", fill: color }),
+    circle: () => makeSvg("circle", { r: 5 }),
+    square: () => makeSvg("rect", { x: -4.5, y: -4.5, width: 9, height: 9 }),
+    diamond: () => makeSvg("path", { d: "M0-5.8 5.8 0 0 5.8-5.8 0z" }),
+    triangle: () => makeSvg("path", { d: "M0-5.6 5.4 4.6-5.4 4.6z" }),
   };
-  svg.append(shapes[shape]());
+  svg.append(shapes[paletteShape(index)]());
   return svg;
 }

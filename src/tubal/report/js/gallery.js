@@ -2,7 +2,7 @@
 
 const TYPICAL_SHOWN = 24;
 const UNSURE_SHOWN = 12;
-const THUMB = 52;
+const THUMB = 46;
 const opened = new Set();
 
 function drawGalleries() {

@@ -64,6 +64,7 @@ function startTheme() {
   const apply = () => {
     const theme = chosen || (dark.matches ? "dark" : "light");
     document.documentElement.dataset.theme = theme;
+    shareColors();
     find("#theme").setAttribute("aria-pressed", String(theme === "dark"));
     scheduleMap();
   };
@@ -78,7 +79,16 @@ function startTheme() {
 function drawSectionLinks() {
   const links = [["map", "Map"], ["clusters", "Clusters"], ["atoms", "Atoms"], ["learning", "Learning"], ["confusion", "Labels"], ["provenance", "Provenance"]];
   const shown = links.filter(([id]) => !find(`#${id}-section`).hidden);
-  find("#sections").append(...shown.map(([id, label]) => make("a", { href: `#${id}-section` }, label)));
+  const anchors = shown.map(([id, label]) => make("a", { href: `#${id}-section` }, label));
+  find("#sections").append(...anchors);
+  // The link of the section in the upper part of the window is the current one.
+  const watch = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
+    anchors.forEach((link) => {
+      if (link.hash === `#${entry.target.id}`) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    });
+  }), { rootMargin: "-15% 0px -75% 0px" });
+  shown.forEach(([id]) => watch.observe(find(`#${id}-section`)));
 }
 
 function drawEdited() {

@@ -2,7 +2,7 @@
 
 const map = {
   canvas: find("#map"), context: find("#map").getContext("2d"),
-  colorBy: "cluster", size: 30, cursor: -1, opened: -1, highlight: null,
+  clouds: make("canvas"), colorBy: "cluster", size: 28, cursor: -1, opened: -1, highlight: null,
   outline: null, drawn: [], scheduled: false,
 };
 
@@ -24,6 +24,8 @@ function orderClaims() {
   middles.sort((a, b) => b.shots.length - a.shots.length);
   claims = ranked.sort((a, b) => a[0] - b[0]).map(([, shot]) => shot);
 }
+
+const isImportant = (shot) => shot >= 0 && (shot === map.opened || shot === map.cursor);
 
 function scheduleMap() {
   if (map.scheduled) return;
@@ -54,21 +56,25 @@ function drawMap() {
   context.fillStyle = cssColor("--map");
   context.fillRect(0, 0, camera.width, camera.height);
   if (!sheetPictures.length) return;
-  const { tiles, marks } = layOut();
+  const names = placeNames(context);
+  const { tiles, marks } = layOut(names);
   drawHalos(context);
   marks.forEach((item) => drawMark(context, item));
   tiles.forEach((item) => drawThumb(context, item));
   map.drawn = [...marks, ...tiles];
+  drawNames(context, names);
+  tiles.filter((item) => isImportant(item.shot)).forEach((item) => drawThumb(context, item));
   drawRings(context);
-  drawClusterNames(context);
   drawOutline(context);
 }
 
 /** Decide which images are drawn as pictures: those that find a free place, the important ones first. */
-function layOut() {
-  const size = thumbSize(), cell = size * 1.08;
+function layOut(names) {
+  const size = thumbSize(), cell = size * 1.12;
   const taken = new Map(), tiles = [], marks = [];
   const key = (column, row) => column * 4096 + row;
+  const covered = (x, y) => names.some((name) =>
+    Math.abs(name.x - x) < name.half + size / 2 && Math.abs(name.y - y) < NAME_HEIGHT / 2 + size / 2);
   const free = (x, y) => {
     const column = Math.floor(x / cell), row = Math.floor(y / cell);
     for (let c = column - 1; c <= column + 1; c++) {
@@ -80,11 +86,12 @@ function layOut() {
     taken.set(key(column, row), [x, y]);
     return true;
   };
-  const important = [map.opened, map.cursor].filter((shot) => shot >= 0);
+  const important = [map.opened, map.cursor].filter(isImportant);
   for (const shot of new Set([...important, ...claims])) {
     const [x, y] = toScreen(shot);
     if (x < -size || y < -size || x > camera.width + size || y > camera.height + size) continue;
-    const isTile = !isDimmed(shot) && free(x, y);
+    const wanted = !isDimmed(shot) && (isImportant(shot) || !covered(x, y));
+    const isTile = wanted && free(x, y);
     (isTile ? tiles : marks).push({ shot, x, y, size, isTile });
   }
   // The ones with the best claim are drawn last, on top.
@@ -109,15 +116,23 @@ function haloOf(color) {
   return halos.get(color);
 }
 
+/** Clouds behind the images show the clusters at a glance; drawn together they never grow opaque. */
 function drawHalos(context) {
-  const radius = clamp(34 * Math.sqrt(camera.zoom), 34, 120);
-  const density = nShots / Math.max(1, camera.zoom * camera.zoom);
-  context.globalAlpha = clamp(24 / Math.sqrt(density * 4 + 30), 0.05, 0.3) * 0.45;
+  const radius = clamp(30 * Math.sqrt(camera.zoom), 30, 110);
+  const layer = map.clouds;
+  layer.width = Math.ceil(camera.width / 2);
+  layer.height = Math.ceil(camera.height / 2);
+  const soft = layer.getContext("2d");
+  soft.scale(0.5, 0.5);
+  soft.globalAlpha = 0.35;
   for (const shot of claims) {
     const [x, y] = toScreen(shot);
     if (isDimmed(shot) || x < -radius || y < -radius || x > camera.width + radius || y > camera.height + radius) continue;
-    context.drawImage(haloOf(paletteColor(groupIndex(shot))), x - radius, y - radius, 2 * radius, 2 * radius);
+    soft.drawImage(haloOf(paletteColor(groupIndex(shot))), x - radius, y - radius, 2 * radius, 2 * radius);
   }
+  context.globalAlpha = document.documentElement.dataset.theme === "dark" ? 0.26 : 0.2;
+  context.imageSmoothingEnabled = true;
+  context.drawImage(layer, 0, 0, camera.width, camera.height);
   context.globalAlpha = 1;
 }
 
@@ -175,28 +190,37 @@ function drawRings(context) {
   }
 }
 
-/** Names at the middle of their clusters, where they do not cover one another. */
-function drawClusterNames(context) {
-  if (map.colorBy === "given") return;
+const NAME_HEIGHT = 22;
+
+/** Names at the middle of their clusters, largest cluster first, where they do not cover one another. */
+function placeNames(context) {
+  if (map.colorBy === "given") return [];
   const placed = [];
-  context.font = `600 13px ${cssColor("--sans")}`;
-  context.textAlign = "center";
-  context.textBaseline = "middle";
+  context.font = `600 12.5px ${cssColor("--sans")}`;
   for (const { cluster, shots, point } of middles) {
     if (!shots.length || isDimmed(shots[0])) continue;
     const [x, y] = onScreen(point[0], point[1]);
     const full = clusterLabel(cluster);
     const text = full.length > 26 ? `${full.slice(0, 25)}…` : full;
-    const half = context.measureText(text).width / 2 + 9;
-    const covers = placed.some((o) => Math.abs(o.x - x) < o.half + half + 4 && Math.abs(o.y - y) < 28);
+    const half = context.measureText(text).width / 2 + 8;
+    const covers = placed.some((o) => Math.abs(o.x - x) < o.half + half + 4 && Math.abs(o.y - y) < NAME_HEIGHT + 4);
     if (covers || x < half || y < 14 || x > camera.width - half || y > camera.height - 14) continue;
-    placed.push({ x, y, half });
-    context.globalAlpha = 0.88;
-    context.fillStyle = cssColor("--map");
+    placed.push({ x, y, half, text, color: paletteColor(clusterIndex.get(cluster)) });
+  }
+  return placed;
+}
+
+function drawNames(context, names) {
+  context.textAlign = "center";
+  context.textBaseline = "middle";
+  for (const { x, y, half, text, color } of names) {
+    context.fillStyle = cssColor("--surface");
+    context.strokeStyle = color;
+    context.lineWidth = 1.5;
     context.beginPath();
-    context.roundRect(x - half, y - 12, 2 * half, 24, 12);
+    context.roundRect(x - half, y - NAME_HEIGHT / 2, 2 * half, NAME_HEIGHT, NAME_HEIGHT / 2);
     context.fill();
-    context.globalAlpha = 1;
+    context.stroke();
     context.fillStyle = cssColor("--ink");
     context.fillText(text, x, y + 0.5);
   }

@@ -20,8 +20,8 @@ function openImage(shot) {
   find("#panel-heading").replaceChildren(make("bdi", {}, nameOf(shot)));
   const body = find("#panel-full");
   body.hidden = false;
-  body.replaceChildren(imageFacts(shot));
   const rows = atoms ? termsOf(shot) : [];
+  body.replaceChildren(imageFacts(shot));
   if (rows.length) body.append(buildSection(shot, rows));
   const near = neighborSection(shot);
   if (near) body.append(near);
@@ -50,18 +50,25 @@ function closePanel() {
 
 function imageFacts(shot) {
   const cluster = clusterOf(shot);
-  const facts = make("dl", { class: "pairs" });
-  const add = (name, ...value) => facts.append(make("dt", {}, name), make("dd", {}, ...value));
+  const facts = make("dl", { class: "facts-grid" });
+  const add = (name, ...value) => facts.append(make("div", {}, make("dt", {}, name), make("dd", {}, ...value)));
   const jump = make("a", { href: `#cluster-${cluster}` }, clusterLabel(cluster));
   add("Cluster", swatch(clusterIndex.get(cluster)), jump);
   if (givenCodes) add("Given label", make("bdi", {}, givenOf(shot)));
-  const meter = make("meter", { min: 0, max: 1, value: confidenceOf(shot), "aria-label": "Confidence" });
-  add("Confidence", meter, ` ${percent(confidenceOf(shot))}`);
+  add("Confidence", percent(confidenceOf(shot)), shareBar(confidenceOf(shot)));
   const notes = marksOf(shot).filter((mark) => mark !== "near-duplicate");
   if (notes.length) add("Marked", notes.join(", "));
   const original = duplicateRow.get(rowOf[shot]);
   if (original !== undefined) add("Near-duplicate of", rowLink(original));
-  return make("div", { class: "image-facts" }, tileSpan(shot, 112), facts);
+  // Where the image is rebuilt below it is drawn there, beside its reconstruction.
+  const picture = atoms && termsOf(shot).length ? null : tileSpan(shot, 112);
+  return make("div", { class: "image-facts" }, picture, facts);
+}
+
+function shareBar(share) {
+  const bar = make("span", { class: "bar", "aria-hidden": "true" }, make("span", {}));
+  bar.firstChild.style.width = percent(clamp(share, 0, 1)).replace(" ", "");
+  return bar;
 }
 
 /** A row of the table as a button if it is shown in this page, else its bare name. */
