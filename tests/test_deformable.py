@@ -37,16 +37,13 @@ def glyphs(rng, n_each=12, size=24):
     drawings = [
         np.exp(-((radius - size / 4) ** 2) / 3),
         np.exp(-(y**2) / 3) * (abs(x) < size / 3) + np.exp(-(x**2) / 3) * (abs(y) < size / 3),
-        np.exp(-((y - size / 5) ** 2) / 3) * (x < size / 5)
-        + np.exp(-((x + size / 4) ** 2) / 3) * (y < size / 5),
+        np.exp(-((y - size / 5) ** 2) / 3) * (x < size / 5) + np.exp(-((x + size / 4) ** 2) / 3) * (y < size / 5),
     ]
     images, labels = [], []
     for label, drawing in enumerate(drawings):
         for _ in range(n_each):
             turn, zoom, shift = rng.uniform(-8, 8), rng.uniform(0.95, 1.05), rng.uniform(-2, 2, size=2)
-            images.append(
-                reference.moved(drawing, turn, zoom, *shift) + 0.05 * rng.normal(size=drawing.shape)
-            )
+            images.append(reference.moved(drawing, turn, zoom, *shift) + 0.05 * rng.normal(size=drawing.shape))
             labels.append(label)
     return np.array(images, dtype=np.float32), np.array(labels)
 
@@ -100,9 +97,7 @@ def test_local_warp_distance_is_its_definition(rng, context, shift, shape, chann
                     gap_here = a[:, y : y + size, x : x + size] - b[:, v : v + size, u : u + size]
                     costs[y, x, v, u] = (gap_here**2).sum()
     expected = costs.min(axis=(2, 3)).sum() + costs.min(axis=(0, 1)).sum()
-    padded = [
-        gradient_stack(image, shape, margin=context, gap=gap, threads=1)[0][0] for image in (left, right)
-    ]
+    padded = [gradient_stack(image, shape, margin=context, gap=gap, threads=1)[0][0] for image in (left, right)]
     layout = np.array([height, width, context, gap, *window])
     scratch = np.empty((4, padded[0].shape[1] + gap), dtype=np.float32)
     assert_allclose(kernels.distortion(*padded, layout, *shift, scratch), expected, rtol=1e-4)
@@ -117,9 +112,7 @@ def test_largest_is_a_stable_sort(rng):
 
 def test_hubs_lose_their_farthest_choosers(rng):
     n_images, wanted, limit = 60, 2, 4
-    lists = np.array(
-        [[0 if i else 1, *rng.permutation(np.r_[1:i, i + 1 : n_images])[:20]] for i in range(n_images)]
-    )
+    lists = np.array([[0 if i else 1, *rng.permutation(np.r_[1:i, i + 1 : n_images])[:20]] for i in range(n_images)])
     distances = np.sort(rng.random(lists.shape), axis=1)
     slots = capped_neighbours(lists, distances, wanted, limit)
     chosen = np.take_along_axis(lists, slots, axis=1)
@@ -263,7 +256,7 @@ def test_exact_copies_come_first(rng):
 
 
 class ExactDescent:
-    """Stands in for the approximate index, whose compilation alone takes a minute; leaves some slots empty."""
+    """Stands in for the approximate index, whose compilation alone takes a minute; some slots stay empty."""
 
     def __init__(self, data, *, metric, n_neighbors, random_state, n_jobs):
         order = np.argsort(cdist(data, data, metric), axis=1)[:, :n_neighbors]
@@ -271,9 +264,7 @@ class ExactDescent:
         self.neighbor_graph = order, None
 
 
-@pytest.mark.parametrize(
-    "index", [ExactDescent, pytest.param(None, marks=pytest.mark.slow, id="pynndescent")]
-)
+@pytest.mark.parametrize("index", [ExactDescent, pytest.param(None, marks=pytest.mark.slow, id="pynndescent")])
 def test_many_images_take_approximate_candidates(rng, monkeypatch, index):
     if index is None:
         pytest.importorskip("pynndescent", reason="the approximate index is an extra")

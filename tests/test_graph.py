@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from tubal.graph import Graph, knn_graph, laplacian, laplacian_norm, resolve_graph
+from tubal.graph import Graph, consensus_adjacency, knn_graph, laplacian, laplacian_norm, resolve_graph
 from tubal.graph import neighbours as neighbours_module
 
 
@@ -136,9 +136,7 @@ def test_laplacian_is_degrees_minus_adjacency(rng):
     degrees = np.diag(adjacency.sum(axis=1))
     assert_allclose(laplacian(graph).toarray(), degrees - adjacency)
     root = np.diag(1 / np.sqrt(np.diag(degrees)))
-    assert_allclose(
-        laplacian(graph, normalized=True).toarray(), np.eye(30) - root @ adjacency @ root, atol=1e-12
-    )
+    assert_allclose(laplacian(graph, normalized=True).toarray(), np.eye(30) - root @ adjacency @ root, atol=1e-12)
 
 
 @pytest.mark.parametrize("normalized", [False, True])
@@ -164,6 +162,21 @@ def test_laplacian_norm_with_many_equal_components_and_without_edges():
     pairs = sparse.block_diag([np.array([[0.0, 1.0], [1.0, 0.0]])] * 300)
     assert laplacian_norm(laplacian(pairs)) == pytest.approx(2.0, rel=1e-12)
     assert laplacian_norm(sparse.csr_matrix((500, 500))) == 0.0
+
+
+def test_consensus_counts_choices_and_shared_neighbours(rng):
+    graph = knn_graph(rng.random((40, 4)), 4)
+    lists = [set(row) | {image} for image, row in enumerate(graph.neighbors)]
+    expected = np.zeros((40, 40))
+    for i, j in np.ndindex(40, 40):
+        choices = (j in graph.neighbors[i]) + (i in graph.neighbors[j])
+        expected[i, j] = choices * np.sqrt(len(lists[i] & lists[j]))
+    weights = consensus_adjacency(graph)
+    assert_allclose(weights.toarray(), expected)
+    assert_array_equal(weights.toarray() > 0, graph.adjacency.toarray() > 0)
+    from_matrix = consensus_adjacency(Graph.from_matrix(graph.adjacency))
+    assert_array_equal(from_matrix.toarray() > 0, graph.adjacency.toarray() > 0)
+    check_canonical(weights)
 
 
 def test_resolve_graph_takes_names_graphs_and_matrices(rng):

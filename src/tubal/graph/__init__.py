@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .approximate import candidate_recall
+    from .consensus import consensus_adjacency
     from .deformable import deformable_graph
     from .deformation import Deformation
     from .laplacians import laplacian, laplacian_norm
@@ -21,6 +22,7 @@ _HOME = {
     "Alignments": "structure",
     "Deformation": "deformation",
     "candidate_recall": "approximate",
+    "consensus_adjacency": "consensus",
     "deformable_graph": "deformable",
     "Graph": "structure",
     "Neighbours": "structure",
@@ -36,6 +38,7 @@ __all__ = [
     "Graph",
     "Neighbours",
     "candidate_recall",
+    "consensus_adjacency",
     "deformable_graph",
     "knn_graph",
     "laplacian",

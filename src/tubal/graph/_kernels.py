@@ -7,7 +7,7 @@ A field is stored flat, ``(channels, length)``. Each image row is preceded by a 
 framed by ``margin`` replicated pixels; the gap holds a value so large that a comparison which leaves the
 image can never be a minimum. So every loop below is one long contiguous loop without tests on columns.
 """
-# ruff: noqa: PLR0917, PLR0912, PLR0915  (compiled code takes flat arguments and wants its branches inline)
+# ruff: noqa: PLR0912, PLR0915  (compiled code takes flat arguments and wants its branches inline)
 
 from __future__ import annotations
 
@@ -87,9 +87,7 @@ def gradient_field(image: Any, height: Any, width: Any, margin: Any, gap: Any, f
 
 
 @njit(void(_cube, int64, int64, int64, int64, _cube, _vector), **_flags)
-def gradient_fields(
-    images: Any, height: Any, width: Any, margin: Any, gap: Any, fields: Any, energies: Any
-) -> None:
+def gradient_fields(images: Any, height: Any, width: Any, margin: Any, gap: Any, fields: Any, energies: Any) -> None:
     """:func:`gradient_field` of every image."""
     for index in range(len(images)):
         energies[index] = gradient_field(images[index], height, width, margin, gap, fields[index])

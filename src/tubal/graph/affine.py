@@ -48,9 +48,7 @@ class MotionCoefficients:
     shift_map: Float32  # (channels * pixels, shifts * rank)
 
     @classmethod
-    def fit(
-        cls, images: Float32, bank: MotionBank, rank: int, rng: np.random.Generator
-    ) -> MotionCoefficients:
+    def fit(cls, images: Float32, bank: MotionBank, rank: int, rng: np.random.Generator) -> MotionCoefficients:
         """Learn the basis from gradient fields of randomly moved images.
 
         A basis of unmoved images would favour the identity; on faces under changing light that costs points.
@@ -73,9 +71,7 @@ class MotionCoefficients:
         pixels = images.reshape(len(images), -1)
 
         def fill(start: int, stop: int) -> None:
-            _kernels.warped_energies(
-                images[start:stop], *self.bank.shape, corners, shares, energies[start:stop]
-            )
+            _kernels.warped_energies(images[start:stop], *self.bank.shape, corners, shares, energies[start:stop])
             np.matmul(pixels[start:stop], self.warp_map, out=result[start:stop])
             block = result[start:stop].reshape(stop - start, len(corners), -1)
             block *= _inverse_length(energies[start:stop])[:, :, None]
@@ -141,9 +137,7 @@ def gradient_stack(
     return fields, energies
 
 
-def _pulled_back(
-    basis: Float32, shape: tuple[int, int], n_channels: int, corners: Int32, shares: Float32
-) -> Float32:
+def _pulled_back(basis: Float32, shape: tuple[int, int], n_channels: int, corners: Int32, shares: Float32) -> Float32:
     """Adjoint of motion and gradient applied to the basis: ``(channels * pixels, motions * rank)``."""
     n_pixels, rank = shape[0] * shape[1], basis.shape[1]
     adjoint = sobel_matrix(shape).T
@@ -157,9 +151,7 @@ def _pulled_back(
     return pulled.reshape(n_channels * n_pixels, -1)
 
 
-def best_motions(
-    shifted: Float32, warped: Float32, candidates: Int32, threads: int
-) -> tuple[Float32, Int32, Int32]:
+def best_motions(shifted: Float32, warped: Float32, candidates: Int32, threads: int) -> tuple[Float32, Int32, Int32]:
     """Score, warp and shift of each candidate's best motion, each ``(m, K)``."""
     scores = np.empty(candidates.shape, dtype=np.float32)
     warps, shifts = np.empty_like(candidates), np.empty_like(candidates)

@@ -14,15 +14,13 @@ from .warps import Float32, Int32
 def approximate_candidates(descriptors: Float32, reach: int, *, random_state: int, threads: int) -> Int32:
     """Indices ``(n, reach)`` of similar descriptors by nearest-neighbour descent, oneself left out."""
     try:
-        from pynndescent import NNDescent  # noqa: PLC0415  (an extra, and slow to import)
+        from pynndescent import NNDescent
     except ImportError as missing:
         raise ImportError(
             f"{len(descriptors)} images are too many to compare all pairs; install the approximate index "
             "with pip install 'tubal[approximate]'"
         ) from missing
-    index = NNDescent(
-        descriptors, metric="euclidean", n_neighbors=reach + 1, random_state=random_state, n_jobs=threads
-    )
+    index = NNDescent(descriptors, metric="euclidean", n_neighbors=reach + 1, random_state=random_state, n_jobs=threads)
     return _without_self(index.neighbor_graph[0].astype(np.int32), reach)
 
 

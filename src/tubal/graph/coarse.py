@@ -89,9 +89,7 @@ def _soft_cells_1d(length: int, n_cells: int) -> Float32:
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
-def coarse_candidates(
-    queries: Float32, known: Float32, reach: int, *, first: int | None, threads: int
-) -> Int32:
+def coarse_candidates(queries: Float32, known: Float32, reach: int, *, first: int | None, threads: int) -> Int32:
     """Indices ``(m, reach)`` of the most similar descriptors, all pairs compared in small blocks.
 
     ``first`` is the training index of the first query when the queries are training images themselves (each

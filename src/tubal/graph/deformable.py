@@ -162,9 +162,7 @@ class DeformableSearch:
             for start, stop in self._blocks(len(queries), queries.shape[1]):
                 first = start if itself else None
                 parts.append(self._rank_block(queries[start:stop], first, threads))
-        return Ranking(
-            *(np.concatenate([getattr(part, name) for part in parts]) for name in Ranking.__annotations__)
-        )
+        return Ranking(*(np.concatenate([getattr(part, name) for part in parts]) for name in Ranking.__annotations__))
 
     def _blocks(self, n_queries: int, n_channels: int) -> Iterator[tuple[int, int]]:
         """Ranges of queries whose fields, coefficients and pairs fit half the memory budget."""
@@ -187,9 +185,7 @@ class DeformableSearch:
         scores, warps, shifts = best_motions(shifted, known.warped, candidates, threads)
         n_kept = min(effort.n_kept, reach)
         best = np.argpartition(-scores, n_kept - 1, axis=1)[:, :n_kept]
-        kept = Ranking(candidates, scores, warps, shifts).take(
-            np.arange(len(queries))[:, None], np.sort(best, axis=1)
-        )
+        kept = Ranking(candidates, scores, warps, shifts).take(np.arange(len(queries))[:, None], np.sort(best, axis=1))
         distances = self._local_distances(queries, kept, threads)
         blank = (energies[:, None] == 0) | (known.energies[kept.indices] == 0)
         distances[blank] = FARTHEST
@@ -206,9 +202,7 @@ class DeformableSearch:
         lists = self.training_candidates(reach)
         if lists is not None:
             return lists[own]
-        return coarse_candidates(
-            known.descriptors[own], known.descriptors, reach, first=first, threads=threads
-        )
+        return coarse_candidates(known.descriptors[own], known.descriptors, reach, first=first, threads=threads)
 
     def training_candidates(self, reach: int) -> Int32 | None:
         """Approximate candidates of all training images, found once; ``None`` if all pairs are compared."""
@@ -226,9 +220,7 @@ class DeformableSearch:
         """Root mean squared context difference of every kept pair under its motion and the local warp."""
         height, width = self.size.shape
         margin = self.effort.context
-        window_y, window_x = (
-            self.deformation.pixels(self.deformation.window, side) for side in (height, width)
-        )
+        window_y, window_x = (self.deformation.pixels(self.deformation.window, side) for side in (height, width))
         shifts = np.asarray(self.bank.shifts, dtype=np.int64)
         gap = int(window_x + np.abs(shifts[:, 1]).max())
         fields, _ = gradient_stack(queries, self.size.shape, margin=margin, gap=gap, threads=threads)

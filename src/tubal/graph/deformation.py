@@ -35,9 +35,7 @@ class Deformation:
     most_size: int = 4096
 
     def __post_init__(self) -> None:
-        if not (
-            0 <= self.rotation <= 180 and self.scale >= 1 and 0 <= self.shift < 1 and 0 <= self.window < 1
-        ):
+        if not (0 <= self.rotation <= 180 and self.scale >= 1 and 0 <= self.shift < 1 and 0 <= self.window < 1):
             raise ValueError(
                 f"{self} is no deformation; rotation lies in 0..180 degrees, scale is at least 1, shift and "
                 "window are shares of the image side in [0, 1)"
@@ -47,9 +45,7 @@ class Deformation:
 
     def warps(self) -> tuple[tuple[float, float], ...]:
         """All (rotation, scale) pairs that are tried."""
-        rotations = (
-            np.linspace(-self.rotation, self.rotation, self.n_rotations) if self.n_rotations > 1 else [0.0]
-        )
+        rotations = np.linspace(-self.rotation, self.rotation, self.n_rotations) if self.n_rotations > 1 else [0.0]
         scales = np.geomspace(1 / self.scale, self.scale, self.n_scales) if self.n_scales > 1 else [1.0]
         return tuple((float(rotation), float(scale)) for rotation in rotations for scale in scales)
 
@@ -83,5 +79,5 @@ class Effort:
     def for_collection(cls, n_images: int, n_neighbors: int) -> Effort:
         """Small collections can afford longer lists and 5 x 5 contexts; only size counts."""
         if n_images <= 2000:
-            return cls(max(100, 4 * n_neighbors), max(50, 2 * n_neighbors), 128, 2)
+            return cls(max(200, 4 * n_neighbors), max(100, 2 * n_neighbors), 256, 2)
         return cls(max(50, 4 * n_neighbors), max(30, 2 * n_neighbors), 64, 1)

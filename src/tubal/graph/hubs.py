@@ -7,9 +7,7 @@ import numpy as np
 from .structure import FloatArray, IndexArray
 
 
-def capped_neighbours(
-    candidates: IndexArray, distances: FloatArray, n_neighbors: int, limit: int
-) -> IndexArray:
+def capped_neighbours(candidates: IndexArray, distances: FloatArray, n_neighbors: int, limit: int) -> IndexArray:
     """Choose slots ``(n, n_neighbors)`` of sorted candidate lists so that no image is chosen too often.
 
     Every image starts with its nearest candidates. An image that too many have chosen keeps its ``limit``

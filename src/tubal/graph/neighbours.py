@@ -178,9 +178,7 @@ def over_blocks(work: Callable[[int, int], Array], rows: Array, bytes_per_row: i
         return list(chain.from_iterable(parallel_ranges(several, len(bounds), grain=1, threads=threads)))
 
 
-def _rank_exactly(
-    queries: Array, known: Array, candidates: Array, n_neighbors: int, metric: str
-) -> Neighbours:
+def _rank_exactly(queries: Array, known: Array, candidates: Array, n_neighbors: int, metric: str) -> Neighbours:
     """Order candidates by distance, from differences in float64; ties go to the lower index."""
 
     def fill(start: int, stop: int) -> NDArray[np.float64]:

@@ -24,8 +24,7 @@ def resolve_graph(graph: Any, images: Any, *, n_neighbors: int = 3) -> Graph:
     if isinstance(graph, Graph):
         if graph.n_images != n_images:
             raise ValueError(
-                f"graph joins {graph.n_images} images but {n_images} images were given; "
-                "build it from the same images"
+                f"graph joins {graph.n_images} images but {n_images} images were given; build it from the same images"
             )
         return graph
     if isinstance(graph, str):
@@ -42,7 +41,7 @@ def _named_graph(name: str, images: Any, n_neighbors: int) -> Graph:
     if name in ("euclidean", "cosine"):
         return knn_graph(images, n_neighbors, metric=name)
     if name == "deformable":
-        from .deformable import deformable_graph  # noqa: PLC0415  (numba loads only when asked for)
+        from .deformable import deformable_graph
 
         return deformable_graph(images, n_neighbors)
     raise ValueError(f"graph is {name!r}; known names are {', '.join(map(repr, _NAMES))}")
@@ -52,6 +51,6 @@ def restore_search(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Sea
     """Rebuild a search from its state."""
     if meta["kind"] == ExactSearch.kind:
         return ExactSearch.from_state(arrays, meta)
-    from .deformable import DeformableSearch  # noqa: PLC0415  (numba loads only when asked for)
+    from .deformable import DeformableSearch
 
     return DeformableSearch.from_state(arrays, meta)

@@ -186,13 +186,11 @@ class Graph:
 
     @classmethod
     def from_neighbours(
-        cls, found: Neighbours, *, weighting: Weighting, search: Search, n_neighbors: int
+        cls, found: Neighbours, *, weighting: Weighting, search: Search | None, n_neighbors: int
     ) -> Graph:
         """Build the graph of a neighbour list, symmetrised by maximum; negative indices are no edge."""
         adjacency = symmetric_adjacency(found.indices, weighting.of(found.distances))
-        return cls(
-            adjacency, found.indices, found.distances, found.alignments, n_neighbors, search, weighting
-        )
+        return cls(adjacency, found.indices, found.distances, found.alignments, n_neighbors, search, weighting)
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """Return arrays and JSON-able values from which :meth:`from_state` rebuilds the graph."""
@@ -225,7 +223,7 @@ class Graph:
         parts = (arrays["adjacency_data"], arrays["adjacency_indices"], arrays["adjacency_indptr"])
         search = None
         if meta["search"] is not None:
-            from .resolve import restore_search  # noqa: PLC0415  (the searches import this module)
+            from .resolve import restore_search
 
             prefix = "search_"
             own = {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
@@ -267,9 +265,7 @@ def check_adjacency(matrix: Any, n: int | None = None) -> Any:
     if dense.dtype.kind not in "buif":
         raise TypeError(f"adjacency has dtype {dense.dtype}; real weights are needed, convert it to float")
     if n is not None and dense.shape[0] != n:
-        raise ValueError(
-            f"adjacency joins {dense.shape[0]} images but {n} images were given; pass one row per image"
-        )
+        raise ValueError(f"adjacency joins {dense.shape[0]} images but {n} images were given; pass one row per image")
     dtype = np.float32 if dense.dtype == np.float32 else np.float64
     adjacency = sparse.csr_matrix(dense, dtype=dtype, copy=True)
     adjacency.sum_duplicates()
@@ -282,8 +278,7 @@ def check_adjacency(matrix: Any, n: int | None = None) -> Any:
         )
     if (abs(adjacency - adjacency.T) > 0).nnz:
         raise ValueError(
-            "adjacency is not symmetric; k-NN graphs are directed, use knn_graph() or "
-            "adjacency.maximum(adjacency.T)"
+            "adjacency is not symmetric; k-NN graphs are directed, use knn_graph() or adjacency.maximum(adjacency.T)"
         )
     if adjacency.diagonal().any():
         raise ValueError("adjacency has a non-zero diagonal; remove self-loops with adjacency.setdiag(0)")

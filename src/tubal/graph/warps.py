@@ -35,9 +35,7 @@ def bilinear_table(
     left = np.minimum(source_x.astype(np.intp), max(width - 2, 0))
     bottom, right = np.minimum(top + 1, height - 1), np.minimum(left + 1, width - 1)
     fy, fx = source_y - top, source_x - left
-    corners = np.stack(
-        [top * width + left, top * width + right, bottom * width + left, bottom * width + right]
-    )
+    corners = np.stack([top * width + left, top * width + right, bottom * width + left, bottom * width + right])
     shares = np.stack([(1 - fy) * (1 - fx), (1 - fy) * fx, fy * (1 - fx), fy * fx])
     return corners.reshape(4, -1).astype(np.int32), shares.reshape(4, -1).astype(np.float32)
 
@@ -93,9 +91,7 @@ class WorkingSize:
         """Return checked images as ``(n, channels, pixels)`` at the working size, scaled to at most 1."""
         planes = channel_planes(stack)
         # Field lengths are normalised anyway; this only keeps squares inside the range of float32.
-        flat = np.ptp(planes, axis=(2, 3), keepdims=True) <= 1e-6 * np.abs(planes).max(
-            axis=(2, 3), keepdims=True
-        )
+        flat = np.ptp(planes, axis=(2, 3), keepdims=True) <= 1e-6 * np.abs(planes).max(axis=(2, 3), keepdims=True)
         largest = float(np.abs(planes).max()) or 1.0
         # A constant plane becomes exactly zero, so that rounding cannot pass for a gradient.
         planes = np.where(flat, 0, planes / planes.dtype.type(largest)).astype(np.float32)
