@@ -8,6 +8,7 @@ file can be executed: arrays are plain numbers or text, never pickles.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -80,6 +81,10 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str
             return manifest["content"], arrays
     except DamagedFileError as error:
         raise DamagedFileError(f"{str(target)!r} cannot be loaded: {error}") from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a real fault of the disk keeps its own words
+            raise
+        raise DamagedFileError(f"{str(target)!r} cannot be loaded: it points outside itself") from None
     except (
         zipfile.BadZipFile, struct.error, EOFError, ValueError, KeyError, TypeError, NotImplementedError,
         RecursionError, OverflowError, RuntimeError, AttributeError, IndexError, zlib.error,
