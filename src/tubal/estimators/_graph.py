@@ -31,7 +31,7 @@ class GraphCoder(ImageCoder):
         if self.graph_weight == 0:
             return {}
         indices, weights = self._neighbors_of(images, neighbors)
-        tied = namespace(self.codes_).moveaxis(as_like(self.codes_, images), 0, -1)
+        tied = namespace(images).moveaxis(as_like(self.codes_, images), 0, -1)
         mixing = sp.csr_array(
             (weights.reshape(-1), indices.reshape(-1), np.arange(0, indices.size + 1, indices.shape[1])),
             shape=(len(indices), tied.shape[-1]),
