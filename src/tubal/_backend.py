@@ -116,6 +116,33 @@ def irfft(array: Array, length: int, axis: int) -> Array:
     return scipy.fft.irfft(array, n=length, axis=axis)
 
 
+def rfft2(array: Array, axes: tuple[int, int]) -> Array:
+    """Return the half spectrum along two axes, the second one halved, single precision kept."""
+    if is_torch(array):
+        return sys.modules["torch"].fft.rfft2(array, dim=axes)
+    import scipy.fft
+
+    return scipy.fft.rfft2(array, axes=axes)
+
+
+def irfft2(array: Array, shape: tuple[int, int], axes: tuple[int, int]) -> Array:
+    """Return the real plane of ``shape`` whose half spectrum is ``array``."""
+    if is_torch(array):
+        return sys.modules["torch"].fft.irfft2(array, s=shape, dim=axes)
+    import scipy.fft
+
+    return scipy.fft.irfft2(array, s=shape, axes=axes)
+
+
+def as_complex_like(values: Array, reference: Array) -> Array:
+    """Return complex ``values`` in the precision and on the device of ``reference``, a real array."""
+    if is_torch(reference):
+        torch = sys.modules["torch"]
+        kind = torch.complex64 if reference.dtype == torch.float32 else torch.complex128
+        return torch.as_tensor(values, dtype=kind, device=reference.device)
+    return np.asarray(values, np.complex64 if reference.dtype == np.float32 else np.complex128)
+
+
 def is_floating(array: Array) -> bool:
     """Tell whether the array holds real floating-point numbers."""
     return bool(array.dtype.is_floating_point) if is_torch(array) else array.dtype.kind == "f"
@@ -123,6 +150,8 @@ def is_floating(array: Array) -> bool:
 
 @cache
 def _thread_controller() -> Any:
+    # Compiled kernels call the BLAS that SciPy ships: it must be loaded before the pools are counted.
+    import scipy.linalg.cython_blas  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -12,7 +12,7 @@ import numba as nb
 import numpy as np
 
 BLOCK = 32  # images in flight: wide enough for GEMM, small enough for the cache
-LANES = 16  # coefficient rows solved side by side in the graph systems: one vector register
+LANES = 32  # coefficient rows solved side by side in the graph systems: whole vector registers
 
 _compiled = nb.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 

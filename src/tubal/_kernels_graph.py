@@ -10,51 +10,63 @@ from __future__ import annotations
 
 import numpy as np
 
-from tubal._kernels import BLOCK, LANES, _apply, _compiled, _load, _measure, _reflect, _relax, _transform
+from tubal._kernels import BLOCK, LANES, _apply, _compiled, _load, _measure, _reflect, _relax, _store, _transform
 
 
 @_compiled
-def _to_slabs(block, first, last, slabs):
-    """Copy a block (k, rows, BLOCK) of samples [first, last) into ``slabs`` (slab, sample, lane)."""
+def _to_slabs(block, rows, scale, offset, first, last, slabs):
+    """Write ``scale``·block + ``offset`` for samples [first, last) into ``slabs`` (slab, sample, lane).
+
+    ``rows`` says which row of the block each lane holds: rows of similar shift share a slab, so that they come to
+    rest together. ``offset`` is laid out like ``slabs``, or empty.
+    """
     flat = block.reshape(-1, block.shape[2])
-    for row in range(flat.shape[0]):
-        slab, lane = row // LANES, row % LANES
+    lanes = slabs.shape[2]
+    for slab in range(slabs.shape[0]):
+        held = rows[slab]
         for column in range(last - first):
-            slabs[slab, first + column, lane] = flat[row, column]
+            target = slabs[slab, first + column]
+            for lane in range(lanes):
+                target[lane] = scale * flat[held[lane], column]
+            if offset.size:
+                extra = offset[slab, first + column]
+                for lane in range(lanes):
+                    target[lane] += extra[lane]
 
 
 @_compiled
-def _from_slabs(slabs, first, last, block):
+def _from_slabs(slabs, rows, first, last, block):
+    """Undo :func:`_to_slabs`; lanes that pad the last slab all hold its last row, so they may write it too."""
     flat = block.reshape(-1, block.shape[2])
-    for row in range(flat.shape[0]):
-        slab, lane = row // LANES, row % LANES
+    lanes = slabs.shape[2]
+    for slab in range(slabs.shape[0]):
+        held = rows[slab]
         for column in range(last - first):
-            flat[row, column] = slabs[slab, first + column, lane]
-        for column in range(last - first, flat.shape[1]):
-            flat[row, column] = 0.0
+            source = slabs[slab, first + column]
+            for lane in range(lanes):
+                flat[held[lane], column] = source[lane]
 
 
 @_compiled
-def rotate_into_slabs(source, basis, head, pairs, scale, start, stop, slabs):
-    """Write ``scale`` times the rotated Fourier coefficients of ``source`` (k, rows, n) into ``slabs``."""
+def rotate_into_slabs(source, basis, head, pairs, rows, start, stop, slabs):
+    """Write the rotated Fourier coefficients of ``source`` (k, rows, n) into ``slabs``."""
     tube_length = source.shape[0]
     block = np.empty((tube_length, source.shape[1], BLOCK), source.dtype)
     coefficients = np.empty_like(block)
     n_rows = pairs.shape[1] // 2 if pairs.shape[0] else head.shape[1]
     rotated = np.empty((tube_length, n_rows, BLOCK), source.dtype)
+    nothing = np.empty((0, 0, 0), source.dtype)
+    one = basis[0, 0] / basis[0, 0]
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
         _load(source, first, last, block)
         _transform(basis, block, coefficients)
         _apply(head, pairs, coefficients, rotated)
-        flat = rotated.reshape(-1)
-        for index in range(flat.size):
-            flat[index] *= scale
-        _to_slabs(rotated, first, last, slabs)
+        _to_slabs(rotated, rows, one, nothing, first, last, slabs)
 
 
 @_compiled
-def split_before(point, basis, head, pairs, bound, penalty, linear, start, stop, right):
+def split_before(point, basis, head, pairs, rows, bound, penalty, linear, start, stop, right):
     """First half of a graph step: right-hand sides penalty·(z - u) + linear, rotated, into ``right``."""
     tube_length, n_atoms, _ = point.shape
     block = np.empty((tube_length, n_atoms, BLOCK), point.dtype)
@@ -65,47 +77,100 @@ def split_before(point, basis, head, pairs, bound, penalty, linear, start, stop,
         _reflect(buffer, bound, block)
         _transform(basis, block, buffer)
         _apply(head, pairs, buffer, block)
-        _to_slabs(block, first, last, right)
-    for slab in range(right.shape[0]):
-        for sample in range(start, stop):
-            for lane in range(LANES):
-                right[slab, sample, lane] = penalty * right[slab, sample, lane] + linear[slab, sample, lane]
+        _to_slabs(block, rows, penalty, linear, first, last, right)
 
 
 @_compiled
-def split_after(solved, basis_t, head, pairs, bound, relaxation, start, stop, point, change, size):
-    """Second half of a graph step: rotate the solution back, relax, and measure the movement."""
+def split_after(solved, basis_t, head, pairs, rows, bound, relaxation, measure, start, stop, point, change, size):
+    """Second half of a graph step: rotate the solution back, relax, and if asked measure the movement."""
     tube_length, n_atoms, _ = point.shape
     block = np.empty((tube_length, n_atoms, BLOCK), point.dtype)
     buffer = np.empty_like(block)
     rotated = np.empty_like(block)
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
-        _from_slabs(solved, first, last, rotated)
+        _from_slabs(solved, rows, first, last, rotated)
         _apply(head, pairs, rotated, buffer)
         _transform(basis_t, buffer, rotated)
         _load(point, first, last, block)
-        _measure(block, rotated, bound, first, last, change, size)
+        if measure:
+            _measure(block, rotated, bound, first, last, change, size)
         _relax(block, rotated, bound, relaxation)
-        for time in range(tube_length):
-            for row in range(n_atoms):
-                for column in range(last - first):
-                    point[time, row, first + column] = block[time, row, column]
+        _store(block, first, last, point)
 
 
 @_compiled
 def _graph_product(indptr, indices, weights, scale, shift, vector, product):
     """Set ``product`` to ``scale`` L vector + shift·vector, all (sample, lane); shift is per lane."""
+    lanes = vector.shape[1]  # known at run time only: a constant would be unrolled into scalar code
     for sample in range(vector.shape[0]):
         row = product[sample]
         centre = vector[sample]
-        for lane in range(LANES):
+        for lane in range(lanes):
             row[lane] = shift[lane] * centre[lane]
         for entry in range(indptr[sample], indptr[sample + 1]):
             weight = scale * weights[entry]
             neighbor = vector[indices[entry]]
-            for lane in range(LANES):
+            for lane in range(lanes):
                 row[lane] += weight * neighbor[lane]
+
+
+@_compiled
+def _product_and_curvature(indptr, indices, weights, scale, shift, direction, product, curvature):
+    """Set ``product`` to the system applied to ``direction``; add each lane's inner product of the two."""
+    lanes = direction.shape[1]  # known at run time only: a constant would be unrolled into scalar code
+    row = np.empty(lanes, direction.dtype)
+    for sample in range(direction.shape[0]):
+        centre, target = direction[sample], product[sample]
+        for lane in range(lanes):
+            row[lane] = shift[lane] * centre[lane]
+        for entry in range(indptr[sample], indptr[sample + 1]):
+            weight = scale * weights[entry]
+            neighbor = direction[indices[entry]]
+            for lane in range(lanes):
+                row[lane] += weight * neighbor[lane]
+        for lane in range(lanes):
+            target[lane] = row[lane]
+            curvature[lane] += row[lane] * centre[lane]
+
+
+@_compiled
+def _start(wanted, product, conditioner, residual, direction, energy):
+    """Set the residual and the first direction; add each lane's conditioned energy."""
+    lanes = wanted.shape[1]
+    for sample in range(wanted.shape[0]):
+        w, q, r, d = wanted[sample], product[sample], residual[sample], direction[sample]
+        factor = conditioner[sample]
+        for lane in range(lanes):
+            value = w[lane] - q[lane]
+            r[lane] = value
+            d[lane] = factor * value
+            energy[lane] += factor * value * value
+
+
+@_compiled
+def _advance(solution, residual, direction, product, conditioner, length, energy):
+    """Move solution and residual along the direction; add each lane's new conditioned energy."""
+    lanes = solution.shape[1]  # known at run time only: a constant would be unrolled into scalar code
+    for sample in range(solution.shape[0]):
+        x, r, d, q = solution[sample], residual[sample], direction[sample], product[sample]
+        factor = conditioner[sample]
+        for lane in range(lanes):
+            x[lane] += length[lane] * d[lane]
+            value = r[lane] - length[lane] * q[lane]
+            r[lane] = value
+            energy[lane] += factor * value * value
+
+
+@_compiled
+def _turn(residual, direction, conditioner, push):
+    """Make ``direction`` the conditioned residual plus ``push`` times itself."""
+    lanes = residual.shape[1]  # known at run time only: a constant would be unrolled into scalar code
+    for sample in range(residual.shape[0]):
+        r, d = residual[sample], direction[sample]
+        factor = conditioner[sample]
+        for lane in range(lanes):
+            d[lane] = factor * r[lane] + push[lane] * d[lane]
 
 
 @_compiled
@@ -114,58 +179,44 @@ def solve_graph_systems(
 ):
     """Improve ``solution`` of every slab in [start, stop) by Jacobi-preconditioned conjugate gradients.
 
-    Warm-started; stops when each lane's residual has shrunk by ``reduction``. Returns the steps taken.
+    Warm-started; a lane rests once its residual has shrunk by ``reduction``. Returns the steps taken.
     """
     n_samples = right.shape[1]
     residual = np.empty((n_samples, LANES), right.dtype)
     direction = np.empty_like(residual)
     product = np.empty_like(residual)
+    conditioner = np.empty(n_samples, right.dtype)
     total_steps = 0
     for slab in range(start, stop):
-        shift, x = shifts[slab], solution[slab]
-        energy = np.zeros(LANES)
-        _graph_product(indptr, indices, weights, scale, shift, x, product)
+        shift, x, wanted = shifts[slab], solution[slab], right[slab]
+        usual = shift.mean()
         for sample in range(n_samples):
-            for lane in range(LANES):
-                value = right[slab, sample, lane] - product[sample, lane]
-                conditioned = value / (scale * diagonal[sample] + shift[lane])
-                residual[sample, lane] = value
-                direction[sample, lane] = conditioned
-                energy[lane] += value * conditioned
+            conditioner[sample] = 1.0 / (scale * diagonal[sample] + usual)
+        energy = np.zeros(LANES, right.dtype)
+        curvature = np.zeros(LANES, right.dtype)
+        length = np.zeros(LANES, right.dtype)
+        push = np.zeros(LANES, right.dtype)
+        _product_and_curvature(indptr, indices, weights, scale, shift, x, product, curvature)
+        _start(wanted, product, conditioner, residual, direction, energy)
         target = energy * (reduction * reduction)
         for _ in range(max_steps):
             total_steps += 1
-            _graph_product(indptr, indices, weights, scale, shift, direction, product)
-            curvature = np.zeros(LANES)
-            for sample in range(n_samples):
-                for lane in range(LANES):
-                    curvature[lane] += direction[sample, lane] * product[sample, lane]
-            length = np.zeros(LANES, right.dtype)
+            curvature[:] = 0.0
+            _product_and_curvature(indptr, indices, weights, scale, shift, direction, product, curvature)
             for lane in range(LANES):
-                if curvature[lane] > 0.0 and energy[lane] > target[lane]:
-                    length[lane] = energy[lane] / curvature[lane]
-            previous = energy
-            energy = np.zeros(LANES)
-            for sample in range(n_samples):
-                for lane in range(LANES):
-                    x[sample, lane] += length[lane] * direction[sample, lane]
-                    value = residual[sample, lane] - length[lane] * product[sample, lane]
-                    residual[sample, lane] = value
-                    energy[lane] += value * value / (scale * diagonal[sample] + shift[lane])
-            push = np.zeros(LANES, right.dtype)
-            open_lanes = 0
+                going = curvature[lane] > 0.0 and energy[lane] > target[lane]
+                length[lane] = energy[lane] / curvature[lane] if going else 0.0
+            previous = energy.copy()
+            energy[:] = 0.0
+            _advance(x, residual, direction, product, conditioner, length, energy)
+            n_going = 0
             for lane in range(LANES):
-                if length[lane] == 0.0:
-                    energy[lane] = previous[lane]
-                elif energy[lane] > target[lane]:
-                    open_lanes += 1
-                    push[lane] = energy[lane] / previous[lane]
-            if open_lanes == 0:
+                going = length[lane] > 0.0 and energy[lane] > target[lane]
+                push[lane] = energy[lane] / previous[lane] if going else 0.0
+                n_going += going
+            if n_going == 0:
                 break
-            for sample in range(n_samples):
-                for lane in range(LANES):
-                    conditioned = residual[sample, lane] / (scale * diagonal[sample] + shift[lane])
-                    direction[sample, lane] = conditioned + push[lane] * direction[sample, lane]
+            _turn(residual, direction, conditioner, push)
     return total_steps
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # A graph system is solved until its residual has shrunk this much from its warm start. The error then shrinks
 # with the iteration's own movement, so the splitting converges as with exact solves.
-REDUCTION = 0.05
+REDUCTION = 0.3
 MAX_GRAPH_STEPS = 100
 
 
@@ -37,9 +37,7 @@ class CompiledTubal:
         return parallel_ranges(work, self.n_samples, grain=kernels.BLOCK, threads=threads)
 
     # --- splitting -----------------------------------------------------------------------------------
-    def split(
-        self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float
-    ) -> SplitState:
+    def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
         """Make Douglas-Rachford steps; the state's point changes in place."""
         number = self.dtype.type
         bound, weight, relax = number(self.problem.sparsity / penalty), number(penalty), number(relaxation)
@@ -51,12 +49,10 @@ class CompiledTubal:
             movement = _relative(change, size)
             return SplitState(state.point, movement if old is None else np.where(active, movement, old))
         systems = (
-            state.extra
-            if isinstance(state.extra, _GraphSystems)
-            else _GraphSystems(self, state.point, bound, penalty)
+            state.extra if isinstance(state.extra, _GraphSystems) else _GraphSystems(self, state.point, bound, penalty)
         )
-        for _ in range(n_steps):
-            systems.step(state.point, bound, weight, relax, change, size)
+        for step in range(n_steps):
+            systems.step(state.point, bound, weight, relax, step == n_steps - 1, change, size)
         return SplitState(state.point, _relative(change, size), systems)
 
     def _split_independent(self, point: Any, bound: Any, weight: Any, relax: Any, n_steps: int, active: Any, change: Any, size: Any) -> None:  # fmt: skip
@@ -129,9 +125,11 @@ class _GraphSystems:
         self.rotation, eigenvalues = problem.eigenbasis
         self.back = self.rotation.transpose
         n_slabs = -(-eigenvalues.size // kernels.LANES)
-        shifts = np.ones(n_slabs * kernels.LANES, compiled.dtype)
-        shifts[: eigenvalues.size] = np.maximum(eigenvalues, 0.0).reshape(-1) + penalty
-        self.shifts = shifts.reshape(n_slabs, kernels.LANES)
+        row_shifts = np.maximum(eigenvalues, 0.0).reshape(-1) + penalty
+        order = np.argsort(row_shifts, kind="stable")
+        padded = np.concatenate([order, np.full(n_slabs * kernels.LANES - order.size, order[-1])])
+        self.rows = padded.reshape(n_slabs, kernels.LANES)
+        self.shifts = row_shifts[self.rows].astype(compiled.dtype)
         shape = (n_slabs, compiled.n_samples, kernels.LANES)
         self.right = np.zeros(shape, compiled.dtype)
         self.linear = self._rotated(problem.linear, np.zeros(shape, compiled.dtype))
@@ -141,25 +139,25 @@ class _GraphSystems:
         self.scale = compiled.dtype.type(2.0 * self.graph.weight)
 
     def _rotated(self, source: Any, slabs: Any) -> Any:
-        compiled, rotation, one = self.compiled, self.rotation, self.compiled.dtype.type(1.0)
+        compiled, rotation = self.compiled, self.rotation
         source = np.ascontiguousarray(source)
         with own_threads() as threads:
             compiled._over_images(
                 lambda start, stop: graph_kernels.rotate_into_slabs(
-                    source, compiled.basis, rotation.head, rotation.pairs, one, start, stop, slabs
+                    source, compiled.basis, rotation.head, rotation.pairs, self.rows, start, stop, slabs
                 ),
                 threads,
             )
         return slabs
 
-    def step(self, point: Any, bound: Any, weight: Any, relax: Any, change: Any, size: Any) -> None:
+    def step(self, point: Any, bound: Any, weight: Any, relax: Any, measure: bool, change: Any, size: Any) -> None:
         """Make one Douglas-Rachford step: rotate, solve every row's system, rotate back, relax."""
         compiled, rotation, back = self.compiled, self.rotation, self.back
         indptr, indices, values, diagonal = self.csr
         with own_threads() as threads:
             compiled._over_images(
                 lambda start, stop: graph_kernels.split_before(
-                    point, compiled.basis, rotation.head, rotation.pairs, bound, weight, self.linear, start, stop,
+                    point, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, weight, self.linear, start, stop,
                     self.right,
                 ),
                 threads,
@@ -173,7 +171,7 @@ class _GraphSystems:
             )  # fmt: skip
             compiled._over_images(
                 lambda start, stop: graph_kernels.split_after(
-                    self.solution, compiled.basis_t, back.head, back.pairs, bound, relax, start, stop, point,
+                    self.solution, compiled.basis_t, back.head, back.pairs, self.rows, bound, relax, measure, start, stop, point,
                     change, size,
                 ),
                 threads,
