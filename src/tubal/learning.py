@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tubal._backend import Array, to_numpy
+from tubal._backend import Array, namespace, to_numpy
 from tubal.problems._base import ImageModel, Summary
 from tubal.solvers.lagrange_dual import DictionaryState
 
@@ -32,8 +32,8 @@ class Collection(Protocol):
     def laplacian(self, index: int) -> Any:
         """Return the Laplacian within the chunk, its degrees counting every edge, or None."""
 
-    def neighbor_sum(self, index: int, codes_of: Callable[[int], Array | None]) -> Array | None:
-        """Return the weighted sum of neighbours' codes in other chunks, or None if there is none."""
+    def neighbor_sum(self, index: int, store: Any, others: range) -> Array | None:
+        """Return the weighted sum of neighbours' codes in the chunks ``others``, or None if there is none."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class InMemory:
         """Return the Laplacian."""
         return self.graph_laplacian
 
-    def neighbor_sum(self, index: int, codes_of: Callable[[int], Array | None]) -> None:
+    def neighbor_sum(self, index: int, store: Any, others: range) -> None:
         """Return nothing: there are no other chunks."""
         return None
 
@@ -93,10 +93,58 @@ class MemoryStore:
         coded = self.get(index)
         return None if coded is None else coded.codes
 
+    def gather(self, index: int, columns: np.ndarray) -> Array | None:
+        """Return the codes of some of a chunk's images, or None before its first coding step."""
+        codes = self.codes_of(index)
+        return None if codes is None else codes[..., columns]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a coding pass gathered from the chunks it visited: the same size whatever their number.
+
+    objective : share of the collection's objective; an edge between chunks is counted by the later one.
+    worst, places : squared errors of the worst reconstructed images, largest first, and their (chunk, column).
+    """
+
+    n_chunks: int
+    objective: float
+    nonzero: int
+    n_codes: int
+    statistics: Any
+    worst: np.ndarray
+    places: np.ndarray
+
+    @classmethod
+    def of(cls, index: int, coded: Coded, later_pull: float = 0.0) -> Tally:
+        """Return the tally of one chunk; ``later_pull`` is the edge term with chunks that count it themselves."""
+        summary = coded.summary
+        assert summary is not None
+        usage = to_numpy(summary.statistics.usage)
+        worst = np.argsort(-summary.residuals, kind="stable")[: usage.size]
+        places = np.stack([np.full_like(worst, index), worst], 1)
+        nonzero, n_codes = int((coded.codes != 0).sum()), int(np.prod(coded.codes.shape))
+        objective = float(summary.values.sum()) + later_pull
+        return cls(1, objective, nonzero, n_codes, summary.statistics, summary.residuals[worst], places)
+
+    def __add__(self, other: Tally) -> Tally:
+        """Return the tally of both sets of chunks; equal errors stay in the order of the images."""
+        worst, places = np.concatenate([self.worst, other.worst]), np.concatenate([self.places, other.places])
+        reach = max(len(self.worst), len(other.worst), to_numpy(self.statistics.usage).size)
+        order = np.lexsort((places[:, 1], places[:, 0], -worst))[:reach]
+        return Tally(
+            self.n_chunks + other.n_chunks, self.objective + other.objective, self.nonzero + other.nonzero,
+            self.n_codes + other.n_codes, self.statistics + other.statistics, worst[order], places[order],
+        )  # fmt: skip
+
 
 @dataclass
 class LearningState:
-    """Where the alternation stands; together with the code store, all a checkpoint needs."""
+    """Where the alternation stands; together with the code store, all a checkpoint needs.
+
+    ``tally`` is what the pass under way has gathered so far, None between passes; ``finishing`` says that only the
+    last coding step, at the final dictionary, is still to come.
+    """
 
     dictionary: Any
     multipliers: list[Array | None]
@@ -105,6 +153,16 @@ class LearningState:
     n_reseeded: int = 0
     n_iter: int = 0
     converged: bool = False
+    finishing: bool = False
+    finished: bool = False
+    tally: Tally | None = None
+
+
+Keeper = Callable[[LearningState, Any], None]
+
+
+def forget(state: LearningState, store: Any) -> None:
+    """Keep nothing."""
 
 
 @dataclass(frozen=True)
@@ -139,31 +197,44 @@ def code_chunk(
     return Coded(codes, solution.state, summary)
 
 
-def coding_pass(model: ImageModel, state: LearningState, collection: Collection, weights: Weights, code_solver: Any, store: Any) -> list[Summary]:  # fmt: skip
-    """Code every chunk in turn, each against the newest codes of the others, so the objective cannot rise."""
-    summaries = []
-    for index in range(collection.n_chunks):
+def coding_pass(
+    model: ImageModel, state: LearningState, collection: Collection, weights: Weights, code_solver: Any,
+    store: Any, keep: Keeper,
+) -> Tally:  # fmt: skip
+    """Code every chunk in turn, each against the newest codes of the others, so the objective cannot rise.
+
+    A pass that was interrupted goes on with the chunk after the last one tallied.
+    """
+    for index in range(0 if state.tally is None else state.tally.n_chunks, collection.n_chunks):
+        if index > 0:
+            keep(state, store)
+        earlier = collection.neighbor_sum(index, store, range(index))
+        later = collection.neighbor_sum(index, store, range(index + 1, collection.n_chunks))
         coded = code_chunk(
             model, state.dictionary, collection.data(index), weights, code_solver,
-            laplacian=collection.laplacian(index),
-            neighbor_sum=collection.neighbor_sum(index, store.codes_of), start=store.get(index),
+            laplacian=collection.laplacian(index), neighbor_sum=_sum(earlier, later), start=store.get(index),
         )  # fmt: skip
         store.put(index, coded)
-        assert coded.summary is not None
-        summaries.append(coded.summary)
-    return summaries
+        tally = Tally.of(index, coded, edge_term(weights, coded.codes, later))
+        state.tally = tally if state.tally is None else state.tally + tally
+    assert state.tally is not None
+    done, state.tally = state.tally, None
+    return done
 
 
-def collection_objective(summaries: Sequence[Summary]) -> float:
-    """Return the objective (eq. 8) of the whole collection from its chunks' terms.
-
-    Exact when chunks do not tie to each other or there is one; otherwise each chunk's cross terms saw the codes
-    its neighbours had when it was coded, so this is an upper estimate.
-    """
-    return float(sum(summary.shares.sum() for summary in summaries))
+def edge_term(weights: Weights, codes: Array, neighbor_sum: Array | None) -> float:
+    """Return ``2 α <codes, neighbor_sum>``, what the edges to those neighbours took off a chunk's objective."""
+    return 0.0 if neighbor_sum is None else 2.0 * weights.graph_weight * float((codes * neighbor_sum).sum())
 
 
-def dictionary_pass(model: ImageModel, state: LearningState, collection: Collection, statistics: Any, dictionary_solver: Any, store: Any) -> LearningState:  # fmt: skip
+def _sum(left: Array | None, right: Array | None) -> Array | None:
+    return right if left is None else left if right is None else left + right
+
+
+def dictionary_pass(
+    model: ImageModel, state: LearningState, collection: Collection, statistics: Any, dictionary_solver: Any,
+    store: Any,
+) -> LearningState:  # fmt: skip
     """Update each part of the dictionary by its dual; a part that did not improve is kept."""
     dictionary, multipliers = state.dictionary, list(state.multipliers)
     for step in range(model.n_dictionary_steps):
@@ -187,89 +258,68 @@ def dictionary_pass(model: ImageModel, state: LearningState, collection: Collect
     return state
 
 
-def reseed(model: ImageModel, state: LearningState, collection: Collection, usage: Array, summaries: Sequence[Summary]) -> int:  # fmt: skip
+def reseed(model: ImageModel, state: LearningState, collection: Collection, tally: Tally) -> int:
     """Replace atoms no image uses by the worst reconstructed images; return how many."""
-    unused = to_numpy(usage) <= 0.0
-    residuals = np.concatenate([summary.residuals for summary in summaries])
-    count = min(int(unused.sum()), len(residuals))
-    if count == 0:
+    unused = np.flatnonzero(to_numpy(tally.statistics.usage) <= 0.0)
+    worst = tally.places[tally.worst > 0.0][: len(unused)]
+    if len(worst) == 0:
         return 0
-    worst = np.argsort(-residuals, kind="stable")[:count]
-    worst = worst[residuals[worst] > 0.0]
-    starts = np.cumsum([0, *(len(summary.residuals) for summary in summaries)])
-    images = []
-    for index in range(collection.n_chunks):
-        inside = worst[(worst >= starts[index]) & (worst < starts[index + 1])] - starts[index]
-        if len(inside):
-            images.append(collection.data(index)[..., inside])
-    if not images:
-        return 0
-    chosen = np.flatnonzero(unused)[: len(worst)]
-    mask = np.zeros_like(unused)
-    mask[chosen] = True
-    from tubal._backend import namespace
-
-    state.dictionary = model.replace_atoms(
-        state.dictionary, mask, namespace(images[0]).concatenate(images, -1)
-    )
-    return len(chosen)
+    # In the order of the chunks, so that each is read once.
+    images = [
+        collection.data(int(index))[..., np.sort(worst[worst[:, 0] == index, 1])] for index in np.unique(worst[:, 0])
+    ]
+    mask = np.zeros(to_numpy(tally.statistics.usage).shape, bool)
+    mask[unused[: len(worst)]] = True
+    state.dictionary = model.replace_atoms(state.dictionary, mask, namespace(images[0]).concatenate(images, -1))
+    return len(worst)
 
 
 def learn(
     model: ImageModel, collection: Collection, state: LearningState, weights: Weights, *,
     code_solver: Any, dictionary_solver: Any, max_iter: int, tol: float,
     final_solver: Any = None, store: Any = None, callbacks: Sequence[Callable[[Progress], Any]] = (),
+    keep: Keeper = forget,
 ) -> LearningState:  # fmt: skip
     """Alternate coding and dictionary steps until the objective settles; end with codes at the final dictionary.
 
     ``state`` may be fresh or a former run's: it continues where it stands. Every recorded objective follows
-    a coding step, and none exceeds the one before.
+    a coding step, and none exceeds the one before. ``keep`` is called wherever a later run could take over.
     """
     store = MemoryStore() if store is None else store
     began = time.perf_counter()
     final_solver = code_solver if final_solver is None else final_solver
-    while state.n_iter < max_iter and not state.converged:
-        last = state.n_iter + 1 == max_iter
-        summaries = coding_pass(
-            model, state, collection, weights, final_solver if last else code_solver, store
-        )
-        state.n_iter += 1
-        record(state, summaries, store, collection)
-        stopped = _told_to_stop(state, max_iter, callbacks, began, store)
-        settled = _settled(state.objective, tol)
-        if last or stopped or settled:
-            state.converged = settled
-            if not last:
-                coding_pass(model, state, collection, weights, final_solver, store)
+    while state.n_iter < max_iter and not state.finished:
+        last = state.finishing or state.n_iter + 1 == max_iter
+        tally = coding_pass(model, state, collection, weights, final_solver if last else code_solver, store, keep)
+        if state.finishing:
+            state.finished = True
             break
-        statistics = reduce(add, (summary.statistics for summary in summaries))
-        usage = statistics.usage
-        state = dictionary_pass(model, state, collection, statistics, dictionary_solver, store)
-        state.n_reseeded += reseed(model, state, collection, usage, summaries)
+        state.n_iter += 1
+        state.objective.append(tally.objective)
+        state.density.append(tally.nonzero / max(tally.n_codes, 1))
+        stopped = _told_to_stop(state, max_iter, callbacks, began, store)
+        state.converged = _settled(state.objective, tol)
+        state.finished, state.finishing = last, stopped or state.converged
+        if not (state.finished or state.finishing):
+            state = dictionary_pass(model, state, collection, tally.statistics, dictionary_solver, store)
+            state.n_reseeded += reseed(model, state, collection, tally)
+        keep(state, store)
     return state
-
-
-def record(state: LearningState, summaries: Sequence[Summary], store: Any, collection: Collection) -> None:
-    """Append this pass's objective and share of non-zero codes to the history."""
-    state.objective.append(collection_objective(summaries))
-    nonzero = total = 0
-    for index in range(collection.n_chunks):
-        codes = store.codes_of(index)
-        nonzero += int((codes != 0).sum())
-        total += int(np.prod(codes.shape))
-    state.density.append(nonzero / max(total, 1))
 
 
 def _settled(objective: Sequence[float], tol: float) -> bool:
     return len(objective) > 1 and objective[-2] - objective[-1] <= tol * abs(objective[-2])
 
 
-def _told_to_stop(state: LearningState, max_iter: int, callbacks: Sequence[Callable[[Progress], Any]], began: float, store: Any) -> bool:  # fmt: skip
+def _told_to_stop(
+    state: LearningState, max_iter: int, callbacks: Sequence[Callable[[Progress], Any]], began: float, store: Any
+) -> bool:
     progress = Progress(
         state.n_iter, max_iter, state.objective[-1], state.density[-1], state.n_reseeded,
         time.perf_counter() - began, state, store,
     )  # fmt: skip
-    return any([callback(progress) is True for callback in callbacks])
+    answers = [callback(progress) is True for callback in callbacks]  # every one is told
+    return any(answers)
 
 
 def initial_state(dictionary: Any, model: ImageModel) -> LearningState:
