@@ -21,9 +21,9 @@ def spread_over_copies(
     ``(m, length)``: slot -1 is an own copy, image -1 the end of a list.
 
     >>> spread_over_copies(np.array([[1], [0]]), np.array([0, 1, 0]), 2, training=True)[0]
-    array([[ 2,  1],
-           [ 0,  2],
-           [ 0,  1]])
+    array([[2, 1],
+           [0, 2],
+           [0, 1]])
     """
     order = np.argsort(group, kind="stable")
     n_distinct = int(group.max()) + 1
