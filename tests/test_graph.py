@@ -46,6 +46,8 @@ def test_blocks_do_not_change_the_answer(rng, monkeypatch):
     whole = knn_graph(images, 3)
     monkeypatch.setattr(neighbours_module, "_BLOCK_BYTES", 2**12)
     assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
+    monkeypatch.setattr(neighbours_module, "_COMPILED_FROM", 100)
+    assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
 
 
 def test_far_from_the_origin_float32_stays_exact(rng):

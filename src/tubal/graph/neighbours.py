@@ -29,6 +29,7 @@ from .structure import Graph, Neighbours, Weighting
 _BLOCK_BYTES = 2**25
 # Candidates beyond the wanted number, so that rounding in the product cannot change the answer.
 _SPARE = 8
+_COMPILED_FROM = 4096
 
 
 def knn_graph(
@@ -161,6 +162,12 @@ def _smallest(scores: Array, reach: int) -> Array:
         return chosen.sort(dim=1).values
     if reach == scores.shape[1]:
         return np.broadcast_to(np.arange(reach), scores.shape)
+    if scores.dtype == np.float32 and scores.shape[1] >= _COMPILED_FROM:
+        from ._kernels import largest
+
+        indices = np.empty((len(scores), reach), dtype=np.int32)
+        largest(np.negative(scores, out=scores), indices, np.empty((len(scores), reach), dtype=np.float32))
+        return np.sort(indices, axis=1)
     return np.sort(np.argpartition(scores, reach - 1, axis=1)[:, :reach], axis=1)
 
 
