@@ -52,9 +52,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **text: str) ->
 
 
 @contextlib.contextmanager
-def staged_folder(
-    path: str | os.PathLike[str], *, force: bool = False, stale: Sequence[str] = ()
-) -> Iterator[Path]:
+def staged_folder(path: str | os.PathLike[str], *, force: bool = False, stale: Sequence[str] = ()) -> Iterator[Path]:
     """Yield a hidden empty folder beside ``path`` and move what it then holds to ``path`` on success.
 
     A folder that holds anything is only written into with ``force``; then files of the same names are

@@ -65,9 +65,7 @@ class Interrupted(Exception):
     """Ctrl-C, on its way to a single line."""
 
 
-@click.group(
-    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
-)
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="tubal", message="tubal %(version)s")
 def group() -> None:
     """Sort piles of small images into clusters, without labels and without training a network.

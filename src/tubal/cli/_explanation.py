@@ -38,9 +38,7 @@ def explain(coder: Any, image: np.ndarray, *, limit: int) -> Explanation:
     codes = np.asarray(coder.encode(image[None]))
     found = image_terms(coder, codes, limit=limit)
     if not found or not len(found[0]):
-        raise ValueError(
-            f"the code of this image under {type(coder).__name__} has no term that could be drawn"
-        )
+        raise ValueError(f"the code of this image under {type(coder).__name__} has no term that could be drawn")
     terms = found[0]
     atoms = np.asarray(coder.atoms_)[terms[:, 0].astype(int)]
     norm = float(image_norms(coder, image[None])[0])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ __all__ = [
     "coder_of",
     "image_shape_of",
     "model_file",
+    "name_images",
     "open_clusterer",
     "open_model",
     "training_names",
@@ -36,9 +37,7 @@ def open_model(path: Path) -> Any:
 def check_place(out: Path, force: bool) -> None:
     """Refuse before any work a file that is there already or a folder that cannot be written to."""
     if out.exists() and not force:
-        raise FileExistsError(
-            f"{str(out)!r} is there already; name another file or use --force to replace it"
-        )
+        raise FileExistsError(f"{str(out)!r} is there already; name another file or use --force to replace it")
     if not out.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {str(out.parent)!r} to write {out.name!r} into")
     if not os.access(out.parent, os.W_OK | os.X_OK):
@@ -49,9 +48,7 @@ def open_clusterer(path: Path) -> Any:
     """Load a model that has clusters."""
     model = open_model(path)
     if not hasattr(model, "labels_"):
-        raise ValueError(
-            f"{str(path)!r} holds a {type(model).__name__}, without clusters; make one with tubal cluster"
-        )
+        raise ValueError(f"{str(path)!r} holds a {type(model).__name__}, without clusters; make one with tubal cluster")
     return model
 
 
@@ -62,18 +59,20 @@ def coder_of(model: Any) -> Any:
 
 def image_shape_of(model: Any) -> tuple[int, ...]:
     """Return the shape of the images the model was fitted on."""
-    coder = coder_of(model)
-    shape = getattr(coder, "image_shape_", None)
-    return tuple(shape) if shape is not None else tuple(coder.atoms_.shape[1:])
+    return tuple(coder_of(model).image_shape_)
 
 
-def training_names(clusterer: Any, path: Path) -> list[str]:
-    """Return the names of the model's own images from the labels.csv beside it, else their numbers."""
+def name_images(clusterer: Any, names: Sequence[str]) -> None:
+    """Let a clusterer remember what its images are called; saved with it, shown by ``similar`` and ``assign``."""
+    import numpy as np
+
+    clusterer.file_names_ = np.array(names, dtype=object)
+
+
+def training_names(clusterer: Any) -> list[str]:
+    """Return the names of the model's own images, or their numbers where it was made without names."""
+    names = getattr(clusterer, "file_names_", None)
     n_images = len(clusterer.labels_)
-    table = model_file(path).parent / "labels.csv"
-    if table.is_file():
-        with open(table, encoding="utf-8", errors="surrogateescape", newline="") as stream:
-            names = [row["file"] for row in csv.DictReader(stream) if row.get("file") is not None]
-        if len(names) == n_images:
-            return names
+    if names is not None and len(names) == n_images:
+        return [str(name) for name in names]
     return [f"image {i + 1}" for i in range(n_images)]

@@ -42,9 +42,7 @@ def cluster_images(plan: Plan, stack: Any, stage: Path, talk: Talk, state: State
 def check_n_clusters(n_clusters: int | None, n_images: int) -> None:
     """Refuse before any work what no clustering can give."""
     if n_clusters is not None and n_clusters > n_images:
-        raise ValueError(
-            f"{n_clusters} clusters were asked for but there are only {n_images} images; ask for fewer"
-        )
+        raise ValueError(f"{n_clusters} clusters were asked for but there are only {n_images} images; ask for fewer")
     if n_images < 2:
         raise ValueError("there is only one image; clustering needs at least two")
 
@@ -55,15 +53,23 @@ def fit_clusterer(plan: Plan, stack: Any, talk: Talk, state: State) -> Any:
         from tubal import ImageClusterer
         from tubal._backend import to_device
 
-        bar.rename("neighbours, codes, clusters")
         clusterer = ImageClusterer(n_clusters=plan.n_clusters, preset=plan.preset, random_state=plan.seed)
-        clusterer.fit(to_device(stack.images, state.device))
+        fit_with_progress(clusterer, to_device(stack.images, state.device), bar)
     return clusterer
 
 
-def write_results(
-    plan: Plan, stack: Any, clusterer: Any, stage: Path, talk: Talk, state: State
-) -> dict[str, Any]:
+def fit_with_progress(model: Any, images: Any, bar: Any) -> None:
+    """Fit with the stage's bar following the iterations; the model keeps no trace of the bar."""
+    if "callbacks" in model.get_params(deep=False):
+        model.set_params(callbacks=lambda progress: bar(progress.n_iter, progress.max_iter))
+    try:
+        model.fit(images)
+    finally:
+        if "callbacks" in model.get_params(deep=False):
+            model.set_params(callbacks=None)
+
+
+def write_results(plan: Plan, stack: Any, clusterer: Any, stage: Path, talk: Talk, state: State) -> dict[str, Any]:
     """Write labels, features, model, report, skipped files and the record of the run."""
     scores = score(clusterer.labels_, plan.truth) if plan.truth is not None else None
     with talk.stage("writing results"):
@@ -105,9 +111,11 @@ def write_tables(stack: Any, clusterer: Any, stage: Path) -> None:
 
 
 def write_model(clusterer: Any, stack: Any, path: Path) -> None:
-    """Save the clusterer together with the names of its images, which ``similar`` and ``assign`` show."""
+    """Save the clusterer together with the names of its images."""
     import tubal
+    from tubal.cli._models import name_images
 
+    name_images(clusterer, stack.names)
     tubal.save(clusterer, path)
 
 

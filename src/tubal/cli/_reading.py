@@ -53,9 +53,7 @@ class SourceType(click.ParamType):  # type: ignore[type-arg]
 
     name = "source"
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Offer the collections' names, and leave files to the shell."""
         from tubal.datasets._registry import COLLECTIONS
 
@@ -109,9 +107,7 @@ def is_collection(source: str) -> bool:
     return not Path(source).exists()
 
 
-def read_source(
-    talk: Any, state: State, source: str, reading: Reading, *, exclude: tuple[Path, ...] = ()
-) -> Any:
+def read_source(talk: Any, state: State, source: str, reading: Reading, *, exclude: tuple[Path, ...] = ()) -> Any:
     """Read SOURCE with a progress bar and say by which rule."""
     with talk.stage("reading images") as bar:
         from tubal.datasets import load_images
@@ -125,9 +121,7 @@ def read_source(
     return stack
 
 
-def read_for_model(
-    talk: Any, state: State, source: str, reading: Reading, image_shape: tuple[int, ...]
-) -> Any:
+def read_for_model(talk: Any, state: State, source: str, reading: Reading, image_shape: tuple[int, ...]) -> Any:
     """Read SOURCE in the shape a model was made for; ``--size`` and ``--colour`` do not apply there."""
     shaped = {**reading, "size": tuple(image_shape[:2]), "colour": "rgb" if len(image_shape) == 3 else "grey"}
     return read_source(talk, state, source, shaped)

@@ -30,9 +30,7 @@ def read_truth(choice: str | None, stack: Any, *, is_collection: bool) -> list[s
         return parents
     if choice == "given":
         if stack.target is None:
-            raise ValueError(
-                "--labels given: these images carry no labels; name a CSV with columns file, label"
-            )
+            raise ValueError("--labels given: these images carry no labels; name a CSV with columns file, label")
         return _as_text(stack.target)
     return _read_csv(Path(choice), stack.names)
 
@@ -72,9 +70,7 @@ def _read_csv(path: Path, names: Sequence[str]) -> list[str]:
     table = _as_table(rows, path)
     if isinstance(table, list):
         if len(table) != len(names):
-            raise ValueError(
-                f"{str(path)!r} has {len(table)} labels for {len(names)} images; add a column 'file'"
-            )
+            raise ValueError(f"{str(path)!r} has {len(table)} labels for {len(names)} images; add a column 'file'")
         return table
     by_name = _unique_by_last_part(table)
     return [table.get(name) or by_name.get(PurePosixPath(name).name, "") for name in names]
@@ -90,9 +86,7 @@ def _as_table(rows: list[list[str]], path: Path) -> dict[str, str] | list[str]:
     if file is None and truth is not None and len(head) == 1:
         return [row[0].strip() for row in rows[1:]]
     if head and truth is None and file is None and len(head) <= 2:
-        return (
-            [row[0].strip() for row in rows] if len(head) == 1 else {row[0]: row[-1].strip() for row in rows}
-        )
+        return [row[0].strip() for row in rows] if len(head) == 1 else {row[0]: row[-1].strip() for row in rows}
     raise ValueError(f"{str(path)!r} has the columns {', '.join(head) or '(none)'}; wanted file and label")
 
 

@@ -13,12 +13,8 @@ from tubal.cli._state import State, computing_options, talking_options
 
 @click.command()
 @click.argument("source", type=SourceType())
-@click.option(
-    "-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder."
-)
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), help="CSV; standard output if left out."
-)
+@click.option("-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder.")
+@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), help="CSV; standard output if left out.")
 @click.option("--force", is_flag=True, help="Replace a file that is already there.")
 @reading_options
 @computing_options
@@ -47,7 +43,7 @@ def command(
     with talk.stage("assigning"):
         labels = clusterer.predict(stack.images)
         distances, indices = clusterer.kneighbors(stack.images, 1)
-    known = training_names(clusterer, model)
+    known = training_names(clusterer)
     rows = [
         {
             "file": name,

@@ -36,9 +36,7 @@ from tubal.cli._state import State, computing_options, talking_options
     help="Our best, or the paper's method.",
 )
 @click.option("--labels", metavar="CSV|folders|given", help="Known labels, only to score the clusters with.")
-@click.option(
-    "--sort", type=click.Choice(["copy", "link"]), help="Also put images into one folder per cluster."
-)
+@click.option("--sort", type=click.Choice(["copy", "link"]), help="Also put images into one folder per cluster.")
 @reading_options
 @computing_options
 @talking_options
@@ -88,8 +86,6 @@ def command(
     with staged_folder(out, force=force, stale=sorted_earlier(out) if force else ()) as stage:
         stack = read_source(talk, state, source, reading, exclude=(out,))
         truth = read_truth(labels, stack, is_collection=is_collection(source))
-        plan = Plan(
-            source, clusters, preset, seed, sort, truth, settings={"labels": labels, "sort": sort, **reading}
-        )
+        plan = Plan(source, clusters, preset, seed, sort, truth, settings={"labels": labels, "sort": sort, **reading})
         record = cluster_images(plan, stack, stage, talk, state)
     show_summary(talk, record, out)

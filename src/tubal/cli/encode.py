@@ -13,9 +13,7 @@ from tubal.cli._state import State, computing_options, talking_options
 
 @click.command()
 @click.argument("source", type=SourceType())
-@click.option(
-    "-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder."
-)
+@click.option("-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder.")
 @click.option(
     "-o",
     "--out",

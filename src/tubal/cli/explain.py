@@ -13,9 +13,7 @@ from tubal.cli._state import State, computing_options, talking_options
 
 @click.command()
 @click.argument("image", type=SourceType())
-@click.option(
-    "-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder."
-)
+@click.option("-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder.")
 @click.option(
     "-o",
     "--out",
@@ -24,9 +22,7 @@ from tubal.cli._state import State, computing_options, talking_options
     show_default=True,
     help="PNG to draw.",
 )
-@click.option(
-    "-n", "--terms", type=click.IntRange(1, 60), default=8, metavar="N", help="How many.  [default: 8]"
-)
+@click.option("-n", "--terms", type=click.IntRange(1, 60), default=8, metavar="N", help="How many.  [default: 8]")
 @click.option("--force", is_flag=True, help="Replace a picture that is already there.")
 @reading_options
 @computing_options

@@ -38,16 +38,10 @@ METHODS = {
     help="The whole clusterer, or one of the paper's coders.",
 )
 @click.option("-k", "--clusters", type=click.IntRange(1), metavar="K", help="Number of clusters (clusterer).")
-@click.option(
-    "--atoms", type=click.IntRange(1), default=45, metavar="N", help="Number of atoms (coders).  [45]"
-)
-@click.option(
-    "--sparsity", type=float, default=0.01, metavar="X", help="Weight of the L1 norm (coders).  [0.01]"
-)
+@click.option("--atoms", type=click.IntRange(1), default=45, metavar="N", help="Number of atoms (coders).  [45]")
+@click.option("--sparsity", type=float, default=0.01, metavar="X", help="Weight of the L1 norm (coders).  [0.01]")
 @click.option("--graph-weight", type=float, default=1.0, metavar="X", help="Weight of the graph.  [1]")
-@click.option(
-    "--neighbors", type=click.IntRange(1), default=3, metavar="N", help="Neighbours of an image.  [3]"
-)
+@click.option("--neighbors", type=click.IntRange(1), default=3, metavar="N", help="Neighbours of an image.  [3]")
 @click.option("--graph", type=click.Choice(["euclidean", "deformable"]), default="euclidean")
 @reading_options
 @computing_options
@@ -79,8 +73,8 @@ def command(
     """
     import tubal
     from tubal._backend import to_device
-    from tubal.cli._models import check_place
-    from tubal.cli._pipeline import check_n_clusters
+    from tubal.cli._models import check_place, name_images
+    from tubal.cli._pipeline import check_n_clusters, fit_with_progress
     from tubal.cli._talk import Talk
 
     talk = Talk(state)
@@ -93,8 +87,10 @@ def command(
     if method == "clusterer":
         coding = {"n_clusters": clusters}
     model = getattr(tubal, METHODS[method])(**coding, random_state=seed)
-    with talk.stage(f"fitting {METHODS[method]}"):
-        model.fit(to_device(stack.images, state.device))
+    with talk.stage(f"fitting {METHODS[method]}") as bar:
+        fit_with_progress(model, to_device(stack.images, state.device), bar)
+    if method == "clusterer":
+        name_images(model, stack.names)
     with talk.stage("writing the model"):
         tubal.save(model, out)
     talk.say(f"{METHODS[method]} of {len(stack.images)} images written to {out}")

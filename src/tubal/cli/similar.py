@@ -13,9 +13,7 @@ from tubal.cli._state import State, computing_options, talking_options
 
 @click.command()
 @click.argument("image", type=SourceType())
-@click.option(
-    "-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder."
-)
+@click.option("-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder.")
 @click.option("-n", "--count", type=click.IntRange(1), default=5, metavar="N", help="How many.  [default: 5]")
 @reading_options
 @computing_options
@@ -40,7 +38,7 @@ def command(state: State, /, image: str, model: Path, count: int, seed: int, **r
     count = min(count, len(clusterer.labels_))
     with talk.stage("comparing"):
         found = clusterer.graph_.query_full(stack.images[:1], count)
-    names = training_names(clusterer, model)
+    names = training_names(clusterer)
     rows = [_row(found, slot, names, clusterer.labels_) for slot in range(found.indices.shape[1])]
     if state.json:
         talk.data({"image": stack.names[0], "similar": rows})

@@ -288,7 +288,7 @@ def _read_series(header: Header, frame: Frame) -> Iterator[tuple[int, Page | Pic
 def _series(path: Path, *, pixels: bool, max_pixels: int) -> Any:
     """Return shape or values of the first series of a TIFF as ``(pages, height, width[, 3])``."""
     try:
-        import tifffile  # noqa: PLC0415  (an extra)
+        import tifffile
     except ImportError:
         raise PictureError("this kind of TIFF needs tifffile: pip install 'tubal[io]'") from None
     try:

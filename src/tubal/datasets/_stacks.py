@@ -43,9 +43,7 @@ class Stack:
     note: str
 
 
-def read_stack(
-    path: Path, *, variable: str | None = None, image_shape: tuple[int, int] | None = None
-) -> Stack:
+def read_stack(path: Path, *, variable: str | None = None, image_shape: tuple[int, int] | None = None) -> Stack:
     """Return the stack of images of an array file.
 
     ``variable`` names the array when several are plausible (several names, joined by commas, are put one
@@ -132,18 +130,14 @@ def _is_image_like(entry: Entry, image_shape: tuple[int, int] | None) -> bool:
 def _check_entry(entry: Entry, path: Path) -> None:
     needed = 4 * math.prod(entry.shape)
     if entry.dtype.kind not in "buif":
-        raise ValueError(
-            f"{entry.name!r} of {path.name!r} holds {entry.dtype}, not numbers; pickles are not read"
-        )
+        raise ValueError(f"{entry.name!r} of {path.name!r} holds {entry.dtype}, not numbers; pickles are not read")
     if needed > MAX_BYTES:
         raise ValueError(
             f"{entry.name!r} of {path.name!r} needs {needed / 2**30:.0f} GiB; at most "
             f"{MAX_BYTES // 2**30} GiB are read at once, so split the file"
         )
     if len(entry.shape) not in (2, 3, 4):
-        raise ValueError(
-            f"{entry.name!r} of {path.name!r} has shape {entry.shape}; wanted (n, height, width)"
-        )
+        raise ValueError(f"{entry.name!r} of {path.name!r} has shape {entry.shape}; wanted (n, height, width)")
 
 
 def _side(length: int, image_shape: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -153,9 +147,7 @@ def _side(length: int, image_shape: tuple[int, int] | None) -> tuple[int, int] |
     return (side, side) if side * side == length and side >= LEAST_SIDE else None
 
 
-def _as_images(
-    values: np.ndarray, entry: Entry, image_shape: tuple[int, int] | None
-) -> tuple[np.ndarray, str]:
+def _as_images(values: np.ndarray, entry: Entry, image_shape: tuple[int, int] | None) -> tuple[np.ndarray, str]:
     """Return images first, upright, channels last, and a few words on how the array was understood."""
     if values.ndim == 2:
         return _unfold_rows(values, entry, image_shape)
@@ -173,25 +165,19 @@ def _as_images(
     return images, f"{channels} channel{'s' if channels > 1 else ''}"
 
 
-def _unfold_rows(
-    values: np.ndarray, entry: Entry, image_shape: tuple[int, int] | None
-) -> tuple[np.ndarray, str]:
+def _unfold_rows(values: np.ndarray, entry: Entry, image_shape: tuple[int, int] | None) -> tuple[np.ndarray, str]:
     across = _side(values.shape[1], image_shape) is None
     rows = values.T if across else values
     height, width = _side(rows.shape[1], image_shape) or (0, 0)
     if not height:
-        raise ValueError(
-            f"{entry.name!r} has rows of {values.shape[1]} values, not square images; give image_shape="
-        )
+        raise ValueError(f"{entry.name!r} has rows of {values.shape[1]} values, not square images; give image_shape=")
     how = "one image a column" if across else "one image a row"
     if not entry.matlab:
         return rows.reshape(-1, height, width), how
     return rows.reshape(-1, width, height).swapaxes(1, 2), f"{how}, refolded column by column as in MATLAB"
 
 
-def _find_labels(
-    path: Path, entries: Sequence[Entry], chosen: Sequence[Entry], n_images: int
-) -> np.ndarray | None:
+def _find_labels(path: Path, entries: Sequence[Entry], chosen: Sequence[Entry], n_images: int) -> np.ndarray | None:
     """Return labels lying beside the images (for scoring only): the one array of n whole numbers or words."""
     if len(chosen) > 1:
         return None
@@ -217,7 +203,7 @@ def _list_entries(path: Path) -> list[Entry]:
         if path.suffix.lower() == ".npz":
             return _list_npz(path)
         if path.suffix.lower() == ".mat" and not _is_hdf5(path):
-            from scipy.io import whosmat  # noqa: PLC0415  (only for this format)
+            from scipy.io import whosmat
 
             kinds = {
                 "logical": "u1",
@@ -275,7 +261,7 @@ def _read_entry(path: Path, entry: Entry) -> np.ndarray:
             with np.load(path, allow_pickle=False) as archive:
                 return np.asarray(archive[entry.name])
         if path.suffix.lower() == ".mat" and not _is_hdf5(path):
-            from scipy.io import loadmat  # noqa: PLC0415  (only for this format)
+            from scipy.io import loadmat
 
             return np.asarray(loadmat(path, variable_names=[entry.name])[entry.name])
         with _h5py(path).File(path, "r") as file:
@@ -294,7 +280,7 @@ def _is_hdf5(path: Path) -> bool:
 
 def _h5py(path: Path) -> Any:
     try:
-        import h5py  # noqa: PLC0415  (an extra)
+        import h5py
     except ImportError:
         raise ImportError(f"{path.name!r} needs h5py; install it with: pip install 'tubal[io]'") from None
     return h5py

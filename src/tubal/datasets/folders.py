@@ -113,9 +113,7 @@ def map_in_threads(
     results: dict[int, Result] = {}
     executor = ThreadPoolExecutor(max_workers=workers)
     try:
-        pending: dict[Future[Result], int] = {
-            executor.submit(function, item): i for i, item in enumerate(items)
-        }
+        pending: dict[Future[Result], int] = {executor.submit(function, item): i for i, item in enumerate(items)}
         while pending:
             done, _ = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in done:
@@ -176,9 +174,7 @@ def _refuse_link(root: Path, link: Path) -> str:
     return "link to a folder, not followed" if aim.is_dir() else ""
 
 
-def _read_headers(
-    root: Path, names: Sequence[str], skipped: Skipped, max_pixels: int, workers: int
-) -> list[Header]:
+def _read_headers(root: Path, names: Sequence[str], skipped: Skipped, max_pixels: int, workers: int) -> list[Header]:
     def header_or_reason(name: str) -> Header | PictureError:
         try:
             return read_header(root / name, max_pixels=max_pixels)
@@ -312,10 +308,7 @@ def _check_folder(path: str | os.PathLike[str]) -> Path:
 
 def check_options(size: Size, colour: str, fit: str, max_pixels: int) -> None:
     sides = size if isinstance(size, tuple) else (size,) if size is not None else ()
-    if (
-        not all(isinstance(side, (int, np.integer)) and 1 <= side <= 65_536 for side in sides)
-        or len(sides) > 2
-    ):
+    if not all(isinstance(side, (int, np.integer)) and 1 <= side <= 65_536 for side in sides) or len(sides) > 2:
         raise ValueError(f"size is {size!r}; give a longest side in pixels or (height, width)")
     if colour not in ("auto", "grey", "rgb"):
         raise ValueError(f"colour is {colour!r}; choose 'auto', 'grey' or 'rgb'")

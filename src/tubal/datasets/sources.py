@@ -116,7 +116,7 @@ def fit_images(
 
 
 def _from_collection(name: str, size: Size, colour: str, fit: str) -> Bunch:
-    from tubal.datasets._fetch import fetch  # noqa: PLC0415  (its downloads are rarely needed)
+    from tubal.datasets._fetch import fetch
 
     known = ["digits", *COLLECTIONS]
     if name.lower() not in known:
@@ -148,9 +148,7 @@ def _bunch(
     before = images.shape[1:3]
     height, width = frame_size([before[0]], [before[1]], size)
     in_colour = colour == "rgb" or (colour == "auto" and images.ndim == 4)
-    images = fit_images(
-        images, height, width, colour=in_colour, fit=fit, n_threads=n_threads, progress=progress
-    )
+    images = fit_images(images, height, width, colour=in_colour, fit=fit, n_threads=n_threads, progress=progress)
     how = f"all {height}×{width} already"
     if before != (height, width):
         how = f"brought from {before[0]}×{before[1]} to {height}×{width}"
