@@ -1,0 +1,74 @@
+"""Joining the connected components of a graph when fewer clusters are wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
+
+from .eigen import FloatArray, LabelArray
+
+_BLOCK = 1024
+
+
+def join_components(
+    component: LabelArray, n_clusters: int, *, features: NDArray[Any] | None, adjacency: Any = None
+) -> LabelArray:
+    """Join components, cheapest link first, until ``n_clusters`` groups are left; labels (n,).
+
+    A link costs the distance between its two images in ``features`` (n, d); the cost of joining two groups
+    is their cheapest link, so this is Kruskal's algorithm over components. Without features no link has a
+    cost, and asking for fewer clusters than components is refused.
+
+    >>> join_components(np.array([0, 0, 1, 2]), 2, features=np.array([[0.0], [1.0], [1.5], [9.0]]))
+    array([0, 0, 0, 1])
+    """
+    n_components = int(component.max()) + 1
+    if n_components == n_clusters:
+        return component
+    if features is None:
+        raise ValueError(
+            f"the graph has {n_components} separate parts but {n_clusters} clusters are wanted; pass "
+            "features= to join parts by their cheapest links, or use more neighbours"
+        )
+    if n_clusters == 1:
+        return np.zeros_like(component)
+    links = cheapest_links(np.asarray(features, dtype=np.float64), component)
+    # Kruskal's order is the merge order of single linkage: stop it where enough groups are left.
+    tree = linkage(squareform(links, checks=False), method="single")
+    return merged(tree[: n_components - n_clusters], n_components)[component]
+
+
+def cheapest_links(features: FloatArray, component: LabelArray) -> FloatArray:
+    """Return the matrix (c, c) of least distances between images of two components, block by block."""
+    n_components = int(component.max()) + 1
+    order = np.argsort(component, kind="stable")
+    rows = features[order]
+    starts = np.searchsorted(component[order], np.arange(n_components))
+    squares = np.einsum("ij,ij->i", rows, rows)
+    links = np.full((n_components, n_components), np.inf)
+    for first in range(0, len(rows), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        distances = squares[block, None] - 2.0 * rows[block] @ rows.T + squares
+        least = np.minimum.reduceat(distances, starts, axis=1)
+        np.minimum.at(links, component[order[block]], least)
+    links = np.asarray(np.sqrt(np.maximum(np.minimum(links, links.T), 0.0)))
+    np.fill_diagonal(links, 0.0)
+    return links
+
+
+def merged(merges: FloatArray, n_components: int) -> LabelArray:
+    """Return the group of each component after the given rows of a linkage tree, in order of appearance."""
+    parent = np.arange(n_components + len(merges))
+    for step, (left, right) in enumerate(merges[:, :2].astype(np.intp)):
+        parent[[left, right]] = n_components + step
+    # A parent has a larger number than its children, so one pass from the top finds every root.
+    for node in reversed(range(len(parent))):
+        parent[node] = parent[parent[node]]
+    _, first, group = np.unique(parent[:n_components], return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.intp)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[group]
