@@ -19,7 +19,7 @@ INK, PAPER, FAINT = (32, 36, 44), (255, 255, 255), (110, 116, 128)
 
 @dataclass(frozen=True)
 class Explanation:
-    """Terms ``(t, 4)`` with what each adds and the sums so far, all in the units of the image.
+    """Terms ``(t, 4)`` with what each adds, the sums so far and the sum of all, in the units of the image.
 
     ``error`` is the share of the image's energy that the sum of the terms leaves over.
     """
@@ -29,6 +29,7 @@ class Explanation:
     atoms: np.ndarray
     parts: np.ndarray
     sums: np.ndarray
+    whole: np.ndarray
     n_terms: int
     error: float
 
@@ -51,13 +52,14 @@ def explain(coder: Any, image: np.ndarray, *, limit: int) -> Explanation:
     sums = np.cumsum(parts, axis=0)
     energy = float(np.square(image).sum()) or 1.0
     error = float(np.square(image - sums[-1]).sum()) / energy
-    return Explanation(image, terms, atoms, parts, sums, int((codes != 0).sum()), error)
+    whole = norm * np.asarray(coder.decode(codes))[0]
+    return Explanation(image, terms, atoms, parts, sums, whole, int((codes != 0).sum()), error)
 
 
 def draw(explanation: Explanation) -> Image.Image:
     """Draw one column a term: the atom, the atom moved and weighted, the sum so far."""
     n_terms = len(explanation.terms)
-    width = GAP + SIDE + (n_terms + 1) * (CELL + GAP)
+    width = GAP + SIDE + (n_terms + 2) * (CELL + GAP)
     row = CELL + CAPTION + GAP
     sheet = Image.new("RGB", (width, GAP + 3 * row), PAPER)
     pen = ImageDraw.Draw(sheet)
@@ -66,8 +68,11 @@ def draw(explanation: Explanation) -> Image.Image:
     top = GAP
     for i, title in enumerate(("atom", "shifted, weighted", "sum so far")):
         pen.text((GAP, top + i * row + CELL // 2), title, fill=INK, font=font)
-    pen.text((left, top + 2 * row + CELL + 2), "the image", fill=FAINT, font=font)
-    _paste(sheet, (left, top + 2 * row), explanation.image, (0.0, float(explanation.image.max()) or 1.0))
+    limits = (0.0, float(explanation.image.max()) or 1.0)
+    end = left + (n_terms + 1) * (CELL + GAP)
+    for x, values, caption in ((left, explanation.image, "the image"), (end, explanation.whole, "all terms")):
+        _paste(sheet, (x, top + 2 * row), values, limits)
+        pen.text((x, top + 2 * row + CELL + 2), caption, fill=FAINT, font=font)
     for i in range(n_terms):
         _draw_term(sheet, pen, font, explanation, i, (left + (i + 1) * (CELL + GAP), top, row))
     return sheet
@@ -83,7 +88,7 @@ def _draw_term(
     _paste(sheet, (x, top), explanation.atoms[i], (-peak, peak))
     _paste(sheet, (x, top + row), explanation.parts[i], (-strength, strength))
     _paste(sheet, (x, top + 2 * row), explanation.sums[i], (0.0, float(explanation.image.max()) or 1.0))
-    shift = ", ".join(f"{name} {int(value)}" for name, value in (("down", dy), ("right", dx)) if value)
+    shift = _shift_in_words(int(dy), int(dx), explanation.image.shape)
     captions = (
         f"atom {int(atom)}",
         f"{weight:+.2f}  {shift or 'not moved'}",
@@ -91,6 +96,20 @@ def _draw_term(
     )
     for line, caption in enumerate(captions):
         pen.text((x, top + line * row + CELL + 2), caption, fill=FAINT, font=font)
+
+
+def _shift_in_words(dy: int, dx: int, shape: Sequence[int]) -> str:
+    """Say a circular shift by its shorter way round.
+
+    >>> _shift_in_words(0, 7, (8, 8)), _shift_in_words(2, 0, (8, 8))
+    ('left 1', 'down 2')
+    """
+    words = []
+    for shift, extent, there, back in ((dy, shape[0], "down", "up"), (dx, shape[1], "right", "left")):
+        if shift % extent:
+            short = shift if 2 * shift <= extent else shift - extent
+            words.append(f"{there if short > 0 else back} {abs(short)}")
+    return ", ".join(words)
 
 
 def _paste(sheet: Image.Image, place: tuple[int, int], values: np.ndarray, limits: Sequence[float]) -> None:
