@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -168,15 +169,26 @@ def thread_count() -> int:
     return max(1, min([available, wanted, *pools]))
 
 
+_granted: ContextVar[int] = ContextVar("threads granted to the caller by own_threads", default=0)
+
+
 @contextmanager
 def own_threads() -> Iterator[int]:
-    """Give BLAS one thread while the caller runs its own, and yield how many that may be.
+    """Give BLAS one thread while the caller runs its own, and yield how many that may be; may be nested.
 
-    Two pools on the same cores slow each other down by more than an order of magnitude.
+    Two pools on the same cores slow each other down by more than an order of magnitude, and small
+    factorisations gain nothing from a second thread.
     """
+    if _granted.get():
+        yield _granted.get()
+        return
     count = thread_count()
-    with _thread_controller().limit(limits=1, user_api="blas"):
-        yield count
+    token = _granted.set(count)
+    try:
+        with _thread_controller().limit(limits=1, user_api="blas"):
+            yield count
+    finally:
+        _granted.reset(token)
 
 
 @cache

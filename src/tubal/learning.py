@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tubal._backend import Array, namespace, to_numpy
+from tubal._backend import Array, namespace, own_threads, to_numpy
 from tubal.problems._base import ImageModel, Summary
 from tubal.solvers.lagrange_dual import DictionaryState
 
@@ -274,6 +274,7 @@ def reseed(model: ImageModel, state: LearningState, collection: Collection, tall
     return len(worst)
 
 
+@own_threads()  # small factorisations between the kernels must not wake a second pool
 def learn(
     model: ImageModel, collection: Collection, state: LearningState, weights: Weights, *,
     code_solver: Any, dictionary_solver: Any, max_iter: int, tol: float,

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from tubal._backend import Array, as_like, namespace, to_numpy
+from tubal._backend import Array, as_like, namespace, own_threads, to_numpy
 from tubal.estimators._explain import Explanation, explain_codes
 from tubal.estimators._progress import progress_callback
 from tubal.estimators._validation import check_choice, check_images, check_integer, check_weight
@@ -23,8 +23,10 @@ from tubal.problems._base import ImageModel
 from tubal.problems.tubal import TubalModel
 from tubal.solvers import Admm, LagrangeDual
 
-# The last coding step of fit, and every encode, may take this many times the steps of one within the alternation.
-PATIENCE = 10
+# Steps of a coding step within the alternation: few, since every one is warm-started by the last.
+LEARNING_STEPS = 10
+# The last coding step of fit, and every encode, may take this many times as many.
+PATIENCE = 20
 
 
 class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -78,7 +80,7 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         model, data = self._model(), self._layout_.to_tensor(scaled)
         graph_weight, laplacian = self._graph_terms(scaled)
         weights = Weights(self.sparsity, graph_weight)
-        code_solver = self.code_solver or Admm()
+        code_solver = self.code_solver or Admm(max_iter=LEARNING_STEPS)
         store = MemoryStore()
         state = learn(
             model, InMemory(data, laplacian), initial_state(self._initial_dictionary(data, random), model), weights,
@@ -116,6 +118,7 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return [*given, progress_callback(type(self).__name__)] if self.verbose else given
 
     # --- new images --------------------------------------------------------------------------------------
+    @own_threads()
     def encode(self, X: Any, neighbors: Any = None) -> Array:
         """Return the full codes of images, (n, n_atoms, *positions).
 
@@ -130,7 +133,7 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         problem = self._model().coding(
             dictionary, self._layout_.to_tensor(scaled), sparsity=self.sparsity, **terms
         )
-        solver = patient(self.code_solver or Admm())
+        solver = patient(self.code_solver or Admm(max_iter=LEARNING_STEPS))
         codes = self._public_codes(solver.codes(problem, solver.minimise(problem).state))
         return self._recognise(scaled, codes, neighbors)
 

@@ -35,7 +35,7 @@ class Fista:
         return iterate(
             lambda now, burst: problem.accelerate(now, step_size=step_size, n_steps=burst),
             state,
-            stop=lambda now: prox_residual(problem, now.codes, step_size) <= self.tol,
+            stop=lambda now: self.tol > 0.0 and prox_residual(problem, now.codes, step_size) <= self.tol,
             max_iter=self.max_iter,
             check_every=self.check_every,
             monitor=monitor,
