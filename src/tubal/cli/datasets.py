@@ -16,7 +16,13 @@ import click
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def command(data_home: Path | None, wanted: tuple[str, ...], as_json: bool) -> None:
-    """List the image collections: what is there, where it is, and its licence."""
+    """List the image collections: what is there, where it is, and its licence.
+
+    \b
+    Examples:
+      tubal datasets
+      tubal datasets --download orl --data-home ~/tubal_data
+    """
     from tubal.datasets import data_folder, locate
 
     for name in wanted:

@@ -44,6 +44,12 @@ def command(
     """Run the paper's evaluation and write its table, with progress and time left.
 
     Each finished trial is stored at once under OUT/.trials; the same command continues an interrupted run.
+
+    \b
+    Examples:
+      tubal reproduce --table 2
+      tubal reproduce --table 2 --datasets orl,yale --methods gtsc --runs 3
+      tubal reproduce --table beyond --out results
     """
     from tubal.experiments import find_table
     from tubal.experiments.protocol import TrialStore

@@ -1,0 +1,49 @@
+"""What the tests of the command line share."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+RESULTS = {"labels.csv", "features.npz", "model.tubal", "report.html", "run.json", "skipped.csv"}
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with open(path, encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def export(images: np.ndarray, folder: Path, target: np.ndarray | None = None) -> None:
+    """Write images as PNG, one sub-folder a class where classes are given."""
+    for i, image in enumerate(images):
+        place = folder / (f"class {target[i]}" if target is not None else "")
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.uint8(np.round(image * 255))).save(place / f"{i:04d}.png")
+
+
+def one_sentence(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the one line of standard error, checking that it is one and that stdout is empty."""
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.fullmatch(r"tubal: [^\n]+\n", said.err), said.err
+    assert "Traceback" not in said.err
+    return said.err
+
+
+def call(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    code = "import tubal.cli; tubal.cli.main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
