@@ -37,8 +37,8 @@ def require_browser() -> str:
 def chromium(folder: Path, *, width: int = 1440, height: int = 900, dark: bool = False) -> Iterator[Any]:
     """Start a fresh browser that may download into ``folder``; it logs its console and its network."""
     program = require_browser()
-    from selenium import webdriver  # noqa: PLC0415  (may be missing; then the tests skip)
-    from selenium.webdriver.chrome.service import Service  # noqa: PLC0415
+    from selenium import webdriver  # may be missing; then the tests skip
+    from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()
     options.binary_location = program
@@ -87,14 +87,14 @@ def open_report(driver: Any, path: Path) -> float:
 
 def actions(driver: Any, **options: Any) -> Any:
     """Selenium's chain of pointer and key actions."""
-    from selenium.webdriver import ActionChains  # noqa: PLC0415
+    from selenium.webdriver import ActionChains
 
     return ActionChains(driver, **options)
 
 
 def press(driver: Any, *keys: str, shift: bool = False) -> None:
     """Press keys one after another; names such as ``ARROW_LEFT`` mean that key."""
-    from selenium.webdriver import Keys  # noqa: PLC0415
+    from selenium.webdriver import Keys
 
     chain = actions(driver)
     if shift:
@@ -108,14 +108,14 @@ def press(driver: Any, *keys: str, shift: bool = False) -> None:
 
 def wheel(driver: Any, element: Any, amount: int) -> None:
     """Turn the wheel over the middle of an element."""
-    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin  # noqa: PLC0415
+    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 
     actions(driver).scroll_from_origin(ScrollOrigin.from_element(element), 0, amount).perform()
 
 
 def axe_violations(driver: Any) -> tuple[list[dict[str, Any]], int]:
     """Run axe-core over the page; return what it found wrong and how many rules it found kept."""
-    import axe_core_python  # noqa: PLC0415
+    import axe_core_python
 
     driver.execute_script((Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
     found = driver.execute_async_script(

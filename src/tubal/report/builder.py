@@ -45,7 +45,7 @@ def build_report(data: ReportData, *, max_images: int = MAX_IMAGES) -> str:
     Above ``max_images`` a sample is shown, each cluster in proportion to its size and with its medoid, and
     the page says so.
     """
-    from jinja2 import Environment  # noqa: PLC0415  (kept out of the command line's start-up)
+    from jinja2 import Environment  # kept out of the start-up
 
     if max_images < 1:
         raise ValueError(f"max_images is {max_images}; give a number of images to show, at least 1")

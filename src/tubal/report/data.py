@@ -135,14 +135,10 @@ _ARRAY_SHAPES: dict[str, tuple[int, ...]] = {
 
 def _check_images(images: Array) -> None:
     if images.dtype != np.uint8:
-        raise TypeError(
-            f"images are {images.dtype}; give uint8 thumbnails, for example np.uint8(255 * images)"
-        )
+        raise TypeError(f"images are {images.dtype}; give uint8 thumbnails, for example np.uint8(255 * images)")
     colour = images.ndim == 4 and images.shape[3] == 3
     if images.size == 0 or not (images.ndim == 3 or colour):
-        raise ValueError(
-            f"images has shape {images.shape}; give (n, height, width) or (n, height, width, 3), n > 0"
-        )
+        raise ValueError(f"images has shape {images.shape}; give (n, height, width) or (n, height, width, 3), n > 0")
 
 
 def _check_shape(name: str, value: Array, wanted: tuple[int, ...]) -> None:
@@ -154,9 +150,7 @@ def _check_shape(name: str, value: Array, wanted: tuple[int, ...]) -> None:
 
 def _check_indices(name: str, value: Array, n: int) -> None:
     if value.size and (value.min() < -1 or value.max() >= n):
-        raise ValueError(
-            f"{name} holds indices outside -1..{n - 1}; index the images given, with -1 for none"
-        )
+        raise ValueError(f"{name} holds indices outside -1..{n - 1}; index the images given, with -1 for none")
 
 
 def _check_terms(terms: Sequence[Array], atoms: Array | None) -> None:

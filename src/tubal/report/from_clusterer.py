@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tubal._backend import to_numpy
 from tubal.report.data import ReportData
 
 __all__ = ["image_terms", "report_data"]
@@ -32,8 +33,7 @@ def report_data(
     """
     model = clusterer.model_
     neighbors, distances, alignments = _neighbourhood(clusterer.graph_, len(images))
-    shown = getattr(model, "atoms_", None)
-    terms = image_terms(model, model.codes_, limit=MAX_TERMS) if shown is not None else None
+    terms = image_terms(model, to_numpy(model.codes_), limit=MAX_TERMS)
     return ReportData(
         images=(np.clip(images, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8),
         names=names,
@@ -45,7 +45,7 @@ def report_data(
         neighbors=neighbors,
         neighbor_distances=distances,
         alignments=alignments,
-        atoms=shown,
+        atoms=to_numpy(model.atoms_) if terms is not None else None,
         terms=terms,
         norms=image_norms(model, images) if terms is not None else None,
         objective=[float(value) for value in getattr(model, "objective_", ())],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -107,8 +108,16 @@ def _sparse(indices: Array) -> list[list[int]]:
 def _true_labels(data: ReportData, shown: Array) -> dict[str, Any] | None:
     if data.true_labels is None:
         return None
-    names, codes = np.unique([str(data.true_labels[i]) for i in shown.tolist()], return_inverse=True)
-    return {"names": names.tolist(), "codes": pack(codes, "int32")}
+    given = [str(data.true_labels[i]) for i in shown.tolist()]
+    names = sorted(set(given), key=_natural)
+    code_of = {name: code for code, name in enumerate(names)}
+    return {"names": names, "codes": pack(np.array([code_of[name] for name in given]), "int32")}
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Order text as people do: ``object 2`` before ``object 10``."""
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(part), "") if part.isascii() and part.isdigit() else (0, part) for part in parts]
 
 
 def _sprites(images: Array) -> dict[str, Any]:
@@ -130,9 +139,7 @@ def _atoms(atoms: Array) -> dict[str, Any]:
     """Atoms as integers with one scale each; shifts keep their meaning, so atoms are never resized."""
     values = np.asarray(atoms, dtype=float)
     if values.ndim not in (3, 4):
-        raise ValueError(
-            f"atoms has shape {values.shape}; give (n_atoms, height, width) or with channels last"
-        )
+        raise ValueError(f"atoms has shape {values.shape}; give (n_atoms, height, width) or with channels last")
     values = values.reshape(*values.shape[:3], -1)
     scale = np.maximum(np.abs(values).max(axis=(1, 2, 3)), np.finfo(float).tiny)
     dtype = "int16" if values.size <= MAX_FINE_PIXELS else "int8"

@@ -99,9 +99,7 @@ def _sheet(images: Array, pitch: tuple[int, int], columns: int) -> Array:
     rows = -(-len(tiles) // columns)
     filler = np.zeros((rows * columns - len(tiles), *tiles.shape[1:]), np.uint8)
     grid = np.concatenate([tiles, filler]).reshape(rows, columns, *tiles.shape[1:])
-    return np.ascontiguousarray(np.moveaxis(grid, 2, 1)).reshape(
-        rows * pitch[0], columns * pitch[1], *images.shape[3:]
-    )
+    return np.ascontiguousarray(np.moveaxis(grid, 2, 1)).reshape(rows * pitch[0], columns * pitch[1], *images.shape[3:])
 
 
 def _data_address(sheet: Array, kind: str) -> str:

@@ -55,7 +55,9 @@ function orderColumns(counts) {
 
 function cell(code, cluster, count, most) {
   if (!count) return make("td", { class: "zero" }, "·");
-  const strength = Math.sqrt(count / most);
+  const share = Math.sqrt(count / most);
+  // A jump in the middle: every shade must carry its number, light or dark, with enough contrast.
+  const strength = share > 0.7 ? 80 + 20 * ((share - 0.7) / 0.3) : 40 * (share / 0.7);
   const title = `Label ${readable(P.trueLabels.names[code])} in ${clusterLabel(cluster)}`;
   const choose = () => {
     const shots = [];
@@ -65,8 +67,8 @@ function cell(code, cluster, count, most) {
     setSelection(shots, `${title}: ${counted(count, "image")}`);
     find("#selection").scrollIntoView({ block: "center", behavior: reducedMotion() ? "auto" : "smooth" });
   };
-  const node = make("td", { class: strength > 0.55 ? "strong" : "" },
+  const node = make("td", { class: share > 0.7 ? "strong" : "" },
     button(whole(count), choose, { tabindex: -1, "aria-label": `${title}: ${counted(count, "image")}` }));
-  node.style.setProperty("--strength", String(Math.round(100 * strength)));
+  node.style.setProperty("--strength", String(Math.round(strength)));
   return node;
 }

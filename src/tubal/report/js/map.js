@@ -12,17 +12,12 @@ const isDimmed = (shot) => map.highlight !== null && groupIndex(shot) !== map.hi
 
 /** Images in the order in which they claim room: most typical of every cluster first, in turn. */
 let claims = [];
-let middles = [];
+let ranked = [];
 function orderClaims() {
-  const ranked = [];
-  middles = [];
-  for (const [cluster, shots] of clusterMembers()) {
-    shots.forEach((shot, rank) => ranked.push([rank / shots.length, shot]));
-    const half = (axis) => shots.map((s) => positions.placed[2 * s + axis]).sort((a, b) => a - b)[shots.length >> 1];
-    middles.push({ cluster, shots, point: [half(0), half(1)] });
-  }
-  middles.sort((a, b) => b.shots.length - a.shots.length);
-  claims = ranked.sort((a, b) => a[0] - b[0]).map(([, shot]) => shot);
+  ranked = [...clusterMembers()].map(([cluster, shots]) => ({ cluster, shots }));
+  ranked.sort((a, b) => b.shots.length - a.shots.length);
+  const places = ranked.flatMap(({ shots }) => shots.map((shot, rank) => [rank / shots.length, shot]));
+  claims = places.sort((a, b) => a[0] - b[0]).map(([, shot]) => shot);
 }
 
 const isImportant = (shot) => shot >= 0 && (shot === map.opened || shot === map.cursor);
@@ -74,7 +69,7 @@ function layOut(names) {
   const taken = new Map(), tiles = [], marks = [];
   const key = (column, row) => column * 4096 + row;
   const covered = (x, y) => names.some((name) =>
-    Math.abs(name.x - x) < name.half + size / 2 && Math.abs(name.y - y) < NAME_HEIGHT / 2 + size / 2);
+    Math.abs(name.x - x) < name.half + size / 2 && Math.abs(name.below - y) < NAME_HEIGHT / 2 + size / 2);
   const free = (x, y) => {
     const column = Math.floor(x / cell), row = Math.floor(y / cell);
     for (let c = column - 1; c <= column + 1; c++) {
@@ -87,10 +82,11 @@ function layOut(names) {
     return true;
   };
   const important = [map.opened, map.cursor].filter(isImportant);
-  for (const shot of new Set([...important, ...claims])) {
+  const named = new Set(names.map((name) => name.shot));
+  for (const shot of new Set([...important, ...named, ...claims])) {
     const [x, y] = toScreen(shot);
     if (x < -size || y < -size || x > camera.width + size || y > camera.height + size) continue;
-    const wanted = !isDimmed(shot) && (isImportant(shot) || !covered(x, y));
+    const wanted = !isDimmed(shot) && (isImportant(shot) || named.has(shot) || !covered(x, y));
     const isTile = wanted && free(x, y);
     (isTile ? tiles : marks).push({ shot, x, y, size, isTile });
   }
@@ -190,39 +186,56 @@ function drawRings(context) {
   }
 }
 
-const NAME_HEIGHT = 22;
+const NAME_HEIGHT = 20;
 
-/** Names at the middle of their clusters, largest cluster first, where they do not cover one another. */
+/** A typical image of every cluster with its name below, largest cluster first, where there is room for both. */
 function placeNames(context) {
   if (map.colorBy === "given") return [];
-  const placed = [];
-  context.font = `600 12.5px ${cssColor("--sans")}`;
-  for (const { cluster, shots, point } of middles) {
+  const size = thumbSize(), placed = [];
+  context.font = `600 12px ${cssColor("--sans")}`;
+  for (const { cluster, shots } of ranked) {
     if (!shots.length || isDimmed(shots[0])) continue;
-    const [x, y] = onScreen(point[0], point[1]);
-    const full = clusterLabel(cluster);
-    const text = full.length > 26 ? `${full.slice(0, 25)}…` : full;
+    const text = shortName(cluster);
     const half = context.measureText(text).width / 2 + 8;
-    const covers = placed.some((o) => Math.abs(o.x - x) < o.half + half + 4 && Math.abs(o.y - y) < NAME_HEIGHT + 4);
-    if (covers || x < half || y < 14 || x > camera.width - half || y > camera.height - 14) continue;
-    placed.push({ x, y, half, text, color: paletteColor(clusterIndex.get(cluster)) });
+    for (const shot of shots.slice(0, 8)) {
+      const [x, y] = toScreen(shot);
+      const name = { shot, x, y, half, text, below: y + size / 2 + NAME_HEIGHT / 2 + 4, index: clusterIndex.get(cluster) };
+      if (placed.some((other) => nameCollides(name, other, size)) || !inView(name, size)) continue;
+      placed.push(name);
+      break;
+    }
   }
   return placed;
+}
+
+/** With many clusters a name that was not chosen shrinks to its number. */
+function shortName(cluster) {
+  if (!edits.names.has(cluster) && ranked.length > 24) return String(cluster);
+  const full = clusterLabel(cluster);
+  return full.length > 26 ? `${full.slice(0, 25)}…` : full;
+}
+
+const inView = ({ x, y, half, below }, size) =>
+  x > half && x < camera.width - half && y > size / 2 && below < camera.height - NAME_HEIGHT / 2;
+
+function nameCollides(name, other, size) {
+  const across = Math.abs(name.x - other.x), wide = Math.max(name.half, size / 2) + Math.max(other.half, size / 2) + 4;
+  return across < wide && Math.abs(name.y - other.y) < size + NAME_HEIGHT + 8;
 }
 
 function drawNames(context, names) {
   context.textAlign = "center";
   context.textBaseline = "middle";
-  for (const { x, y, half, text, color } of names) {
+  for (const { x, below, half, text, index } of names) {
     context.fillStyle = cssColor("--surface");
-    context.strokeStyle = color;
+    context.strokeStyle = paletteColor(index);
     context.lineWidth = 1.5;
     context.beginPath();
-    context.roundRect(x - half, y - NAME_HEIGHT / 2, 2 * half, NAME_HEIGHT, NAME_HEIGHT / 2);
+    context.roundRect(x - half, below - NAME_HEIGHT / 2, 2 * half, NAME_HEIGHT, NAME_HEIGHT / 2);
     context.fill();
     context.stroke();
     context.fillStyle = cssColor("--ink");
-    context.fillText(text, x, y + 0.5);
+    context.fillText(text, x, below + 0.5);
   }
 }
 

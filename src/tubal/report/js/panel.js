@@ -1,5 +1,6 @@
 // One image: what is known of it, how atoms build it, term by term.
 
+const TERMS_SHOWN = 8;
 let playing = null;
 
 function startPanel() {
@@ -96,7 +97,7 @@ function buildSection(shot, rows) {
   const canvas = make("canvas", { class: "picture", role: "img", id: "rebuilt" });
   const left = make("canvas", { class: "picture", "aria-hidden": "true" });
   const caption = make("figcaption", {}), error = make("figcaption", {});
-  const list = make("ol", { class: "terms", tabindex: 0, "aria-label": "Terms, largest first" });
+  const list = make("ol", { class: "terms is-short", "aria-label": "Terms, largest first" });
   const slider = make("input", { type: "range", min: 0, max: rows.length, value: rows.length, id: "term-slider", "aria-label": "Number of terms" });
   const update = () => {
     const count = Number(slider.value);
@@ -120,11 +121,16 @@ function buildSection(shot, rows) {
     make("figure", {}, original, make("figcaption", {}, "image")),
     make("figure", {}, canvas, caption),
     wanted ? make("figure", {}, left, error) : null);
+  const more = rows.length > TERMS_SHOWN ? button(`Show all ${rows.length} terms`, () => {
+    list.classList.remove("is-short");
+    more.hidden = true;
+    find(".term", list.children[TERMS_SHOWN]).focus();
+  }, { class: "quiet" }) : null;
   const play = button("Play", () => playTerms(slider, play), { id: "play-terms" });
   const total = terms.counts[shot];
   const note = total > rows.length ? `The ${rows.length} largest of ${whole(total)} terms.` : null;
   return make("section", { class: "build", "aria-label": "How it is built" }, make("h3", {}, "Built from shifted atoms"),
-    pictures, make("div", { class: "player" }, play, slider), note && make("p", { class: "hint" }, note), list);
+    pictures, make("div", { class: "player" }, play, slider), note && make("p", { class: "hint" }, note), list, more && make("div", {}, more));
 }
 
 /** Paint what is still missing and return its share of the image's length. */
