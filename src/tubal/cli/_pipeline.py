@@ -60,13 +60,18 @@ def fit_clusterer(plan: Plan, stack: Any, talk: Talk, state: State) -> Any:
 
 def fit_with_progress(model: Any, images: Any, bar: Any) -> None:
     """Fit with the stage's bar following the iterations; the model keeps no trace of the bar."""
-    if "callbacks" in model.get_params(deep=False):
-        model.set_params(callbacks=lambda progress: bar(progress.n_iter, progress.max_iter))
+    bar.rename("finding neighbours")
+
+    def follow(progress: Any) -> None:
+        done = progress.n_iter >= progress.max_iter
+        bar.rename("cutting the graph" if done else "learning atoms and codes")
+        bar(progress.n_iter, progress.max_iter)
+
+    model.set_params(callbacks=follow)
     try:
         model.fit(images)
     finally:
-        if "callbacks" in model.get_params(deep=False):
-            model.set_params(callbacks=None)
+        model.set_params(callbacks=None)
 
 
 def write_results(plan: Plan, stack: Any, clusterer: Any, stage: Path, talk: Talk, state: State) -> dict[str, Any]:
