@@ -48,6 +48,13 @@ def as_like(values: Any, reference: Array) -> Array:
     return np.asarray(values, dtype=reference.dtype)
 
 
+def restore_like(value: Any, reference: Array) -> Any:
+    """Return a NumPy array as an array of the kind and device of ``reference``, its type kept; others as they are."""
+    if not isinstance(value, np.ndarray) or not is_torch(reference):
+        return value
+    return sys.modules["torch"].as_tensor(value, device=reference.device)
+
+
 def to_device(array: np.ndarray, device: str) -> Array:
     """Return ``array`` where ``device`` says: ``"cpu"`` as it is, ``"cuda"`` as a tensor, ``"auto"`` either.
 

@@ -151,6 +151,11 @@ class DiskStore:
         store.protect()
         return store
 
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all codes, without solver states."""
+        return sum(place.n_samples * place.fields[0].row_bytes for place in self._places.values())
+
     # --- the end ---------------------------------------------------------------------------------------------
     def collect(self, target: str | os.PathLike[str] | None = None) -> NDArray[Any]:
         """Return all codes, samples last: in memory, or mapped from the file ``target``."""

@@ -24,7 +24,9 @@ from tubal.solvers.lagrange_dual import DictionaryState
 class Collection(Protocol):
     """Images in chunks, and the graph that ties them."""
 
-    n_chunks: int
+    @property
+    def n_chunks(self) -> int:
+        """How many chunks there are."""
 
     def data(self, index: int) -> Array:
         """Return chunk ``index`` as a tensor, samples last."""
@@ -92,6 +94,15 @@ class MemoryStore:
         """Return a chunk's codes alone."""
         coded = self.get(index)
         return None if coded is None else coded.codes
+
+    def indices(self) -> list[int]:
+        """Return which chunks have codes."""
+        return sorted(self._chunks)
+
+    def collect(self) -> Array:
+        """Return the codes of all chunks together."""
+        codes = [self._chunks[index].codes for index in self.indices()]
+        return codes[0] if len(codes) == 1 else namespace(codes[0]).concatenate(codes, -1)
 
     def gather(self, index: int, columns: np.ndarray) -> Array | None:
         """Return the codes of some of a chunk's images, or None before its first coding step."""
@@ -203,8 +214,11 @@ def coding_pass(
 ) -> Tally:  # fmt: skip
     """Code every chunk in turn, each against the newest codes of the others, so the objective cannot rise.
 
-    A pass that was interrupted goes on with the chunk after the last one tallied.
+    A pass that was interrupted goes on with the chunk after the last one tallied. The last pass of images that
+    nothing ties together starts from zero, as coding them later will: so both find the same codes, also where
+    the minimiser is not unique.
     """
+    afresh = state.finishing and weights.graph_weight == 0.0
     for index in range(0 if state.tally is None else state.tally.n_chunks, collection.n_chunks):
         if index > 0:
             keep(state, store)
@@ -212,7 +226,8 @@ def coding_pass(
         later = collection.neighbor_sum(index, store, range(index + 1, collection.n_chunks))
         coded = code_chunk(
             model, state.dictionary, collection.data(index), weights, code_solver,
-            laplacian=collection.laplacian(index), neighbor_sum=_sum(earlier, later), start=store.get(index),
+            laplacian=collection.laplacian(index), neighbor_sum=_sum(earlier, later),
+            start=None if afresh else store.get(index),
         )  # fmt: skip
         store.put(index, coded)
         tally = Tally.of(index, coded, edge_term(weights, coded.codes, later))
@@ -289,19 +304,20 @@ def learn(
     store = MemoryStore() if store is None else store
     began = time.perf_counter()
     final_solver = code_solver if final_solver is None else final_solver
-    while state.n_iter < max_iter and not state.finished:
-        last = state.finishing or state.n_iter + 1 == max_iter
-        tally = coding_pass(model, state, collection, weights, final_solver if last else code_solver, store, keep)
+    while not state.finished:
+        solver = final_solver if state.finishing else code_solver
+        tally = coding_pass(model, state, collection, weights, solver, store, keep)
         if state.finishing:
             state.finished = True
+            keep(state, store)
             break
         state.n_iter += 1
         state.objective.append(tally.objective)
         state.density.append(tally.nonzero / max(tally.n_codes, 1))
         stopped = _told_to_stop(state, max_iter, callbacks, began, store)
         state.converged = _settled(state.objective, tol)
-        state.finished, state.finishing = last, stopped or state.converged
-        if not (state.finished or state.finishing):
+        state.finishing = stopped or state.converged or state.n_iter >= max_iter
+        if not state.finishing:
             state = dictionary_pass(model, state, collection, tally.statistics, dictionary_solver, store)
             state.n_reseeded += reseed(model, state, collection, tally)
         keep(state, store)

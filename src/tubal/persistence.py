@@ -48,6 +48,10 @@ _DATACLASSES = {
     "ImageLayout": "tubal.layout",
     "SplitState": "tubal.problems._base",
     "MomentumState": "tubal.problems._base",
+    "Tally": "tubal.learning",
+    "TubalStatistics": "tubal.problems.tubal_dictionary",
+    "ConvolutionalStatistics": "tubal.problems.convolutional_dictionary",
+    "SeparableStatistics": "tubal.problems.separable",
 }
 _NOT_STORED = {"callbacks"}
 

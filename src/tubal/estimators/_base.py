@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from tubal._backend import Array, as_like, namespace, own_threads, to_numpy
@@ -16,7 +15,6 @@ from tubal.estimators._explain import Explanation, explain_codes
 from tubal.estimators._progress import progress_callback
 from tubal.estimators._validation import check_choice, check_images, check_integer, check_weight
 from tubal.layout import ImageLayout
-from tubal.learning import InMemory, MemoryStore, Weights, initial_state, learn
 from tubal.penalties import atom_norms
 from tubal.pooling import position_norms
 from tubal.problems._base import ImageModel
@@ -49,6 +47,13 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Return the graph weight and the Laplacian; no graph here."""
         return 0.0, None
 
+    def _graph_weight(self) -> float:
+        return 0.0
+
+    def _chunk_laplacian(self, collection: Any, folder: Any) -> Any:
+        """Return the Laplacian of a collection in chunks; no graph here."""
+        return None
+
     def _new_graph_terms(self, images: Array, neighbors: Any) -> dict[str, Any]:
         """Return the graph terms of new images; no graph here."""
         return {}
@@ -64,42 +69,48 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return namespace(codes).moveaxis(codes, (0, 1, 2), (2, 1, 0))
 
     # --- fitting -----------------------------------------------------------------------------------------
-    def fit(self, X: Any, y: Any = None) -> ImageCoder:
+    def fit(
+        self, X: Any, y: Any = None, *, chunk_size: int | None = None, folder: Any = None, checkpoint: Any = None
+    ) -> ImageCoder:
         """Learn a dictionary and the codes of the images.
 
         Parameters
         ----------
-        X : images (n, height, width[, channels]) or rows (n, features); NumPy or torch.
+        X : images (n, height, width[, channels]) or rows (n, features): NumPy or torch; or, read a chunk at a time, a
+            memory map, an HDF5 dataset, a Zarr array, an iterator of batches, or a function that returns one.
         y : ignored.
+        chunk_size : images to hold at a time; None holds all that fit in memory.
+        folder : where codes that do not fit in memory are written; None means a temporary folder.
+        checkpoint : a path or a :class:`tubal.checkpoints.Checkpoint`, to be taken up after an interruption.
         """
-        images = check_images(self, X, self.image_shape, reset=True)
-        self._check_parameters()
-        random = check_random_state(self.random_state)
-        scaled, self.scale_factor_ = scale_images(images, self.scale, None)
-        self._layout_ = self._layout(self.image_shape_)
-        model, data = self._model(), self._layout_.to_tensor(scaled)
-        graph_weight, laplacian = self._graph_terms(scaled)
-        weights = Weights(self.sparsity, graph_weight)
-        code_solver = self.code_solver or Admm(max_iter=LEARNING_STEPS)
-        store = MemoryStore()
-        state = learn(
-            model, InMemory(data, laplacian), initial_state(self._initial_dictionary(data, random), model), weights,
-            code_solver=code_solver, dictionary_solver=self.dictionary_solver or LagrangeDual(),
-            final_solver=patient(code_solver), max_iter=self.max_iter, tol=self.tol, store=store,
-            callbacks=self._callbacks(),
-        )  # fmt: skip
-        self._keep(state, store)
+        from tubal.estimators._fitting import fit_coder
+
+        fit_coder(self, X, chunk_size=chunk_size, folder=folder, checkpoint=checkpoint)
         return self
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
         """Fit, and return the features of the training images, (n, n_features_out)."""
         return self.fit(X)._pool(self.codes_)
 
-    def _keep(self, state: Any, store: Any) -> None:
+    def partial_fit(self, X: Any, y: Any = None, *, horizon: float | None = None) -> ImageCoder:
+        """Learn from one batch of a stream; ``codes_`` are the batch's.
+
+        Every image counts the same however the stream is cut into batches. An image's weight falls by a factor e
+        with every ``horizon`` images that come after it; None never forgets.
+        """
+        from tubal.estimators._online import learn_batch
+
+        learn_batch(self, X, horizon)
+        return self
+
+    def _solvers(self) -> tuple[Any, Any]:
+        return self.code_solver or Admm(max_iter=LEARNING_STEPS), self.dictionary_solver or LagrangeDual()
+
+    def _keep(self, state: Any, codes: Array) -> None:
         self.dictionary_ = state.dictionary
         self.multipliers_ = state.multipliers
         self.atoms_ = self._atoms(state.dictionary)
-        self.codes_ = self._public_codes(store.codes_of(0))
+        self.codes_ = self._public_codes(codes)
         self.objective_ = np.array(state.objective)
         self.density_ = np.array(state.density)
         self.n_iter_, self.converged_, self.n_reseeded_ = state.n_iter, state.converged, state.n_reseeded
@@ -114,7 +125,8 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_choice("scale", self.scale, ("unit", "max", None))
 
     def _callbacks(self) -> Sequence[Callable[[Any], Any]]:
-        given = [] if self.callbacks is None else list(self.callbacks) if isinstance(self.callbacks, (list, tuple)) else [self.callbacks]  # fmt: skip
+        several = isinstance(self.callbacks, (list, tuple))
+        given = [] if self.callbacks is None else list(self.callbacks) if several else [self.callbacks]
         return [*given, progress_callback(type(self).__name__)] if self.verbose else given
 
     # --- new images --------------------------------------------------------------------------------------
@@ -133,7 +145,7 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         problem = self._model().coding(
             dictionary, self._layout_.to_tensor(scaled), sparsity=self.sparsity, **terms
         )
-        solver = patient(self.code_solver or Admm(max_iter=LEARNING_STEPS))
+        solver = patient(self._solvers()[0])
         codes = self._public_codes(solver.codes(problem, solver.minimise(problem).state))
         return self._recognise(scaled, codes, neighbors)
 

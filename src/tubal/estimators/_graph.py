@@ -27,6 +27,35 @@ class GraphCoder(ImageCoder):
         self.graph_ = resolve_graph(self.graph, images, n_neighbors=n_neighbors)
         return weight, laplacian(self.graph_)
 
+    def _graph_weight(self) -> float:
+        return check_weight("graph_weight", self.graph_weight)
+
+    def _chunk_laplacian(self, collection: Any, folder: Any) -> Any:
+        from tubal.chunked_graph import chunked_knn_graph
+
+        n_images = int(collection.bounds[-1])
+        if not isinstance(self.graph, str):
+            self.graph_ = resolve_graph(self.graph, range(n_images))
+        elif self.graph == "deformable":
+            raise ValueError(
+                f"graph='deformable' needs all {n_images} images in memory and they come in chunks; build it with "
+                "deformable_graph() where they fit and pass the Graph, or use graph='euclidean'"
+            )
+        else:
+            blocks = (self._layout_.to_images(collection.data(index)) for index in range(collection.n_chunks))
+            self.graph_ = chunked_knn_graph(blocks, self.n_neighbors, self.graph, folder)
+        return laplacian(self.graph_) if self._graph_weight() > 0 else None
+
+    @property
+    def partial_fit(self) -> Any:
+        """Learn from one batch of a stream, without a graph (graph_weight=0)."""
+        if self.graph_weight != 0:
+            raise AttributeError(
+                f"partial_fit learns from each batch alone, and graph_weight={self.graph_weight} ties images of all "
+                "batches; use graph_weight=0, or fit, which reads images a chunk at a time"
+            )
+        return super().partial_fit
+
     def _new_graph_terms(self, images: Array, neighbors: Any) -> dict[str, Any]:
         if self.graph_weight == 0:
             return {}

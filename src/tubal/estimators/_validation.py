@@ -30,7 +30,7 @@ def check_images(estimator: Any, images: Any, image_shape: tuple[int, ...] | Non
             images = check_array(
                 images, dtype=_wanted_type(images), allow_nd=True, ensure_2d=False, order="C", input_name="X"
             )
-    stack = _as_stack(images, image_shape)
+    stack = as_stack(images, image_shape)
     shape = tuple(int(extent) for extent in stack.shape[1:])
     if min(shape) < 1:
         raise ValueError(f"images of shape {shape} have no pixels; every side must be at least 1")
@@ -76,7 +76,8 @@ def _check_tensor(images: Array) -> Array:
     return images
 
 
-def _as_stack(images: Array, image_shape: tuple[int, ...] | None) -> Array:
+def as_stack(images: Array, image_shape: tuple[int, ...] | None) -> Array:
+    """Return images (n, height, width[, channels]), rows brought to ``image_shape``."""
     if images.ndim > 4:
         raise ValueError(
             f"images came with shape {tuple(images.shape)}; (n, height, width), (n, height, width, channels) or "
