@@ -99,6 +99,7 @@ def codes(source: Any, image: int = 0, *, ax: Any = None) -> Any:
     axes = _axes(ax)
     top = max(float(np.abs(table).max(initial=0.0)), np.finfo(float).tiny)
     picture = axes.imshow(table, cmap="RdBu_r", vmin=-top, vmax=top, aspect="auto", interpolation="nearest")
+    _whole_ticks(axes)
     axes.figure.colorbar(picture, ax=axes, label="coefficient")
     axes.set(
         xlabel="shift",
@@ -155,10 +156,8 @@ def convergence(source: Any, *, ax: Any = None) -> Any:
     if values.ndim != 1 or not len(values):
         raise ValueError(f"the objective has shape {values.shape}; give one number for each pass")
     axes = _axes(ax)
-    from matplotlib.ticker import MaxNLocator
-
     axes.plot(np.arange(1, len(values) + 1), values, marker="o", markersize=3)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _whole_ticks(axes, y=False)
     axes.grid(axis="y", alpha=0.3)
     axes.set(xlabel="pass", ylabel="objective", title=f"objective after {len(values)} passes: {values[-1]:.4g}")
     return axes
@@ -267,6 +266,15 @@ def _sheet(pictures: Array, n_columns: int, filler: float) -> Array:
 def _label_columns(axes: Any, width: int, labels: list[str]) -> None:
     axes.set_xticks([(width + 1) * k + (width - 1) / 2 for k in range(len(labels))], labels)
     axes.tick_params(length=0)
+
+
+def _whole_ticks(axes: Any, *, y: bool = True) -> None:
+    """Count in whole numbers, as passes, shifts and atoms do."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if y:
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _axes(ax: Any) -> Any:
