@@ -113,13 +113,13 @@ def wheel(driver: Any, element: Any, amount: int) -> None:
     actions(driver).scroll_from_origin(ScrollOrigin.from_element(element), 0, amount).perform()
 
 
-def axe_violations(driver: Any) -> tuple[list[dict[str, Any]], int]:
-    """Run axe-core over the page; return what it found wrong and how many rules it found kept."""
+def axe_violations(driver: Any) -> tuple[list[list[Any]], list[str]]:
+    """Run axe-core over the page; return what it found wrong and the rules it found kept."""
     import axe_core_python
 
     driver.execute_script((Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
     found = driver.execute_async_script(
-        "const done = arguments[0]; axe.run(document).then(result => done({kept: result.passes.length,"
+        "const done = arguments[0]; axe.run(document).then(result => done({kept: result.passes.map(p => p.id),"
         "violations: result.violations.map(v => [v.impact, v.id, v.nodes.map(n => n.target.join(' '))])}))"
     )
     return found["violations"], found["kept"]

@@ -88,7 +88,8 @@ def test_axe_finds_nothing_serious(report, page, scheme, size):
     violations, kept = axe_violations(report)
     bad = [found for found in violations if found[0] in ("moderate", "serious", "critical")]
     assert bad == []
-    assert kept > 20
+    # axe drops a rule that it cannot evaluate: without this line a broken contrast check would look like success.
+    assert {"color-contrast", "aria-roles", "label", "button-name"} <= set(kept)
 
 
 @pytest.mark.parametrize("width", [320, 390, 768, 1366, 2560])

@@ -16,6 +16,8 @@ from tubal.report.sampling import choose_sample
 
 MAX_IMAGES = 2000
 
+STYLES = ("theme.css", "frame.css", "map.css", "cards.css", "numbers.css", "panel.css", "screens.css")
+
 # One scope, one idea per file: the page's script is these files in this order.
 SCRIPTS = (
     "base.js",
@@ -50,7 +52,7 @@ def build_report(data: ReportData, *, max_images: int = MAX_IMAGES) -> str:
     if max_images < 1:
         raise ValueError(f"max_images is {max_images}; give a number of images to show, at least 1")
     payload = encode_payload(data, choose_sample(data, max_images))
-    script, style = _script(), _asset("style.css")
+    script, style = _script(), _style()
     template = Environment(autoescape=True).from_string(_asset("template.html.j2"))
     return template.render(
         title=data.title.encode("utf-8", "replace").decode("utf-8"),
@@ -73,6 +75,11 @@ def write_report(data: ReportData, path: str | os.PathLike[str], *, max_images: 
 @cache
 def _asset(name: str) -> str:
     return files("tubal.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _style() -> str:
+    return "\n".join(_asset(f"css/{name}") for name in STYLES)
 
 
 @cache

@@ -10,7 +10,8 @@ function drawAtoms() {
   const axes = shiftAxes();
   const way = axes.down && axes.across ? "both ways" : axes.down ? "down its columns" : "along its rows";
   find("#atoms-lead").textContent =
-    `Every image is a sum of a few of these ${whole(atoms.count)} atoms, each moved ${way}. What leaves at one side comes in at the other. Move the sliders.` +
+    `Every image is a sum of a few of these ${whole(atoms.count)} atoms, each moved ${way}. ` +
+    "What leaves at one side comes in at the other. Move the sliders." +
     (atoms.signed ? " Orange is negative." : "");
   const usage = atomUsage();
   const order = [...usage.keys()].sort((a, b) => usage[b].weight - usage[a].weight);
@@ -54,18 +55,43 @@ function atomCard(index, usage, axes) {
     readout.textContent = shiftText(shift.dy, shift.dx);
   };
   const sliders = [];
-  if (axes.across) sliders.push(shiftSlider(`Shift atom ${index} across`, atoms.width, (value) => { shift.dx = value; draw(); }));
-  if (axes.down) sliders.push(shiftSlider(`Shift atom ${index} down`, atoms.height, (value) => { shift.dy = value; draw(); }));
+  if (axes.across)
+    sliders.push(
+      shiftSlider(`Shift atom ${index} across`, atoms.width, (value) => {
+        shift.dx = value;
+        draw();
+      }),
+    );
+  if (axes.down)
+    sliders.push(
+      shiftSlider(`Shift atom ${index} down`, atoms.height, (value) => {
+        shift.dy = value;
+        draw();
+      }),
+    );
   draw();
   const used = terms ? `in ${percent(usage.images / nShots)} of images` : "";
-  const item = make("li", { class: "atom", id: `atom-${index}`, tabindex: -1 },
-    canvas, make("div", { class: "atom-text" }, make("b", {}, `Atom ${index}`), make("span", {}, used)), sliders, readout);
+  const item = make(
+    "li",
+    { class: "atom", id: `atom-${index}`, tabindex: -1 },
+    canvas,
+    make("div", { class: "atom-text" }, make("b", {}, `Atom ${index}`), make("span", {}, used)),
+    sliders,
+    readout,
+  );
   atomCards.push({ index, sliders });
   return item;
 }
 
 function shiftSlider(label, size, onshift) {
-  const slider = make("input", { type: "range", min: 0, max: size - 1, value: 0, step: 1, "aria-label": label });
+  const slider = make("input", {
+    type: "range",
+    min: 0,
+    max: size - 1,
+    value: 0,
+    step: 1,
+    "aria-label": label,
+  });
   slider.addEventListener("input", () => {
     onshift(Number(slider.value));
     slider.setAttribute("aria-valuetext", `${slider.value} of ${size} pixels`);
@@ -87,7 +113,10 @@ function atomTools(axes) {
   const size = axes.across ? atoms.width : atoms.height;
   const all = make("input", { type: "range", min: 0, max: size - 1, value: 0, id: "shift-all" });
   all.addEventListener("input", () => atomCards.forEach((card) => setShift(card, Number(all.value) / size)));
-  const play = button("Turn all", () => (turning ? stop() : start()), { id: "turn-all", "aria-pressed": "false" });
+  const play = button("Turn all", () => (turning ? stop() : start()), {
+    id: "turn-all",
+    "aria-pressed": "false",
+  });
   const stop = () => {
     clearInterval(turning);
     turning = null;
@@ -96,10 +125,13 @@ function atomTools(axes) {
   };
   const start = () => {
     // Started by the reader, so it may move; slower where less motion is asked for.
-    turning = setInterval(() => {
-      all.value = String(modulo(Number(all.value) + 1, size));
-      all.dispatchEvent(new Event("input"));
-    }, (reducedMotion() ? 9000 : 2600) / size);
+    turning = setInterval(
+      () => {
+        all.value = String(modulo(Number(all.value) + 1, size));
+        all.dispatchEvent(new Event("input"));
+      },
+      (reducedMotion() ? 9000 : 2600) / size,
+    );
     play.textContent = "Stop";
     play.setAttribute("aria-pressed", "true");
   };
@@ -112,7 +144,9 @@ function showAtom(index, dy, dx) {
   if (!find(`#atom-${index}`) && !more.hidden) more.click();
   const card = atomCards.find((other) => other.index === index);
   const axes = shiftAxes();
-  const values = [axes.across && modulo(dx, atoms.width), axes.down && modulo(dy, atoms.height)].filter((v) => v !== false);
+  const values = [axes.across && modulo(dx, atoms.width), axes.down && modulo(dy, atoms.height)].filter(
+    (v) => v !== false,
+  );
   card.sliders.forEach((slider, i) => {
     slider.value = String(values[i]);
     slider.dispatchEvent(new Event("input"));

@@ -25,7 +25,8 @@ function fill(node, attributes, children) {
   return node;
 }
 
-const button = (label, onclick, attributes) => make("button", { type: "button", onclick, ...attributes }, label);
+const button = (label, onclick, attributes) =>
+  make("button", { type: "button", onclick, ...attributes }, label);
 
 const wholeFormat = new Intl.NumberFormat("en");
 const whole = (value) => wholeFormat.format(value);
@@ -36,7 +37,10 @@ const counted = (count, one, many) => `${whole(count)} ${count === 1 ? one : man
 function compact(value) {
   if (value === 0 || !Number.isFinite(value)) return String(value);
   const size = Math.abs(value);
-  const short = size >= 1e5 || size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(size >= 1000 ? 5 : 3)));
+  const short =
+    size >= 1e5 || size < 1e-3
+      ? value.toExponential(2)
+      : String(Number(value.toPrecision(size >= 1000 ? 5 : 3)));
   return short.replaceAll("-", "−");
 }
 
@@ -97,7 +101,8 @@ function rovingTarget(key, all, at) {
   // The row above or below, at the nearest horizontal place.
   const here = all[at].getBoundingClientRect();
   const sign = key === "ArrowDown" ? 1 : -1;
-  let best, cost = Infinity;
+  let best,
+    cost = Infinity;
   all.forEach((item, index) => {
     const there = item.getBoundingClientRect();
     const down = sign * (there.top - here.top);

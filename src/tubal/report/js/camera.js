@@ -3,15 +3,18 @@
 const positions = (() => {
   // Fit the map into the unit square around zero; y grows downwards on a screen.
   const range = (axis) => {
-    let low = Infinity, high = -Infinity;
+    let low = Infinity,
+      high = -Infinity;
     for (let i = axis; i < embedding.length; i += 2) {
       low = Math.min(low, embedding[i]);
       high = Math.max(high, embedding[i]);
     }
     return [low, high];
   };
-  const [left, right] = range(0), [low, high] = range(1);
-  const spanX = right - left || 1, spanY = high - low || 1;
+  const [left, right] = range(0),
+    [low, high] = range(1);
+  const spanX = right - left || 1,
+    spanY = high - low || 1;
   const placed = new Float32Array(embedding.length);
   for (let i = 0; i < nShots; i++) {
     placed[2 * i] = (embedding[2 * i] - (left + right) / 2) / spanX;
@@ -22,10 +25,12 @@ const positions = (() => {
 
 const camera = { x: 0, y: 0, zoom: 1, width: 1, height: 1 };
 
-/** Pixels from one side of the map to the other. Similarity has no compass, so the map may be stretched to use the room. */
+/** Pixels from one side of the map to the other. Similarity has no compass: the map may be stretched to fill. */
 function extent() {
-  const margin = 72, stretch = 1.8;
-  let width = Math.max(40, camera.width - margin), height = Math.max(40, camera.height - margin);
+  const margin = 72,
+    stretch = 1.8;
+  let width = Math.max(40, camera.width - margin),
+    height = Math.max(40, camera.height - margin);
   width = Math.min(width, height * positions.aspect * stretch);
   height = Math.min(height, (width / positions.aspect) * stretch);
   return [width * camera.zoom, height * camera.zoom];
@@ -43,7 +48,8 @@ function zoomAt(factor, x, y) {
   const before = extent();
   camera.zoom = clamp(camera.zoom * factor, 0.6, 60);
   const after = extent();
-  const dx = x - camera.width / 2, dy = y - camera.height / 2;
+  const dx = x - camera.width / 2,
+    dy = y - camera.height / 2;
   camera.x += dx / before[0] - dx / after[0];
   camera.y += dy / before[1] - dy / after[1];
   keepInSight();
@@ -70,6 +76,7 @@ function resetCamera() {
 function reveal(shot) {
   const [x, y] = toScreen(shot);
   const margin = 40;
-  const outside = (value, size) => value - clamp(value, Math.min(margin, size / 2), Math.max(size - margin, size / 2));
+  const outside = (value, size) =>
+    value - clamp(value, Math.min(margin, size / 2), Math.max(size - margin, size / 2));
   panBy(-outside(x, camera.width), -outside(y, camera.height));
 }

@@ -3,14 +3,56 @@
 
 const PALETTES = {
   light: [
-    "#1d73b6", "#fcb02b", "#b01003", "#c4a4fe", "#a97e6b", "#66386d", "#75cca7", "#2a39b2", "#33a3b4", "#8171f5",
-    "#a64a76", "#b29b28", "#10653f", "#6e8210", "#f48f71", "#f45e96", "#5894e0", "#85b7cb", "#3f56d1", "#747147",
-    "#505795", "#721592", "#5c6f92", "#f1b27e",
+    "#1d73b6",
+    "#fcb02b",
+    "#b01003",
+    "#c4a4fe",
+    "#a97e6b",
+    "#66386d",
+    "#75cca7",
+    "#2a39b2",
+    "#33a3b4",
+    "#8171f5",
+    "#a64a76",
+    "#b29b28",
+    "#10653f",
+    "#6e8210",
+    "#f48f71",
+    "#f45e96",
+    "#5894e0",
+    "#85b7cb",
+    "#3f56d1",
+    "#747147",
+    "#505795",
+    "#721592",
+    "#5c6f92",
+    "#f1b27e",
   ],
   dark: [
-    "#1b71bc", "#fcca21", "#c92516", "#c3b0fd", "#af8780", "#8e5c7d", "#6cfcd0", "#8082f7", "#29a1c1", "#735fe9",
-    "#b0455c", "#aaac31", "#549a44", "#b0c5a5", "#e7917b", "#f45fb0", "#53a3f2", "#72bed1", "#4a63d0", "#767137",
-    "#65699d", "#994eb7", "#627e96", "#ebb16c",
+    "#1b71bc",
+    "#fcca21",
+    "#c92516",
+    "#c3b0fd",
+    "#af8780",
+    "#8e5c7d",
+    "#6cfcd0",
+    "#8082f7",
+    "#29a1c1",
+    "#735fe9",
+    "#b0455c",
+    "#aaac31",
+    "#549a44",
+    "#b0c5a5",
+    "#e7917b",
+    "#f45fb0",
+    "#53a3f2",
+    "#72bed1",
+    "#4a63d0",
+    "#767137",
+    "#65699d",
+    "#994eb7",
+    "#627e96",
+    "#ebb16c",
   ],
 };
 const COLORS = PALETTES.light.length;
@@ -21,7 +63,8 @@ const paletteShape = (index) => SHAPES[Math.floor(index / COLORS) % SHAPES.lengt
 
 /** Legends and headings take their colours from the style, so that they follow the theme by themselves. */
 function shareColors() {
-  for (let i = 0; i < COLORS; i++) document.documentElement.style.setProperty(`--color-${i}`, paletteColor(i));
+  for (let i = 0; i < COLORS; i++)
+    document.documentElement.style.setProperty(`--color-${i}`, paletteColor(i));
 }
 
 /** Trace a mark of the given shape and radius; the caller fills or strokes it. */
@@ -41,7 +84,12 @@ function traceMark(context, shape, x, y, radius) {
 
 /** The mark of one palette entry as a little picture for legends and headings. */
 function swatch(index) {
-  const svg = makeSvg("svg", { viewBox: "-6 -6 12 12", class: "swatch", "aria-hidden": "true", focusable: "false" });
+  const svg = makeSvg("svg", {
+    viewBox: "-6 -6 12 12",
+    class: "swatch",
+    "aria-hidden": "true",
+    focusable: "false",
+  });
   svg.style.fill = `var(--color-${index % COLORS})`;
   const shapes = {
     circle: () => makeSvg("circle", { r: 5 }),

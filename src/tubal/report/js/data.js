@@ -38,10 +38,12 @@ const terms = P.terms && decodeTerms(P.terms);
 
 function decodeAtoms(packed) {
   const [count, height, width, channels] = packed.values.shape;
-  const integers = unpack(packed.values), scale = unpack(packed.scale);
+  const integers = unpack(packed.values),
+    scale = unpack(packed.scale);
   const size = height * width * channels;
   const values = Array.from({ length: count }, (_, a) =>
-    Float32Array.from(integers.subarray(a * size, (a + 1) * size), (value) => value * scale[a]));
+    Float32Array.from(integers.subarray(a * size, (a + 1) * size), (value) => value * scale[a]),
+  );
   const signed = values.some((atom) => atom.some((value) => value < 0));
   return { count, height, width, channels, size, values, signed };
 }

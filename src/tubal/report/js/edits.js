@@ -62,8 +62,9 @@ function typicalFirst(shots) {
   };
   const [x, y] = [median(0), median(1)];
   const away = new Map(shots.map((s) => [s, Math.hypot(embedding[2 * s] - x, embedding[2 * s + 1] - y)]));
-  return [...shots].sort((a, b) =>
-    isOutlier(a) - isOutlier(b) || confidenceOf(b) - confidenceOf(a) || away.get(a) - away.get(b));
+  return [...shots].sort(
+    (a, b) => isOutlier(a) - isOutlier(b) || confidenceOf(b) - confidenceOf(a) || away.get(a) - away.get(b),
+  );
 }
 
 const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
@@ -74,8 +75,17 @@ function tableText(rows) {
   const lines = (rows || P.names.map((_, row) => row)).map((row) => {
     const cluster = currentCluster(P.labels[row]);
     const original = duplicateRow.has(row) ? P.names[duplicateRow.get(row)] : "";
-    return [P.names[row], String(cluster), String(P.confidence[row]), outlierRows.has(row) ? "true" : "false",
-      original, clusterName(cluster), String(P.labels[row])].map(quoted).join(",");
+    return [
+      P.names[row],
+      String(cluster),
+      String(P.confidence[row]),
+      outlierRows.has(row) ? "true" : "false",
+      original,
+      clusterName(cluster),
+      String(P.labels[row]),
+    ]
+      .map(quoted)
+      .join(",");
   });
   return [header, ...lines].join("\r\n") + "\r\n";
 }

@@ -6,8 +6,11 @@ const THUMB = 46;
 const opened = new Set();
 
 function drawGalleries() {
-  const lead = `Most typical first. Marked with ? where the choice of cluster is in doubt (confidence below ${percent(P.doubtfulBelow)}), with ! for outliers. Near-duplicates stand together in a frame.`;
-  find("#clusters-lead").textContent = lead;
+  find("#clusters-lead").textContent = [
+    "Most typical first. Marked with ? where the choice of cluster is in doubt",
+    `(confidence below ${percent(P.doubtfulBelow)}), with ! for outliers.`,
+    "Near-duplicates stand together in a frame.",
+  ].join(" ");
   const cards = [...clusterMembers()].map(([cluster, shots]) => clusterCard(cluster, shots));
   find("#clusters").replaceChildren(...cards);
 }
@@ -21,8 +24,14 @@ function clusterCard(cluster, shots) {
 function cardHead(cluster, shots) {
   const id = `name-${cluster}`;
   const input = make("input", {
-    id, class: "name", type: "text", maxlength: 80, spellcheck: "false", autocomplete: "off",
-    "aria-label": `Name of cluster ${cluster}`, title: "Type to rename",
+    id,
+    class: "name",
+    type: "text",
+    maxlength: 80,
+    spellcheck: "false",
+    autocomplete: "off",
+    "aria-label": `Name of cluster ${cluster}`,
+    title: "Type to rename",
   });
   input.value = clusterName(cluster);
   input.addEventListener("change", () => renameCluster(cluster, input.value));
@@ -30,16 +39,30 @@ function cardHead(cluster, shots) {
     if (event.key === "Enter") input.blur();
     if (event.key === "Escape") input.value = clusterName(cluster);
   });
-  const heading = make("h3", { class: "visually-hidden" }, `${clusterLabel(cluster)}, ${counted(shots.length, "image")}`);
-  return make("div", { class: "card-head" }, heading, swatch(clusterIndex.get(cluster)), input, mergeMenu(cluster));
+  const heading = make(
+    "h3",
+    { class: "visually-hidden" },
+    `${clusterLabel(cluster)}, ${counted(shots.length, "image")}`,
+  );
+  return make(
+    "div",
+    { class: "card-head" },
+    heading,
+    swatch(clusterIndex.get(cluster)),
+    input,
+    mergeMenu(cluster),
+  );
 }
 
 /** A menu rather than dragging: it works the same by keyboard and touch. */
 function mergeMenu(cluster) {
   const others = liveClusters().filter((other) => other !== cluster);
   if (!others.length) return null;
-  const menu = make("select", { class: "merge", "aria-label": `Merge ${clusterLabel(cluster)} into` },
-    make("option", { value: "" }, "Merge into…"));
+  const menu = make(
+    "select",
+    { class: "merge", "aria-label": `Merge ${clusterLabel(cluster)} into` },
+    make("option", { value: "" }, "Merge into…"),
+  );
   menu.append(...others.map((other) => make("option", { value: other }, clusterLabel(other))));
   menu.addEventListener("change", () => {
     if (menu.value === "") return;
@@ -52,7 +75,8 @@ function mergeMenu(cluster) {
 }
 
 function cardFacts(cluster, shots) {
-  const doubtful = shots.filter(isDoubtful).length, outliers = shots.filter(isOutlier).length;
+  const doubtful = shots.filter(isDoubtful).length,
+    outliers = shots.filter(isOutlier).length;
   const mean = shots.reduce((sum, shot) => sum + confidenceOf(shot), 0) / Math.max(1, shots.length);
   const facts = [counted(shots.length, "image"), `confidence ${percent(mean)}`];
   if (doubtful) facts.push(`${whole(doubtful)} doubtful`);
@@ -90,7 +114,12 @@ function cardImages(cluster, shots) {
     const unsure = rest.filter((shot) => isDoubtful(shot) || isOutlier(shot)).slice(-UNSURE_SHOWN);
     if (unsure.length) {
       box.append(make("p", { class: "label" }, "Least sure"));
-      box.append(groupGrid(unsure.map((shot) => [shot]), `Least sure images of ${clusterLabel(cluster)}`));
+      box.append(
+        groupGrid(
+          unsure.map((shot) => [shot]),
+          `Least sure images of ${clusterLabel(cluster)}`,
+        ),
+      );
     }
   }
   box.append(showAllButton(cluster, shots, all));
@@ -108,7 +137,14 @@ function groupGrid(groups, label) {
   for (const group of groups) {
     const thumbs = group.map((shot) => thumbButton(shot, THUMB));
     if (group.length === 1) grid.append(thumbs[0]);
-    else grid.append(make("span", { class: "duplicates", role: "group", "aria-label": `${group.length} near-duplicates` }, thumbs));
+    else
+      grid.append(
+        make(
+          "span",
+          { class: "duplicates", role: "group", "aria-label": `${group.length} near-duplicates` },
+          thumbs,
+        ),
+      );
   }
   const first = find(".thumb", grid);
   if (first) first.tabIndex = 0;
@@ -118,17 +154,27 @@ function groupGrid(groups, label) {
 
 function showAllButton(cluster, shots, all) {
   const label = all ? "Show fewer" : `Show all ${whole(shots.length)}`;
-  return button(label, () => {
-    if (all) opened.delete(cluster);
-    else opened.add(cluster);
-    find(`#cluster-${cluster} .card-images`).replaceWith(cardImages(cluster, shots));
-    markOpened();
-    find(`#cluster-${cluster} .show-all`).focus();
-  }, { class: "quiet show-all", "aria-expanded": String(all), "aria-label": `${label}: ${clusterLabel(cluster)}` });
+  return button(
+    label,
+    () => {
+      if (all) opened.delete(cluster);
+      else opened.add(cluster);
+      find(`#cluster-${cluster} .card-images`).replaceWith(cardImages(cluster, shots));
+      markOpened();
+      find(`#cluster-${cluster} .show-all`).focus();
+    },
+    {
+      class: "quiet show-all",
+      "aria-expanded": String(all),
+      "aria-label": `${label}: ${clusterLabel(cluster)}`,
+    },
+  );
 }
 
 /** Frame the thumbnails of the image in the panel. */
 function markOpened() {
   document.querySelectorAll(".thumb.is-open").forEach((node) => node.classList.remove("is-open"));
-  document.querySelectorAll(`.thumb[data-shot="${map.opened}"]`).forEach((node) => node.classList.add("is-open"));
+  document
+    .querySelectorAll(`.thumb[data-shot="${map.opened}"]`)
+    .forEach((node) => node.classList.add("is-open"));
 }

@@ -2,7 +2,9 @@
 
 function drawSummary() {
   const parts = [counted(P.nTotal, "image"), counted(liveClusters().length, "cluster")];
-  const doubtful = P.confidence.filter((value, row) => value < P.doubtfulBelow && !outlierRows.has(row)).length;
+  const doubtful = P.confidence.filter(
+    (value, row) => value < P.doubtfulBelow && !outlierRows.has(row),
+  ).length;
   if (doubtful) parts.push(`${whole(doubtful)} doubtful`);
   if (outlierRows.size) parts.push(counted(outlierRows.size, "outlier"));
   if (duplicateRow.size) parts.push(counted(duplicateRow.size, "near-duplicate"));
@@ -12,17 +14,25 @@ function drawSummary() {
   if (nShots >= P.nTotal) return;
   const notice = find("#sampled");
   notice.hidden = false;
-  const full = P.names.length >= P.nTotal ? "The CSV holds all images." : "The CSV holds the images of this page only.";
-  notice.textContent = `This page shows ${whole(nShots)} of ${whole(P.nTotal)} images, each cluster in proportion to its size and with its most typical image. ${full}`;
+  const full =
+    P.names.length >= P.nTotal ? "The CSV holds all images." : "The CSV holds the images of this page only.";
+  const share = "each cluster in proportion to its size and with its most typical image";
+  notice.textContent = `This page shows ${whole(nShots)} of ${whole(P.nTotal)} images, ${share}. ${full}`;
 }
 
 function drawLegend() {
   const given = map.colorBy === "given";
   const groups = given
     ? P.trueLabels.names.map((name, code) => ({ index: code, name: readable(name), shots: byGiven(code) }))
-    : [...clusterMembers()].map(([cluster, shots]) => ({ index: clusterIndex.get(cluster), name: clusterLabel(cluster), shots }));
+    : [...clusterMembers()].map(([cluster, shots]) => ({
+        index: clusterIndex.get(cluster),
+        name: clusterLabel(cluster),
+        shots,
+      }));
   const legend = find("#legend");
-  legend.replaceChildren(...groups.filter((group) => group.shots.length).map((group) => make("li", {}, legendButton(group))));
+  legend.replaceChildren(
+    ...groups.filter((group) => group.shots.length).map((group) => make("li", {}, legendButton(group))),
+  );
   rove(legend, "button");
   const first = find("button", legend);
   if (first) first.tabIndex = 0;
@@ -32,13 +42,23 @@ const byGiven = (code) => typicalFirst([...Array(nShots).keys()].filter((shot) =
 
 function legendButton({ index, name, shots }) {
   const pressed = map.highlight === index;
-  return button([swatch(index), tileSpan(shots[0], 26), make("bdi", { class: "legend-name" }, name), make("span", { class: "count" }, whole(shots.length))],
+  return button(
+    [
+      swatch(index),
+      tileSpan(shots[0], 26),
+      make("bdi", { class: "legend-name" }, name),
+      make("span", { class: "count" }, whole(shots.length)),
+    ],
     (event) => {
       map.highlight = map.highlight === index ? null : index;
       const all = find("#legend").querySelectorAll("button");
-      all.forEach((node) => node.setAttribute("aria-pressed", String(node === event.currentTarget && map.highlight !== null)));
+      all.forEach((node) =>
+        node.setAttribute("aria-pressed", String(node === event.currentTarget && map.highlight !== null)),
+      );
       scheduleMap();
-    }, { class: "legend-item", "aria-pressed": String(pressed), tabindex: -1, title: `Show only ${name}` });
+    },
+    { class: "legend-item", "aria-pressed": String(pressed), tabindex: -1, title: `Show only ${name}` },
+  );
 }
 
 function startColouring() {
@@ -77,17 +97,30 @@ function startTheme() {
 }
 
 function drawSectionLinks() {
-  const links = [["map", "Map"], ["clusters", "Clusters"], ["atoms", "Atoms"], ["learning", "Learning"], ["confusion", "Labels"], ["provenance", "Provenance"]];
+  const links = [
+    ["map", "Map"],
+    ["clusters", "Clusters"],
+    ["atoms", "Atoms"],
+    ["learning", "Learning"],
+    ["confusion", "Labels"],
+    ["provenance", "Provenance"],
+  ];
   const shown = links.filter(([id]) => !find(`#${id}-section`).hidden);
   const anchors = shown.map(([id, label]) => make("a", { href: `#${id}-section` }, label));
   find("#sections").append(...anchors);
   // The link of the section in the upper part of the window is the current one.
-  const watch = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
-    anchors.forEach((link) => {
-      if (link.hash === `#${entry.target.id}`) link.setAttribute("aria-current", "true");
-      else link.removeAttribute("aria-current");
-    });
-  }), { rootMargin: "-15% 0px -75% 0px" });
+  const watch = new IntersectionObserver(
+    (entries) =>
+      entries
+        .filter((entry) => entry.isIntersecting)
+        .forEach((entry) => {
+          anchors.forEach((link) => {
+            if (link.hash === `#${entry.target.id}`) link.setAttribute("aria-current", "true");
+            else link.removeAttribute("aria-current");
+          });
+        }),
+    { rootMargin: "-15% 0px -75% 0px" },
+  );
   shown.forEach(([id]) => watch.observe(find(`#${id}-section`)));
 }
 

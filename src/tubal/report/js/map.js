@@ -1,9 +1,17 @@
 // The map: as many thumbnails as fit without covering each other, a mark for every other image.
 
 const map = {
-  canvas: find("#map"), context: find("#map").getContext("2d"),
-  clouds: make("canvas"), colorBy: "cluster", size: 28, cursor: -1, opened: -1, highlight: null,
-  outline: null, drawn: [], scheduled: false,
+  canvas: find("#map"),
+  context: find("#map").getContext("2d"),
+  clouds: make("canvas"),
+  colorBy: "cluster",
+  size: 28,
+  cursor: -1,
+  opened: -1,
+  highlight: null,
+  outline: null,
+  drawn: [],
+  scheduled: false,
 };
 
 /** Palette entry of an image under the colouring chosen. */
@@ -65,13 +73,20 @@ function drawMap() {
 
 /** Decide which images are drawn as pictures: those that find a free place, the important ones first. */
 function layOut(names) {
-  const size = thumbSize(), cell = size * 1.12;
-  const taken = new Map(), tiles = [], marks = [];
+  const size = thumbSize(),
+    cell = size * 1.12;
+  const taken = new Map(),
+    tiles = [],
+    marks = [];
   const key = (column, row) => column * 4096 + row;
-  const covered = (x, y) => names.some((name) =>
-    Math.abs(name.x - x) < name.half + size / 2 && Math.abs(name.below - y) < NAME_HEIGHT / 2 + size / 2);
+  const covered = (x, y) =>
+    names.some(
+      (name) =>
+        Math.abs(name.x - x) < name.half + size / 2 && Math.abs(name.below - y) < NAME_HEIGHT / 2 + size / 2,
+    );
   const free = (x, y) => {
-    const column = Math.floor(x / cell), row = Math.floor(y / cell);
+    const column = Math.floor(x / cell),
+      row = Math.floor(y / cell);
     for (let c = column - 1; c <= column + 1; c++) {
       for (let r = row - 1; r <= row + 1; r++) {
         const other = taken.get(key(c, r));
@@ -123,7 +138,14 @@ function drawHalos(context) {
   soft.globalAlpha = 0.35;
   for (const shot of claims) {
     const [x, y] = toScreen(shot);
-    if (isDimmed(shot) || x < -radius || y < -radius || x > camera.width + radius || y > camera.height + radius) continue;
+    if (
+      isDimmed(shot) ||
+      x < -radius ||
+      y < -radius ||
+      x > camera.width + radius ||
+      y > camera.height + radius
+    )
+      continue;
     soft.drawImage(haloOf(paletteColor(groupIndex(shot))), x - radius, y - radius, 2 * radius, 2 * radius);
   }
   context.globalAlpha = document.documentElement.dataset.theme === "dark" ? 0.26 : 0.2;
@@ -149,7 +171,8 @@ function drawMark(context, { shot, x, y }) {
 
 function tileBox({ x, y, size }) {
   const scale = size / Math.max(S.width, S.height);
-  const width = S.width * scale, height = S.height * scale;
+  const width = S.width * scale,
+    height = S.height * scale;
   return [x - width / 2, y - height / 2, width, height];
 }
 
@@ -182,7 +205,8 @@ function drawRings(context) {
   for (const item of map.drawn) {
     if (selection.has(item.shot)) ring(item, cssColor("--ink"), 4, 1.5);
     if (item.shot === map.opened) ring(item, cssColor("--accent"), 5, 3);
-    if (item.shot === map.cursor && document.activeElement === map.canvas) ring(item, cssColor("--focus"), 9, 2.5);
+    if (item.shot === map.cursor && document.activeElement === map.canvas)
+      ring(item, cssColor("--focus"), 9, 2.5);
   }
 }
 
@@ -191,7 +215,8 @@ const NAME_HEIGHT = 20;
 /** A typical image of every cluster with its name below, largest cluster first, where there is room for both. */
 function placeNames(context) {
   if (map.colorBy === "given") return [];
-  const size = thumbSize(), placed = [];
+  const size = thumbSize(),
+    placed = [];
   context.font = `600 12px ${cssColor("--sans")}`;
   for (const { cluster, shots } of ranked) {
     if (!shots.length || isDimmed(shots[0])) continue;
@@ -199,7 +224,15 @@ function placeNames(context) {
     const half = context.measureText(text).width / 2 + 8;
     for (const shot of shots.slice(0, 8)) {
       const [x, y] = toScreen(shot);
-      const name = { shot, x, y, half, text, below: y + size / 2 + NAME_HEIGHT / 2 + 4, index: clusterIndex.get(cluster) };
+      const name = {
+        shot,
+        x,
+        y,
+        half,
+        text,
+        below: y + size / 2 + NAME_HEIGHT / 2 + 4,
+        index: clusterIndex.get(cluster),
+      };
       if (placed.some((other) => nameCollides(name, other, size)) || !inView(name, size)) continue;
       placed.push(name);
       break;
@@ -219,7 +252,8 @@ const inView = ({ x, y, half, below }, size) =>
   x > half && x < camera.width - half && y > size / 2 && below < camera.height - NAME_HEIGHT / 2;
 
 function nameCollides(name, other, size) {
-  const across = Math.abs(name.x - other.x), wide = Math.max(name.half, size / 2) + Math.max(other.half, size / 2) + 4;
+  const across = Math.abs(name.x - other.x),
+    wide = Math.max(name.half, size / 2) + Math.max(other.half, size / 2) + 4;
   return across < wide && Math.abs(name.y - other.y) < size + NAME_HEIGHT + 8;
 }
 
@@ -258,7 +292,8 @@ function drawOutline(context) {
 
 /** The image drawn topmost at a place of the screen, or -1. */
 function imageAt(x, y) {
-  let nearest = -1, least = 14;
+  let nearest = -1,
+    least = 14;
   for (let i = map.drawn.length - 1; i >= 0; i--) {
     const item = map.drawn[i];
     if (item.isTile) {

@@ -35,16 +35,27 @@ function moved(action) {
 }
 
 function startDragModes() {
-  const modes = [["pan", "Move"], ["box", "Box"], ["lasso", "Lasso"]];
+  const modes = [
+    ["pan", "Move"],
+    ["box", "Box"],
+    ["lasso", "Lasso"],
+  ];
   const group = find("#map-mode");
   const choose = (mode) => {
     dragMode = mode;
     map.canvas.dataset.mode = mode;
-    [...group.children].forEach((item) => item.setAttribute("aria-pressed", String(item.dataset.mode === mode)));
+    [...group.children].forEach((item) =>
+      item.setAttribute("aria-pressed", String(item.dataset.mode === mode)),
+    );
   };
-  group.append(...modes.map(([mode, label]) => button(label, () => choose(mode), {
-    "data-mode": mode, title: mode === "pan" ? "Drag to move the map" : `Drag to select with a ${mode}`,
-  })));
+  group.append(
+    ...modes.map(([mode, label]) =>
+      button(label, () => choose(mode), {
+        "data-mode": mode,
+        title: mode === "pan" ? "Drag to move the map" : `Drag to select with a ${mode}`,
+      }),
+    ),
+  );
   choose("pan");
 }
 
@@ -52,7 +63,12 @@ function pointerDown(event) {
   if (event.button !== 0) return;
   map.canvas.setPointerCapture(event.pointerId);
   pointers.set(event.pointerId, placeOf(event));
-  pressed = { start: placeOf(event), travelled: 0, add: event.shiftKey, touch: event.pointerType === "touch" };
+  pressed = {
+    start: placeOf(event),
+    travelled: 0,
+    add: event.shiftKey,
+    touch: event.pointerType === "touch",
+  };
   if (dragMode !== "pan") map.outline = [pressed.start];
 }
 
@@ -73,7 +89,12 @@ function pointerMove(event) {
   scheduleMap();
 }
 
-const boxOutline = ([x, y], [right, bottom]) => [[x, y], [right, y], [right, bottom], [x, bottom]];
+const boxOutline = ([x, y], [right, bottom]) => [
+  [x, y],
+  [right, y],
+  [right, bottom],
+  [x, bottom],
+];
 
 function pinch(id, before, place) {
   const [, other] = [...pointers].find(([key]) => key !== id);
@@ -122,7 +143,8 @@ function selectInside(outline, add) {
 function contains(outline, [x, y]) {
   let inside = false;
   for (let i = 0, j = outline.length - 1; i < outline.length; j = i++) {
-    const [ax, ay] = outline[i], [bx, by] = outline[j];
+    const [ax, ay] = outline[i],
+      [bx, by] = outline[j];
     if (ay > y !== by > y && x < ((bx - ax) * (y - ay)) / (by - ay) + ax) inside = !inside;
   }
   return inside;
@@ -141,8 +163,11 @@ function mapKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const middle = [camera.width / 2, camera.height / 2];
   const actions = {
-    "+": () => zoomAt(1.4, ...middle), "=": () => zoomAt(1.4, ...middle), "-": () => zoomAt(1 / 1.4, ...middle),
-    0: resetCamera, Home: resetCamera,
+    "+": () => zoomAt(1.4, ...middle),
+    "=": () => zoomAt(1.4, ...middle),
+    "-": () => zoomAt(1 / 1.4, ...middle),
+    0: resetCamera,
+    Home: resetCamera,
     Enter: () => map.cursor >= 0 && emit("open", { shot: map.cursor }),
     " ": () => map.cursor >= 0 && toggleSelected(map.cursor),
     Escape: () => setSelection([]),
@@ -167,10 +192,13 @@ function moveCursor([dx, dy]) {
 
 function nextInDirection(from, dx, dy) {
   const { placed } = positions;
-  let best = from, least = Infinity;
+  let best = from,
+    least = Infinity;
   for (let shot = 0; shot < nShots; shot++) {
-    const x = placed[2 * shot] - placed[2 * from], y = placed[2 * shot + 1] - placed[2 * from + 1];
-    const along = x * dx + y * dy, across = Math.abs(x * dy) + Math.abs(y * dx);
+    const x = placed[2 * shot] - placed[2 * from],
+      y = placed[2 * shot + 1] - placed[2 * from + 1];
+    const along = x * dx + y * dy,
+      across = Math.abs(x * dy) + Math.abs(y * dx);
     if (shot === from || isDimmed(shot) || along <= 0 || across > 1.5 * along) continue;
     const cost = along + 2 * across;
     if (cost < least) [best, least] = [shot, cost];
@@ -186,8 +214,16 @@ function showTip(shot, place) {
   const lines = [make("strong", {}, nameOf(shot)), clusterLabel(clusterOf(shot))];
   if (givenCodes) lines.push(`label ${givenOf(shot)}`);
   lines.push([`confidence ${percent(confidenceOf(shot))}`, ...marksOf(shot)].join(", "));
-  tip.replaceChildren(tileSpan(shot, 56), make("span", { class: "map-tip-text" }, lines.map((line) => make("span", {}, line))));
-  const left = place[0] + 18 + tip.offsetWidth > camera.width ? place[0] - 18 - tip.offsetWidth : place[0] + 18;
+  tip.replaceChildren(
+    tileSpan(shot, 56),
+    make(
+      "span",
+      { class: "map-tip-text" },
+      lines.map((line) => make("span", {}, line)),
+    ),
+  );
+  const left =
+    place[0] + 18 + tip.offsetWidth > camera.width ? place[0] - 18 - tip.offsetWidth : place[0] + 18;
   tip.style.left = `${Math.max(4, left)}px`;
   tip.style.top = `${clamp(place[1] + 14, 4, Math.max(4, camera.height - tip.offsetHeight - 4))}px`;
 }

@@ -8,25 +8,39 @@ function neighborSection(shot) {
   }
   if (!items.length) return null;
   const lead = alignments ? "As it is, and turned, scaled and moved so that it lies on this image." : null;
-  return make("section", { class: "near", "aria-label": "Neighbours" }, make("h3", {}, "Nearest neighbours"),
-    lead && make("p", { class: "hint" }, lead), make("ul", { class: "neighbors" }, items));
+  return make(
+    "section",
+    { class: "near", "aria-label": "Neighbours" },
+    make("h3", {}, "Nearest neighbours"),
+    lead && make("p", { class: "hint" }, lead),
+    make("ul", { class: "neighbors" }, items),
+  );
 }
 
 function neighborItem(shot, row, j) {
   const place = shot * nNeighbors + j;
   const distance = `distance ${compact(neighborDistances[place])}`;
-  if (!shotOf.has(row)) return make("li", { class: "absent" }, make("bdi", {}, readable(P.names[row])), make("span", {}, distance, ", not drawn in this sample"));
+  if (!shotOf.has(row))
+    return make(
+      "li",
+      { class: "absent" },
+      make("bdi", {}, readable(P.names[row])),
+      make("span", {}, distance, ", not drawn in this sample"),
+    );
   const other = shotOf.get(row);
   const change = alignments && alignments.subarray(4 * place, 4 * place + 4);
   const thumb = thumbButton(other, 56, distance);
   thumb.tabIndex = 0;
   const moved = change && !isIdentity(change) ? alignedCanvas(other, change) : null;
   const cluster = clusterOf(other);
-  const text = make("div", { class: "neighbor-text" },
+  const text = make(
+    "div",
+    { class: "neighbor-text" },
     make("bdi", { class: "neighbor-name" }, nameOf(other)),
     make("span", {}, swatch(clusterIndex.get(cluster)), clusterLabel(cluster)),
     make("span", { class: "quiet-text" }, distance),
-    change ? make("span", { class: "quiet-text" }, alignmentText(change)) : null);
+    change ? make("span", { class: "quiet-text" }, alignmentText(change)) : null,
+  );
   return make("li", {}, thumb, moved, text);
 }
 
@@ -36,7 +50,12 @@ const isIdentity = ([turn, scale, dy, dx]) => !turn && Math.abs(scale - 1) < 1e-
 const pixelScale = () => (atoms ? S.width / atoms.width : 1);
 
 function alignedCanvas(shot, [turn, scale, dy, dx]) {
-  const canvas = make("canvas", { width: S.width, height: S.height, class: "aligned", "aria-hidden": "true" });
+  const canvas = make("canvas", {
+    width: S.width,
+    height: S.height,
+    class: "aligned",
+    "aria-hidden": "true",
+  });
   const context = canvas.getContext("2d");
   const unit = pixelScale();
   context.translate(S.width / 2 + dx * unit, S.height / 2 + dy * unit);

@@ -46,13 +46,15 @@ function closePanel() {
   markOpened();
   // Focus returns to where the image was chosen.
   const back = find(`.thumb[data-shot="${was}"]`);
-  if (find("#panel").contains(document.activeElement) || document.activeElement === document.body) (back || map.canvas).focus();
+  if (find("#panel").contains(document.activeElement) || document.activeElement === document.body)
+    (back || map.canvas).focus();
 }
 
 function imageFacts(shot) {
   const cluster = clusterOf(shot);
   const facts = make("dl", { class: "facts-grid" });
-  const add = (name, ...value) => facts.append(make("div", {}, make("dt", {}, name), make("dd", {}, ...value)));
+  const add = (name, ...value) =>
+    facts.append(make("div", {}, make("dt", {}, name), make("dd", {}, ...value)));
   const jump = make("a", { href: `#cluster-${cluster}` }, clusterLabel(cluster));
   add("Cluster", swatch(clusterIndex.get(cluster)), jump);
   if (givenCodes) add("Given label", make("bdi", {}, givenOf(shot)));
@@ -81,7 +83,8 @@ function rowLink(row) {
 
 /** Pixels of the thumbnail between 0 and 1, if they can be compared with a sum of atoms. */
 function pixelsOf(shot) {
-  const same = S.exact && S.height === atoms.height && S.width === atoms.width && S.channels === atoms.channels;
+  const same =
+    S.exact && S.height === atoms.height && S.width === atoms.width && S.channels === atoms.channels;
   if (!same) return null;
   const pixels = tileCanvas(shot).getContext("2d").getImageData(0, 0, S.width, S.height).data;
   const values = new Float32Array(atoms.size);
@@ -96,9 +99,17 @@ function buildSection(shot, rows) {
   const top = wanted ? 1 : largest(rebuild(shot, rows, rows.length));
   const canvas = make("canvas", { class: "picture", role: "img", id: "rebuilt" });
   const left = make("canvas", { class: "picture", "aria-hidden": "true" });
-  const caption = make("figcaption", {}), error = make("figcaption", {});
+  const caption = make("figcaption", {}),
+    error = make("figcaption", {});
   const list = make("ol", { class: "terms is-short", "aria-label": "Terms, largest first" });
-  const slider = make("input", { type: "range", min: 0, max: rows.length, value: rows.length, id: "term-slider", "aria-label": "Number of terms" });
+  const slider = make("input", {
+    type: "range",
+    min: 0,
+    max: rows.length,
+    value: rows.length,
+    id: "term-slider",
+    "aria-label": "Number of terms",
+  });
   const update = () => {
     const count = Number(slider.value);
     const built = rebuild(shot, rows, count);
@@ -109,28 +120,50 @@ function buildSection(shot, rows) {
     [...list.children].forEach((item, index) => item.classList.toggle("is-off", index >= count));
   };
   slider.addEventListener("input", update);
-  list.append(...rows.map((term, index) => termItem(term, index, rows, () => {
-    stopPlaying();
-    slider.value = String(index + 1);
-    update();
-  })));
+  list.append(
+    ...rows.map((term, index) =>
+      termItem(term, index, rows, () => {
+        stopPlaying();
+        slider.value = String(index + 1);
+        update();
+      }),
+    ),
+  );
   update();
   const original = tileCanvas(shot);
   original.className = "picture";
-  const pictures = make("div", { class: "pictures" },
+  const pictures = make(
+    "div",
+    { class: "pictures" },
     make("figure", {}, original, make("figcaption", {}, "image")),
     make("figure", {}, canvas, caption),
-    wanted ? make("figure", {}, left, error) : null);
-  const more = rows.length > TERMS_SHOWN ? button(`Show all ${rows.length} terms`, () => {
-    list.classList.remove("is-short");
-    more.hidden = true;
-    find(".term", list.children[TERMS_SHOWN]).focus();
-  }, { class: "quiet" }) : null;
+    wanted ? make("figure", {}, left, error) : null,
+  );
+  const more =
+    rows.length > TERMS_SHOWN
+      ? button(
+          `Show all ${rows.length} terms`,
+          () => {
+            list.classList.remove("is-short");
+            more.hidden = true;
+            find(".term", list.children[TERMS_SHOWN]).focus();
+          },
+          { class: "quiet" },
+        )
+      : null;
   const play = button("Play", () => playTerms(slider, play), { id: "play-terms" });
   const total = terms.counts[shot];
   const note = total > rows.length ? `The ${rows.length} largest of ${whole(total)} terms.` : null;
-  return make("section", { class: "build", "aria-label": "How it is built" }, make("h3", {}, "Built from shifted atoms"),
-    pictures, make("div", { class: "player" }, play, slider), note && make("p", { class: "hint" }, note), list, more && make("div", {}, more));
+  return make(
+    "section",
+    { class: "build", "aria-label": "How it is built" },
+    make("h3", {}, "Built from shifted atoms"),
+    pictures,
+    make("div", { class: "player" }, play, slider),
+    note && make("p", { class: "hint" }, note),
+    list,
+    more && make("div", {}, more),
+  );
 }
 
 /** Paint what is still missing and return its share of the image's length. */
@@ -146,13 +179,27 @@ function termItem(term, index, rows, onchoose) {
   const sign = term.coefficient < 0 ? -1 : 1;
   const values = shifted(term.atom, term.dy, term.dx).map((value) => sign * value);
   paint(canvas, values, atoms, largest(values));
-  const bar = make("span", { class: "bar", "aria-hidden": "true" }, make("span", { class: sign < 0 ? "is-negative" : "" }));
+  const bar = make(
+    "span",
+    { class: "bar", "aria-hidden": "true" },
+    make("span", { class: sign < 0 ? "is-negative" : "" }),
+  );
   bar.firstChild.style.width = `${(100 * Math.abs(term.coefficient)) / largest(rows.map((row) => row.coefficient))}%`;
-  const text = make("span", { class: "term-text" },
-    make("span", {}, `${shiftText(term.dy, term.dx)}`), make("span", { class: "number" }, compact(term.coefficient)));
-  const choose = button([canvas, make("span", { class: "visually-hidden" }, `Up to term ${index + 1}: `), text, bar], onchoose, { class: "term" });
-  const link = button(`Atom ${term.atom}`, () => showAtom(term.atom, term.dy, term.dx),
-    { class: "link", "aria-label": `Show atom ${term.atom} at this shift` });
+  const text = make(
+    "span",
+    { class: "term-text" },
+    make("span", {}, `${shiftText(term.dy, term.dx)}`),
+    make("span", { class: "number" }, compact(term.coefficient)),
+  );
+  const choose = button(
+    [canvas, make("span", { class: "visually-hidden" }, `Up to term ${index + 1}: `), text, bar],
+    onchoose,
+    { class: "term" },
+  );
+  const link = button(`Atom ${term.atom}`, () => showAtom(term.atom, term.dy, term.dx), {
+    class: "link",
+    "aria-label": `Show atom ${term.atom} at this shift`,
+  });
   return make("li", {}, choose, link);
 }
 

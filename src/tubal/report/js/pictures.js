@@ -72,7 +72,8 @@ function shiftText(dy, dx) {
     const forward = modulo(offset, size);
     return forward > size / 2 ? forward - size : forward;
   };
-  const down = short(dy, atoms.height), right = short(dx, atoms.width);
+  const down = short(dy, atoms.height),
+    right = short(dx, atoms.width);
   const parts = [];
   if (right) parts.push(`${Math.abs(right)} px ${right > 0 ? "right" : "left"}`);
   if (down) parts.push(`${Math.abs(down)} px ${down > 0 ? "down" : "up"}`);

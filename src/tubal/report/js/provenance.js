@@ -1,7 +1,8 @@
 // Where the page comes from: settings, versions, seed, hashes, times.
 
 function drawProvenance() {
-  const groups = [], loose = {};
+  const groups = [],
+    loose = {};
   for (const [name, value] of Object.entries(P.provenance)) {
     if (value !== null && typeof value === "object" && !Array.isArray(value)) groups.push([name, value]);
     else loose[name] = value;
@@ -9,13 +10,22 @@ function drawProvenance() {
   if (Object.keys(loose).length) groups.unshift(["run", loose]);
   const box = find("#provenance");
   if (!groups.length) box.append(make("p", { class: "quiet-text" }, "Nothing was recorded."));
-  box.append(make("div", { class: "provenance-groups" }, groups.map(([name, values]) => provenanceGroup(name, values))));
+  box.append(
+    make(
+      "div",
+      { class: "provenance-groups" },
+      groups.map(([name, values]) => provenanceGroup(name, values)),
+    ),
+  );
 }
 
 function provenanceGroup(name, values) {
   const list = make("dl", { class: "pairs" });
   for (const [key, value] of Object.entries(values)) {
-    list.append(make("dt", {}, make("bdi", {}, words(key))), make("dd", {}, make("bdi", {}, valueText(value))));
+    list.append(
+      make("dt", {}, make("bdi", {}, words(key))),
+      make("dd", {}, make("bdi", {}, valueText(value))),
+    );
   }
   return make("section", {}, make("h3", {}, words(name)), list);
 }

@@ -12,7 +12,9 @@ function setSelection(shots, title) {
 
 function toggleSelected(shot) {
   if (!selection.delete(shot)) selection.add(shot);
-  announce(`${nameOf(shot)} ${selection.has(shot) ? "selected" : "no longer selected"}, ${selection.size} in all.`);
+  announce(
+    `${nameOf(shot)} ${selection.has(shot) ? "selected" : "no longer selected"}, ${selection.size} in all.`,
+  );
   showSelection();
   scheduleMap();
 }
@@ -24,9 +26,14 @@ function showSelection(title) {
   if (!selection.size) return;
   const shots = [...selection];
   const heading = make("h3", {}, title || `${counted(shots.length, "image")} selected`);
-  const actions = make("div", { class: "actions" },
-    button("Download this list", () => download("selection.csv", tableText(shots.map((shot) => rowOf[shot])))),
-    button("Clear", () => setSelection([])));
+  const actions = make(
+    "div",
+    { class: "actions" },
+    button("Download this list", () =>
+      download("selection.csv", tableText(shots.map((shot) => rowOf[shot]))),
+    ),
+    button("Clear", () => setSelection([])),
+  );
   box.append(make("div", { class: "selection-head" }, heading, actions), selectionSplit(shots));
   box.append(thumbGrid(shots.slice(0, SELECTION_SHOWN), 44, { "aria-label": "Selected images" }));
   if (shots.length > SELECTION_SHOWN) {
@@ -40,6 +47,17 @@ function selectionSplit(shots) {
   const counts = new Map();
   shots.forEach((shot) => counts.set(clusterOf(shot), (counts.get(clusterOf(shot)) || 0) + 1));
   const ordered = [...counts].sort((a, b) => b[1] - a[1]);
-  return make("ul", { class: "split" }, ordered.map(([cluster, count]) =>
-    make("li", {}, swatch(clusterIndex.get(cluster)), `${clusterLabel(cluster)} `, make("b", {}, whole(count)))));
+  return make(
+    "ul",
+    { class: "split" },
+    ordered.map(([cluster, count]) =>
+      make(
+        "li",
+        {},
+        swatch(clusterIndex.get(cluster)),
+        `${clusterLabel(cluster)} `,
+        make("b", {}, whole(count)),
+      ),
+    ),
+  );
 }

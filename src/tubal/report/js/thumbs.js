@@ -21,7 +21,8 @@ async function loadSheets() {
 }
 
 function tileOf(shot) {
-  const sheet = Math.floor(shot / S.perSheet), place = shot % S.perSheet;
+  const sheet = Math.floor(shot / S.perSheet),
+    place = shot % S.perSheet;
   return {
     sheet,
     x: GUTTER + (place % S.columns) * S.pitch[1],
@@ -59,18 +60,24 @@ function tileCanvas(shot) {
   return canvas;
 }
 
-const marksOf = (shot) => [
-  isOutlier(shot) && "outlier",
-  isDoubtful(shot) && "doubtful",
-  duplicateRow.has(rowOf[shot]) && "near-duplicate",
-].filter(Boolean);
+const marksOf = (shot) =>
+  [
+    isOutlier(shot) && "outlier",
+    isDoubtful(shot) && "doubtful",
+    duplicateRow.has(rowOf[shot]) && "near-duplicate",
+  ].filter(Boolean);
 
 /** A button that opens an image, with a mark when it is an outlier or doubtful. */
 function thumbButton(shot, size, note) {
   const marks = marksOf(shot);
   const text = [nameOf(shot), ...marks, note].filter(Boolean).join(", ");
-  const node = button(tileSpan(shot, size), () => emit("open", { shot }),
-    { class: "thumb", "data-shot": shot, title: text, "aria-label": text, tabindex: -1 });
+  const node = button(tileSpan(shot, size), () => emit("open", { shot }), {
+    class: "thumb",
+    "data-shot": shot,
+    title: text,
+    "aria-label": text,
+    tabindex: -1,
+  });
   const mark = marks.includes("outlier") ? "!" : marks.includes("doubtful") ? "?" : null;
   if (mark) {
     node.classList.add(mark === "!" ? "is-outlier" : "is-doubtful");
