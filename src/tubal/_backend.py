@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -97,7 +98,9 @@ def sparse_like(matrix: Any, reference: Array) -> Any:
         for part in (matrix.indptr, matrix.indices)
     ]
     values = torch.as_tensor(matrix.data, dtype=reference.dtype, device=reference.device)
-    return torch.sparse_csr_tensor(*parts, values, size=matrix.shape)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        return torch.sparse_csr_tensor(*parts, values, size=matrix.shape, check_invariants=False)
 
 
 def machine_epsilon(array: Array) -> float:

@@ -38,6 +38,16 @@ def _store(block, first, last, target):
 
 
 @_compiled
+def _store_active(block, first, last, active, target):
+    """Store what moved; images at rest keep their place, so an image's codes do not depend on its company."""
+    for time in range(target.shape[0]):
+        for row in range(target.shape[1]):
+            for column in range(last - first):
+                if active[first + column]:
+                    target[time, row, first + column] = block[time, row, column]
+
+
+@_compiled
 def _transform(basis, source, target):
     """Set ``target`` to the basis applied along the tube of ``source``."""
     tube_length = source.shape[0]
@@ -136,7 +146,7 @@ def split_independent(
             if step == n_steps - 1:
                 _measure(block, second_buffer, bound, first, last, change, size)
             _relax(block, second_buffer, bound, relaxation)
-        _store(block, first, last, point)
+        _store_active(block, first, last, active, point)
 
 
 @_compiled

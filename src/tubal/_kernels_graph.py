@@ -66,37 +66,45 @@ def rotate_into_slabs(source, basis, head, pairs, rows, start, stop, slabs):
 
 
 @_compiled
-def split_before(point, basis, head, pairs, rows, bound, penalty, linear, start, stop, right):
-    """First half of a graph step: right-hand sides penalty·(z - u) + linear, rotated, into ``right``."""
-    tube_length, n_atoms, _ = point.shape
-    block = np.empty((tube_length, n_atoms, BLOCK), point.dtype)
-    buffer = np.empty_like(block)
+def gather_blocks(point, start, stop, blocks):
+    """Copy samples of ``point`` (k, rows, n) into ``blocks`` (block, k, rows, BLOCK), padding with zeros."""
     for first in range(start, stop, BLOCK):
-        last = min(first + BLOCK, stop)
-        _load(point, first, last, buffer)
-        _reflect(buffer, bound, block)
-        _transform(basis, block, buffer)
-        _apply(head, pairs, buffer, block)
-        _to_slabs(block, rows, penalty, linear, first, last, right)
+        _load(point, first, min(first + BLOCK, stop), blocks[first // BLOCK])
 
 
 @_compiled
-def split_after(solved, basis_t, head, pairs, rows, bound, relaxation, measure, start, stop, point, change, size):
+def scatter_blocks(blocks, start, stop, point):
+    """Undo :func:`gather_blocks`."""
+    for first in range(start, stop, BLOCK):
+        _store(blocks[first // BLOCK], first, min(first + BLOCK, stop), point)
+
+
+@_compiled
+def split_before(blocks, basis, head, pairs, rows, bound, penalty, linear, start, stop, right):
+    """First half of a graph step: right-hand sides penalty·(z - u) + linear, rotated, into ``right``."""
+    reflected = np.empty_like(blocks[0])
+    buffer = np.empty_like(reflected)
+    for first in range(start, stop, BLOCK):
+        _reflect(blocks[first // BLOCK], bound, reflected)
+        _transform(basis, reflected, buffer)
+        _apply(head, pairs, buffer, reflected)
+        _to_slabs(reflected, rows, penalty, linear, first, min(first + BLOCK, stop), right)
+
+
+@_compiled
+def split_after(solved, basis_t, head, pairs, rows, bound, relaxation, measure, start, stop, blocks, change, size):
     """Second half of a graph step: rotate the solution back, relax, and if asked measure the movement."""
-    tube_length, n_atoms, _ = point.shape
-    block = np.empty((tube_length, n_atoms, BLOCK), point.dtype)
-    buffer = np.empty_like(block)
-    rotated = np.empty_like(block)
+    buffer = np.empty_like(blocks[0])
+    rotated = np.zeros_like(buffer)
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
+        block = blocks[first // BLOCK]
         _from_slabs(solved, rows, first, last, rotated)
         _apply(head, pairs, rotated, buffer)
         _transform(basis_t, buffer, rotated)
-        _load(point, first, last, block)
         if measure:
             _measure(block, rotated, bound, first, last, change, size)
         _relax(block, rotated, bound, relaxation)
-        _store(block, first, last, point)
 
 
 @_compiled

@@ -22,7 +22,7 @@ from tubal.problems.tubal import TubalModel
 from tubal.solvers import Admm, LagrangeDual
 
 # Steps of a coding step within the alternation: few, since every one is warm-started by the last.
-LEARNING_STEPS = 10
+LEARNING_STEPS = 5
 # The last coding step of fit, and every encode, may take this many times as many.
 PATIENCE = 20
 
@@ -104,7 +104,7 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self
 
     def _solvers(self) -> tuple[Any, Any]:
-        return self.code_solver or Admm(max_iter=LEARNING_STEPS), self.dictionary_solver or LagrangeDual()
+        return self.code_solver or learning_solver(), self.dictionary_solver or LagrangeDual()
 
     def _keep(self, state: Any, codes: Array) -> None:
         self.dictionary_ = state.dictionary
@@ -186,6 +186,11 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def learning_solver() -> Admm:
+    """Return the default coding solver of the alternation."""
+    return Admm(max_iter=LEARNING_STEPS, tol=1e-3)
 
 
 def patient(solver: Any) -> Any:

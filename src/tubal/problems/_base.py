@@ -22,11 +22,11 @@ from tubal.penalties import clip_to, soft_threshold
 class SplitState:
     """Where the splitting stands: codes are ``point`` shrunk, the scaled dual is what shrinkage took away.
 
-    ``movement`` is each image's last relative change; ``extra`` holds what a problem keeps between calls
-    for speed only (a warm start), never needed for correctness.
+    ``movement`` is each image's last relative change. Between bursts a problem may keep the point in a form
+    of its own in ``extra``; :meth:`CodingProblem.settle` brings it back.
     """
 
-    point: Array
+    point: Array | None
     movement: np.ndarray | None = None
     extra: Any = None
 
@@ -114,9 +114,7 @@ class CodingProblem(ABC):
         """Return the prox of the l1 penalty."""
         return soft_threshold(values, self.sparsity * step_size)
 
-    def split(
-        self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float
-    ) -> SplitState:
+    def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
         """Make ``n_steps`` over-relaxed Douglas-Rachford (ADMM) steps; images that moved less than ``tol`` may rest.
 
         With s the state's point, u = clip(s) the scaled dual and z = s - u the codes, one step is
@@ -128,7 +126,21 @@ class CodingProblem(ABC):
             solved = self.solve_shifted(self.linear + penalty * (point - 2.0 * dual), penalty)
             move = solved + dual - point
             before, point = point, point + relaxation * move
-        return SplitState(point, relative_movement(move, before), state.extra)
+        return self.at_rest(state, SplitState(point, relative_movement(move, before), state.extra), tol)
+
+    def at_rest(self, before: SplitState, after: SplitState, tol: float) -> SplitState:
+        """Take back the moves of untied images that had come to rest: codes must not depend on the company."""
+        if not self.independent or before.movement is None:
+            return after
+        xp, resting = namespace(after.point), before.movement <= tol
+        point, movement = (
+            xp.where(resting, old, new) for old, new in ((before.point, after.point), (before.movement, after.movement))
+        )
+        return SplitState(point, movement, after.extra)
+
+    def settle(self, state: SplitState) -> SplitState:
+        """Return the state with its point as one array, without what the problem kept for its own speed."""
+        return SplitState(state.point, state.movement)
 
     def accelerate(self, state: MomentumState, *, step_size: float, n_steps: int) -> MomentumState:
         """Make ``n_steps`` of Algorithm 1 with restart, at a fixed ``step_size``."""
@@ -162,9 +174,7 @@ class ImageModel(ABC):
     A dictionary is whatever the model says it is (one array, or one per mode); learning only hands it on.
     """
 
-    n_dictionary_steps = (
-        1  # how many parts of the dictionary are updated in turn, each from its own statistics
-    )
+    n_dictionary_steps = 1  # how many parts of the dictionary are updated in turn, each from its own statistics
 
     @abstractmethod
     def coding(self, dictionary: Any, data: Array, **terms: Any) -> CodingProblem:

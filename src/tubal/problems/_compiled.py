@@ -51,9 +51,22 @@ class CompiledTubal:
         systems = (
             state.extra if isinstance(state.extra, _GraphSystems) else _GraphSystems(self, state.point, bound, penalty)
         )
+        resting = None
+        if self.problem.independent and state.movement is not None:
+            resting, kept = state.movement <= tol, systems.blocks.copy()
         for step in range(n_steps):
-            systems.step(state.point, bound, weight, relax, step == n_steps - 1, change, size)
-        return SplitState(state.point, _relative(change, size), systems)
+            systems.step(bound, weight, relax, step == n_steps - 1, change, size)
+        movement = _relative(change, size)
+        if resting is not None:  # an untied image's codes must not depend on its company
+            systems.restore(kept, resting)
+            movement = np.where(resting, state.movement, movement)
+        return SplitState(None, movement, systems)
+
+    def settle(self, state: SplitState) -> SplitState:
+        """Return the state with its point as one array, and nothing kept beside it."""
+        if not isinstance(state.extra, _GraphSystems):
+            return SplitState(state.point, state.movement)
+        return SplitState(state.extra.point(), state.movement)
 
     def _split_independent(self, point: Any, bound: Any, weight: Any, relax: Any, n_steps: int, active: Any, change: Any, size: Any) -> None:  # fmt: skip
         adjoint, inverse = self.problem.adjoint_blocks, self.problem.inverse_blocks(float(weight))
@@ -75,7 +88,12 @@ class CompiledTubal:
         nothing = np.empty((0, 0, 0), self.dtype)
         bursts = [n_steps] if problem.graph is None else [1] * n_steps
         for burst in bursts:
-            term = nothing if problem.graph is None else problem.graph.product(state.momentum_point)
+            # A restart drops the momentum before the step, so the graph's gradient must be taken there too.
+            term = (
+                nothing
+                if problem.graph is None
+                else problem.graph.product(np.where(state.restart > 0, state.codes, state.momentum_point))
+            )
             with own_threads() as threads:
                 self._over_images(
                     lambda start, stop, term=term, burst=burst: kernels.accelerate(
@@ -84,7 +102,7 @@ class CompiledTubal:
                     ),
                     threads,
                 )  # fmt: skip
-            if problem.graph is not None:  # images are tied, so is their momentum
+            if not problem.independent:  # images are tied, so is their momentum
                 state.restart[:] = state.restart.sum()
         return state
 
@@ -133,6 +151,7 @@ class _GraphSystems:
         shape = (n_slabs, compiled.n_samples, kernels.LANES)
         self.right = np.zeros(shape, compiled.dtype)
         self.linear = self._rotated(problem.linear, np.zeros(shape, compiled.dtype))
+        self.blocks = self._in_blocks(point)
         codes = point - np.clip(point, -bound, bound)
         self.solution = self._rotated(codes, np.zeros(shape, compiled.dtype))
         self.csr = self.graph.csr(compiled.dtype)
@@ -150,14 +169,40 @@ class _GraphSystems:
             )
         return slabs
 
-    def step(self, point: Any, bound: Any, weight: Any, relax: Any, measure: bool, change: Any, size: Any) -> None:
+    def _in_blocks(self, point: Any) -> Any:
+        """Return the point block by block, so that every step works in place on contiguous memory."""
+        n_blocks = -(-self.compiled.n_samples // kernels.BLOCK)
+        blocks = np.empty((n_blocks, *point.shape[:2], kernels.BLOCK), self.compiled.dtype)
+        with own_threads() as threads:
+            self.compiled._over_images(
+                lambda start, stop: graph_kernels.gather_blocks(point, start, stop, blocks), threads
+            )
+        return blocks
+
+    def restore(self, kept: Any, resting: Any) -> None:
+        """Take back the steps of ``resting`` images."""
+        padded = np.zeros(self.blocks.shape[0] * kernels.BLOCK, np.bool_)
+        padded[: resting.size] = resting
+        mask = padded.reshape(-1, 1, 1, kernels.BLOCK)
+        np.copyto(self.blocks, kept, where=mask)
+
+    def point(self) -> Any:
+        """Return the point as one array (k, atoms, n)."""
+        point = np.empty(self.compiled.problem.codes_shape, self.compiled.dtype)
+        with own_threads() as threads:
+            self.compiled._over_images(
+                lambda start, stop: graph_kernels.scatter_blocks(self.blocks, start, stop, point), threads
+            )
+        return point
+
+    def step(self, bound: Any, weight: Any, relax: Any, measure: bool, change: Any, size: Any) -> None:
         """Make one Douglas-Rachford step: rotate, solve every row's system, rotate back, relax."""
         compiled, rotation, back = self.compiled, self.rotation, self.back
         indptr, indices, values, diagonal = self.csr
         with own_threads() as threads:
             compiled._over_images(
                 lambda start, stop: graph_kernels.split_before(
-                    point, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, weight, self.linear, start, stop,
+                    self.blocks, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, weight, self.linear, start, stop,
                     self.right,
                 ),
                 threads,
@@ -171,7 +216,7 @@ class _GraphSystems:
             )  # fmt: skip
             compiled._over_images(
                 lambda start, stop: graph_kernels.split_after(
-                    self.solution, compiled.basis_t, back.head, back.pairs, self.rows, bound, relax, measure, start, stop, point,
+                    self.solution, compiled.basis_t, back.head, back.pairs, self.rows, bound, relax, measure, start, stop, self.blocks,
                     change, size,
                 ),
                 threads,

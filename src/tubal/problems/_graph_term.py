@@ -30,6 +30,11 @@ class GraphTerm:
         self.neighbor_sum = neighbor_sum
 
     @cached_property
+    def ties(self) -> bool:
+        """Whether two images of the batch depend on each other; new images tie to fixed ones only."""
+        return bool((self.laplacian - sp.diags_array(self.laplacian.diagonal())).count_nonzero())
+
+    @cached_property
     def lipschitz(self) -> float:
         """``2 α ||L||₂``."""
         return 2.0 * self.weight * laplacian_norm(self.laplacian)
@@ -93,9 +98,7 @@ class GraphTerm:
                 break
             product = self.product(direction) + shifts * direction
             curvature = (direction * product).sum(-1)
-            length = xp.where(
-                open_rows & (curvature > 0), energy / xp.where(curvature > 0, curvature, 1.0), 0.0
-            )
+            length = xp.where(open_rows & (curvature > 0), energy / xp.where(curvature > 0, curvature, 1.0), 0.0)
             solution = solution + length[..., None] * direction
             residual = residual - length[..., None] * product
             conditioned = residual * conditioner

@@ -42,7 +42,7 @@ class TubalCoding(CodingProblem):
         self.dictionary, self.data, self.sparsity = dictionary, data, float(sparsity)
         tied = graph_weight > 0.0 and laplacian is not None
         self.graph = GraphTerm(laplacian, graph_weight, neighbor_sum) if tied else None
-        self.independent = self.graph is None
+        self.independent = self.graph is None or not self.graph.ties
         self.codes_shape = (data.shape[0], dictionary.shape[2], data.shape[2])
         self.tube_length = data.shape[0]
         self._inverses: dict[float, BlockOperator] = {}
@@ -77,12 +77,8 @@ class TubalCoding(CodingProblem):
         """``penalty (DᵀD + penalty)⁻¹`` as real blocks."""
         if penalty not in self._inverses:
             xp = namespace(self.gram_hat)
-            shifted = self.gram_hat + penalty * as_double(
-                xp.eye(self.gram_hat.shape[1], device=self.gram_hat.device)
-            )
-            self._inverses = {
-                penalty: as_blocks(penalty * xp.linalg.inv(shifted), self.tube_length, self.data)
-            }
+            shifted = self.gram_hat + penalty * as_double(xp.eye(self.gram_hat.shape[1], device=self.gram_hat.device))
+            self._inverses = {penalty: as_blocks(penalty * xp.linalg.inv(shifted), self.tube_length, self.data)}
         return self._inverses[penalty]
 
     @cached_property
@@ -166,13 +162,15 @@ class TubalCoding(CodingProblem):
     def _compiled(self) -> CompiledTubal | None:
         return None if is_torch(self.data) else CompiledTubal(self)
 
-    def split(
-        self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float
-    ) -> SplitState:
+    def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
         """Douglas-Rachford steps, by compiled kernels for NumPy arrays."""
         if self._compiled is None:
             return super().split(state, penalty=penalty, relaxation=relaxation, n_steps=n_steps, tol=tol)
         return self._compiled.split(state, penalty=penalty, relaxation=relaxation, n_steps=n_steps, tol=tol)
+
+    def settle(self, state: SplitState) -> SplitState:
+        """Return the state with its point as one array."""
+        return super().settle(state) if self._compiled is None else self._compiled.settle(state)
 
     def accelerate(self, state: MomentumState, *, step_size: float, n_steps: int) -> MomentumState:
         """Steps of Algorithm 1, by compiled kernels for NumPy arrays."""
@@ -193,9 +191,7 @@ class TubalModel(ImageModel):
         """Return the coding problem of ``data`` (tube, row, sample)."""
         return TubalCoding(dictionary, data, **terms)
 
-    def dictionary_problem(
-        self, statistics: TubalStatistics, dictionary: Array, step: int
-    ) -> TubalDictionary:
+    def dictionary_problem(self, statistics: TubalStatistics, dictionary: Array, step: int) -> TubalDictionary:
         """Return the dictionary problem of the statistics."""
         return TubalDictionary(statistics)
 

@@ -53,12 +53,11 @@ class Admm:
             monitor=monitor,
         )
         # What a problem kept for its own speed ends with it: the next one has other atoms.
-        state = SplitState(solution.state.point, solution.state.movement)
-        return Solution(state, solution.n_iter, solution.converged)
+        return Solution(problem.settle(solution.state), solution.n_iter, solution.converged)
 
     def codes(self, problem: CodingProblem, state: SplitState) -> Array:
         """Return the codes of a state."""
-        return soft_threshold(state.point, problem.sparsity / self.penalty)
+        return soft_threshold(problem.settle(state).point, problem.sparsity / self.penalty)
 
     def lift(self, problem: CodingProblem, codes: Array) -> Array:
         """Return the point whose codes are ``codes`` and whose dual fits the gradient best."""

@@ -26,11 +26,7 @@ class Fista:
         self, problem: CodingProblem, start: MomentumState | Array | None = None, monitor: Monitor = ignore
     ) -> Solution[MomentumState]:
         """Minimise from a former state, from codes, or from zero."""
-        state = (
-            start
-            if isinstance(start, MomentumState)
-            else _at_rest(problem.zeros() if start is None else start)
-        )
+        state = _start(problem, start)
         step_size = 1.0 / problem.lipschitz
         return iterate(
             lambda now, burst: problem.accelerate(now, step_size=step_size, n_steps=burst),
@@ -58,9 +54,9 @@ class PrintedIstt:
     check_every: int = 10
 
     def minimise(
-        self, problem: CodingProblem, start: Array | None = None, monitor: Monitor = ignore
+        self, problem: CodingProblem, start: MomentumState | Array | None = None, monitor: Monitor = ignore
     ) -> Solution[MomentumState]:
-        """Run all iterations; the printed algorithm has no stopping rule."""
+        """Run all iterations from codes at rest, or from zero; the printed algorithm has no stopping rule."""
         constant = problem.printed_lipschitz  # type: ignore[attr-defined]
         n_done = 0
 
@@ -71,7 +67,7 @@ class PrintedIstt:
                 state = printed_step(problem, state, constant * self.growth**n_done)
             return state
 
-        state = _at_rest(problem.zeros() if start is None else start)
+        state = _start(problem, start.codes if isinstance(start, MomentumState) else start)
         return iterate(
             advance,
             state,
@@ -104,8 +100,12 @@ def prox_residual(problem: CodingProblem, codes: Array, step_size: float) -> flo
     return float(relative_movement(moved, codes).max())
 
 
-def _at_rest(codes: Array) -> MomentumState:
-    xp = namespace(codes)
-    ones = xp.ones_like(codes[(0,) * (codes.ndim - 1)])
-    copies = [xp.asarray(codes).copy() if xp.__name__ == "numpy" else codes.clone() for _ in range(2)]
-    return MomentumState(copies[0], copies[1], ones, ones * 0.0)
+def _start(problem: CodingProblem, start: MomentumState | Array | None) -> MomentumState:
+    """Return a state with its own buffers: steps are made in place, and the caller may still need the start."""
+    if isinstance(start, MomentumState):
+        return MomentumState(
+            *(part + 0.0 for part in (start.codes, start.momentum_point, start.inertia, start.restart))
+        )
+    codes = problem.zeros() if start is None else start
+    ones = namespace(codes).ones_like(codes[(0,) * (codes.ndim - 1)])
+    return MomentumState(codes + 0.0, codes + 0.0, ones, ones * 0.0)

@@ -68,7 +68,9 @@ class LagrangeDual:
         for _ in range(40):
             candidate = dual.at(namespace(direction).clip(now.multipliers + length * direction, 0.0, None))
             gain = float((now.gradient * (candidate.multipliers - now.multipliers)).sum())
-            if candidate.value >= now.value + 1e-4 * max(gain, 0.0):
+            # Near the solution the gain drowns in the rounding of the value itself.
+            slack = 1e-13 * dual.squares
+            if candidate.value >= now.value + 1e-4 * max(gain, 0.0) - slack:
                 return candidate
             length *= 0.5
         return now
