@@ -14,9 +14,7 @@ from .eigen import FloatArray, LabelArray
 _BLOCK = 1024
 
 
-def join_components(
-    component: LabelArray, n_clusters: int, *, features: NDArray[Any] | None, adjacency: Any = None
-) -> LabelArray:
+def join_components(component: LabelArray, n_clusters: int, *, features: NDArray[Any] | None) -> LabelArray:
     """Join components, cheapest link first, until ``n_clusters`` groups are left; labels (n,).
 
     A link costs the distance between its two images in ``features`` (n, d); the cost of joining two groups

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from tubal._backend import own_threads
+
 from .cut import assign_by_pivots, cluster_volumes
 from .eigen import FloatArray, Spectrum, spectrum
 
@@ -56,7 +58,9 @@ def estimate_n_clusters(
     candidates = np.arange(1, len(pairs.values), dtype=np.intp)
     costs = np.maximum(1.0 - pairs.values, 0.0) + softening
     gap = costs[1:] / costs[:-1]
-    curve = np.array([modularity(adjacency, assign_by_pivots(pairs.vectors[:, :k])) for k in candidates])
+    with own_threads():
+        cuts = (assign_by_pivots(pairs.vectors[:, :k]) for k in candidates)
+        curve = np.array([modularity(adjacency, labels) for labels in cuts])
     plausible = np.flatnonzero(curve >= curve.max() - tolerance)
     best = int(candidates[plausible[gap[plausible].argmax()]])
     return ClusterCount(best, candidates, curve, gap)

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from scipy import linalg
 from scipy.sparse.csgraph import connected_components
 
+from tubal._backend import own_threads
+
 from .components import join_components
 from .eigen import FloatArray, LabelArray, Spectrum, spectrum
 
@@ -40,11 +42,11 @@ def spectral_cut(
     check_n_clusters(n_clusters, adjacency.shape[0])
     n_components, component = connected_components(adjacency, directed=False)
     if n_components >= n_clusters:
-        return order_by_size(join_components(component, n_clusters, features=features, adjacency=adjacency))
+        return order_by_size(join_components(component, n_clusters, features=features))
     pairs = known if known is not None and len(known.values) >= n_clusters else None
     pairs = (pairs or spectrum(adjacency, n_clusters, seed=seed)).leading(n_clusters)
-    labels = assign_by_pivots(pairs.vectors)
-    return order_by_size(labels)
+    with own_threads():
+        return order_by_size(assign_by_pivots(pairs.vectors))
 
 
 def assign_by_pivots(vectors: FloatArray) -> LabelArray:

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 
+from tubal._backend import own_threads
+
 from .components import merged
 from .counting import modularity
 from .cut import assign_by_pivots, check_n_clusters, order_by_size, spectral_cut
@@ -57,7 +59,8 @@ def diffusion_cut(
     if pairs.values[n_clusters] >= 1.0:
         # More components than clusters: only links that are not in the graph can join them.
         return spectral_cut(adjacency, n_clusters, features=features, known=pairs, seed=seed)
-    candidates = [labels for labels in _candidates(pairs, n_clusters, seed) if len(np.unique(labels)) == n_clusters]
+    with own_threads():
+        candidates = [labels for labels in _candidates(pairs, n_clusters, seed) if len(np.unique(labels)) == n_clusters]
     if not candidates:
         return spectral_cut(adjacency, n_clusters, features=features, known=pairs, seed=seed)
     scores = [modularity(adjacency, labels, resolution=RESOLUTION) for labels in candidates]
