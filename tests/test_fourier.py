@@ -84,7 +84,7 @@ def test_statistics_are_products_of_spectra(rng, backend, tube_length):
     assert_allclose(to_numpy(found.usage), np.sum(codes**2, axis=(0, 2)), rtol=1e-10)
 
 
-@pytest.mark.parametrize("tube_length", (5, 6))
+@pytest.mark.parametrize("tube_length", [5, 6])
 def test_single_precision_is_kept(rng, backend, tube_length):
     tensor = backend(rng.normal(size=(tube_length, 2, 3)).astype(np.float32))
     assert to_coefficients(tensor).dtype == tensor.dtype

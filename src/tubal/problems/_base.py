@@ -160,12 +160,12 @@ class CodingProblem(ABC):
 
 
 def relative_movement(move: Array, point: Array) -> Array:
-    """Return ``||move|| / ||point||`` per image (last axis); 0 where nothing moved, also from zero."""
+    """Return ``||move|| / ||point||`` per image (last axis): 0 where nothing moved, infinite from zero."""
     xp = namespace(move)
     axes = tuple(range(move.ndim - 1))
     moved, size = xp.sqrt((move**2).sum(axes)), xp.sqrt((point**2).sum(axes))
-    tiny = xp.finfo(point.dtype).tiny
-    return moved / xp.clip(size, tiny, None)
+    from_zero = xp.where(moved > 0, 0.0 * moved + float("inf"), 0.0 * moved)
+    return xp.where(size > 0, moved / xp.where(size > 0, size, 1.0 + 0.0 * size), from_zero)
 
 
 class ImageModel(ABC):

@@ -207,13 +207,16 @@ class _GraphSystems:
                 ),
                 threads,
             )  # fmt: skip
-            parallel_ranges(
-                lambda start, stop: graph_kernels.solve_graph_systems(
-                    indptr, indices, values, diagonal, self.scale, self.shifts, self.right, REDUCTION,
-                    MAX_GRAPH_STEPS, start, stop, self.solution,
-                ),
-                self.shifts.shape[0], grain=1, threads=threads,
-            )  # fmt: skip
+            if compiled.problem.independent:  # a diagonal system: no image may feel another, so no iteration
+                np.divide(self.right, self.scale * diagonal[:, None] + self.shifts[:, None], self.solution)
+            else:
+                parallel_ranges(
+                    lambda start, stop: graph_kernels.solve_graph_systems(
+                        indptr, indices, values, diagonal, self.scale, self.shifts, self.right, REDUCTION,
+                        MAX_GRAPH_STEPS, start, stop, self.solution,
+                    ),
+                    self.shifts.shape[0], grain=1, threads=threads,
+                )  # fmt: skip
             compiled._over_images(
                 lambda start, stop: graph_kernels.split_after(
                     self.solution, compiled.basis_t, back.head, back.pairs, self.rows, bound, relax, measure, start, stop, self.blocks,
