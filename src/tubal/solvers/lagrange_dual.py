@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tubal._backend import Array, namespace
+from tubal._backend import Array, machine_epsilon, namespace
 from tubal.problems.tubal_dictionary import TubalDictionary
 from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
 
@@ -25,6 +25,7 @@ class _DualPoint:
     gradient: Array
     inverse: Array
     dictionary_hat: Array
+    stuck: bool = False  # no step from here rises: the rounding of singular slices is reached
 
 
 @dataclass(frozen=True)
@@ -33,33 +34,35 @@ class LagrangeDual:
 
     One multiplier per atom is shared by all frequencies (the paper's Algorithm 2 prints the solve inside the
     loop over slices). Atoms no image uses are left out; rank-deficient slices get a shift of ``ridge`` times
-    the largest usage, far below anything that shows.
+    each atom's usage, or of ten rounding units of the data if that is more, far below anything that shows.
 
     Stops when no free multiplier can move the dual: projected gradient below ``tol`` (in units of the ball).
     """
 
     max_iter: int = 50
     tol: float = 1e-9
-    ridge: float = 1e-12
+    ridge: float = 1e-10
 
     def minimise(
         self, problem: TubalDictionary, start: DictionaryState, monitor: Monitor = ignore
     ) -> Solution[DictionaryState]:
         """Return the best dictionary and its multipliers; ``start`` supplies unused atoms and a warm start."""
-        dual = _Dual(problem, self.ridge)
+        # Products of single-precision codes carry rounding that would make a singular slice indefinite.
+        dual = _Dual(problem, max(self.ridge, 10.0 * machine_epsilon(start.dictionary)))
         if not bool(dual.used.any()):
             return Solution(start, 0, converged=True)
         first = dual.at(dual.initial(start.multipliers))
         solution = iterate(
             lambda now, _: self._newton_step(dual, now),
             first,
-            stop=lambda now: dual.residual(now) <= self.tol,
+            stop=lambda now: now.stuck or dual.residual(now) <= self.tol,
             max_iter=self.max_iter,
             check_every=1,
             monitor=monitor,
         )
         dictionary, multipliers = dual.recover(solution.state, start.dictionary)
-        return Solution(DictionaryState(dictionary, multipliers), solution.n_iter, solution.converged)
+        converged = dual.residual(solution.state) <= self.tol
+        return Solution(DictionaryState(dictionary, multipliers), solution.n_iter, converged)
 
     def _newton_step(self, dual: _Dual, now: _DualPoint) -> _DualPoint:
         """One projected Newton step (Bertsekas 1982) with backtracking on the dual value."""
@@ -68,12 +71,14 @@ class LagrangeDual:
         for _ in range(40):
             candidate = dual.at(namespace(direction).clip(now.multipliers + length * direction, 0.0, None))
             gain = float((now.gradient * (candidate.multipliers - now.multipliers)).sum())
-            # Near the solution the gain drowns in the rounding of the value itself.
-            slack = 1e-13 * dual.squares
-            if candidate.value >= now.value + 1e-4 * max(gain, 0.0) - slack:
+            # Near the solution, or near singular slices, the gain drowns in the rounding of the value; a concave
+            # function has also risen where its slope along the step has shrunk without much overshooting.
+            slope = float((candidate.gradient * (candidate.multipliers - now.multipliers)).sum())
+            risen = candidate.value >= now.value + 1e-4 * max(gain, 0.0) - 1e-13 * dual.squares
+            if risen or abs(slope) <= 0.5 * gain:
                 return candidate
             length *= 0.5
-        return now
+        return replace(now, stuck=True)
 
 
 class _Dual:
@@ -87,7 +92,7 @@ class _Dual:
         gram = statistics.gram[:, self.used][:, :, self.used]
         self.cross = statistics.cross[:, :, self.used]
         self.eye = xp.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
-        self.gram = gram + ridge * float(usage.max()) * statistics.tube_length * self.eye
+        self.gram = gram + ridge * statistics.tube_length * usage[self.used] * self.eye
         self.counts, self.squares = problem.counts, statistics.squares
 
     def initial(self, multipliers: Array | None) -> Array:
