@@ -34,9 +34,7 @@ FOUR = [pytest.param(name, marks=pytest.mark.collection(name)) for name in COLLE
 def toy(tmp_path, monkeypatch):
     """A registered collection of six 3×3 images in a MATLAB file, stored column by column."""
     images = np.arange(54, dtype=np.uint8).reshape(6, 3, 3)
-    savemat(
-        tmp_path / "toy.mat", {"X": images.swapaxes(1, 2).reshape(6, 9), "Y": [[1], [1], [5], [5], [9], [9]]}
-    )
+    savemat(tmp_path / "toy.mat", {"X": images.swapaxes(1, 2).reshape(6, 9), "Y": [[1], [1], [5], [5], [9], [9]]})
     digest = hashlib.sha256((tmp_path / "toy.mat").read_bytes()).hexdigest()
     entry = dataclasses.replace(
         COLLECTIONS["orl"],
@@ -110,9 +108,7 @@ def test_toy_is_read_upright_with_labels_from_zero(toy, tmp_path):
 def test_damaged_file_is_named_with_both_hashes_and_kept(toy, tmp_path, monkeypatch):
     (tmp_path / "toy.mat").write_bytes(b"damaged")
     monkeypatch.setenv("TUBAL_DATA", str(tmp_path))
-    with pytest.raises(
-        OSError, match=rf"toy.mat .* expected SHA-256 {COLLECTIONS['toy'].sha256}, found \w{{64}}"
-    ):
+    with pytest.raises(OSError, match=rf"toy.mat .* expected SHA-256 {COLLECTIONS['toy'].sha256}, found \w{{64}}"):
         datasets.fetch("toy")
     assert (tmp_path / "toy.mat").read_bytes() == b"damaged"
 

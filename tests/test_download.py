@@ -76,9 +76,7 @@ def test_passing_trouble_is_retried(server, tmp_path, path):
         ("unsized", "expected SHA-256 .* received", 1),
     ],
 )
-def test_lasting_trouble_leaves_nothing_and_says_where_the_file_belongs(
-    server, tmp_path, path, reason, requests
-):
+def test_lasting_trouble_leaves_nothing_and_says_where_the_file_belongs(server, tmp_path, path, reason, requests):
     with pytest.raises(DownloadError, match=reason) as caught:
         fetch_from(server, path, to=tmp_path / "data.bin")
     assert f"put it at {tmp_path / 'data.bin'}" in str(caught.value)
@@ -95,9 +93,7 @@ def test_server_gone(tmp_path):
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
     with pytest.raises(DownloadError, match=r"refused.*\(3 attempts\)"):
-        download(
-            [f"http://127.0.0.1:{port}/data.bin"], tmp_path / "data.bin", sha256=SHA256, pause=0.01, timeout=5
-        )
+        download([f"http://127.0.0.1:{port}/data.bin"], tmp_path / "data.bin", sha256=SHA256, pause=0.01, timeout=5)
 
 
 def test_failed_download_keeps_an_older_file(server, tmp_path):

@@ -19,6 +19,7 @@ from tubal.experiments import find_table, markdown, protocol, sweep, table2, tab
 from tubal.experiments.models import METHODS, absolute_sparsity, reduce_dimensions, scale_images
 from tubal.experiments.paper import load_paper
 from tubal.experiments.protocol import Forecast, TrialStore, run_trials
+from tubal.experiments.rule import choose_share, measure
 from tubal.experiments.trials import Trial, run_trial
 
 ROOT = Path(__file__).parents[1]
@@ -100,6 +101,12 @@ def test_label_free_rule_is_the_same_for_every_method(dataset):
     assert "sparsity" not in settings[0]
 
 
+def test_sparsity_share_follows_from_the_written_rule():
+    """Redone on fewer images: the share of the label-free rows is what the rule gives on digits and shapes."""
+    share = choose_share(measure(n_images=150))
+    assert share == table2.settings_for("label-free", "gtsc", "orl")["sparsity_fraction"]
+
+
 def test_label_free_settings_do_not_depend_on_the_collection():
     for method in METHODS:
         settings = [table2.settings_for("label-free", method, dataset) for dataset in table2.DATASETS]
@@ -136,9 +143,7 @@ def test_reduction_keeps_the_wanted_variance():
 
 def test_missing_package_is_one_sentence(monkeypatch):
     monkeypatch.setattr("tubal.experiments.models.find_spec", lambda name: None)
-    assert (
-        METHODS["umap"].unavailable() == "UMAP + K-means needs the package umap: pip install 'tubal[bench]'"
-    )
+    assert METHODS["umap"].unavailable() == "UMAP + K-means needs the package umap: pip install 'tubal[bench]'"
     assert METHODS["kmeans"].unavailable() is None
 
 
@@ -285,9 +290,7 @@ def test_sweep_rows_do_not_reach_the_table(tmp_path):
         if trial.method == "gtsc"
     ]
     paths = table2.write(records, tmp_path, figures=False)
-    assert (
-        json.loads((tmp_path / "table2.json").read_text())["rows"]["label-free"]["gtsc"]["orl"]["runs"] == 2
-    )
+    assert json.loads((tmp_path / "table2.json").read_text())["rows"]["label-free"]["gtsc"]["orl"]["runs"] == 2
     curve = json.loads((tmp_path / "sweep.json").read_text())["graph_weight"]["orl"]["gtsc"]
     assert [point["value"] for point in curve] == list(sweep.SWEEPS["graph_weight"])
     assert len(paths) == 4
@@ -338,9 +341,7 @@ def test_unknown_names_list_the_valid_ones(tmp_path, arguments, message):
 def test_unwritable_folder_is_reported_before_any_work(tmp_path, monkeypatch):
     (tmp_path / "occupied").write_text("a file")
     monkeypatch.setattr(protocol, "run_trial", lambda trial: pytest.fail("work has started"))
-    result = reproduce(
-        "--datasets", "digits", "--methods", "kmeans", "--out", tmp_path / "occupied", "--jobs", 1
-    )
+    result = reproduce("--datasets", "digits", "--methods", "kmeans", "--out", tmp_path / "occupied", "--jobs", 1)
     assert result.exit_code == 1
     assert f"the folder {tmp_path / 'occupied'} cannot be written" in result.output
 
@@ -384,6 +385,32 @@ def test_interrupt_keeps_finished_trials_and_says_how_to_go_on(tmp_path):
     assert "run the same command to go on" in " ".join(message.split())
     assert "Traceback" not in message
     assert len(TrialStore(stored).records()) >= 2
+
+
+@pytest.mark.collection("orl", "yale")
+def test_smoke_every_method_on_two_collections(tmp_path, monkeypatch):
+    """The whole table, small: every method, two runs, few iterations, both kinds of rows."""
+    real = table2.settings_for
+
+    def shorter(row, method, dataset):
+        settings = real(row, method, dataset)
+        short = {"max_iter": 2, "n_starts": 2, "code_iterations": 10}
+        return {**settings, **{name: value for name, value in short.items() if name in settings}}
+
+    monkeypatch.setattr(table2, "settings_for", shorter)
+    methods = [name for name in METHODS if METHODS[name].unavailable() is None]
+    result = reproduce(
+        *("--datasets", "orl,yale", "--runs", 2, "--out", tmp_path, "--jobs", 1),
+        *("--no-figures", "--methods", ",".join(methods)),
+    )
+    assert result.exit_code == 0, result.output
+    table = json.loads((tmp_path / "table2.json").read_text())
+    for row in table2.ROWS:
+        assert set(table["rows"][row]) == set(methods)
+        for cells in table["rows"][row].values():
+            assert {cells[name]["runs"] for name in ("orl", "yale")} == {2}
+            assert all(cells[name]["accuracy"]["mean"] > 25 for name in ("orl", "yale"))  # chance is 10 or less
+    assert "GTSC > TubSC in accuracy" in (tmp_path / "table2.md").read_text()
 
 
 # The committed results

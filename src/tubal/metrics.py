@@ -30,9 +30,7 @@ def clustering_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike) -> float
     return float(counts[rows, columns].sum() / counts.sum())
 
 
-def clustering_nmi(
-    labels_true: ArrayLike, labels_pred: ArrayLike, average_method: AverageMethod = "max"
-) -> float:
+def clustering_nmi(labels_true: ArrayLike, labels_pred: ArrayLike, average_method: AverageMethod = "max") -> float:
     """Return the mutual information divided by an average of the two entropies.
 
     The literature around the paper divides by the **larger** entropy, the default here; scikit-learn's
@@ -99,8 +97,7 @@ def contingency(labels_true: ArrayLike, labels_pred: ArrayLike) -> NDArray[np.in
     classes, clusters = _encode(labels_true, "labels_true"), _encode(labels_pred, "labels_pred")
     if len(classes) != len(clusters):
         raise ValueError(
-            f"labels_true has {len(classes)} entries and labels_pred has {len(clusters)}; "
-            f"give one of each a sample"
+            f"labels_true has {len(classes)} entries and labels_pred has {len(clusters)}; give one of each a sample"
         )
     shape = int(classes.max()) + 1, int(clusters.max()) + 1
     table = np.bincount(np.ravel_multi_index((classes, clusters), shape), minlength=shape[0] * shape[1])

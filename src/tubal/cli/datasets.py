@@ -11,9 +11,7 @@ import click
 
 @click.command(short_help="List the image collections, where they are and their licences.")
 @click.option("--data-home", type=click.Path(path_type=Path), help="Folder of the files; default TUBAL_DATA.")
-@click.option(
-    "--download", "wanted", metavar="NAME", multiple=True, help="Download a collection (repeatable)."
-)
+@click.option("--download", "wanted", metavar="NAME", multiple=True, help="Download a collection (repeatable).")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def command(data_home: Path | None, wanted: tuple[str, ...], as_json: bool) -> None:
     """List the image collections: what is there, where it is, and its licence.

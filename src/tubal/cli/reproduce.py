@@ -139,8 +139,7 @@ def _run(trials: Sequence[Any], store: Any, jobs: int) -> None:
             progress.stop()
             done = len(store.finished(trials))
             raise click.ClickException(
-                f"stopped; {done} of {len(trials)} trials are kept in {store.path}; "
-                f"run the same command to go on"
+                f"stopped; {done} of {len(trials)} trials are kept in {store.path}; run the same command to go on"
             ) from None
 
 

@@ -27,9 +27,7 @@ def data_folder(data_home: str | os.PathLike[str] | None = None) -> Path:
     return Path(chosen).expanduser()
 
 
-def locate(
-    name: str, *, data_home: str | os.PathLike[str] | None = None, download_if_missing: bool = True
-) -> Path:
+def locate(name: str, *, data_home: str | os.PathLike[str] | None = None, download_if_missing: bool = True) -> Path:
     """Return the path of a collection's file after checking its hash, downloading it where allowed."""
     collection = find_collection(name)
     path = data_folder(data_home) / collection.file
@@ -89,9 +87,7 @@ def fetch_coil20(
     return_X_y: bool = False,
 ) -> Fetched:
     """Fetch COIL-20: 1440 images of 20 turning objects, 32×32; see :func:`fetch` for the parameters."""
-    return fetch(
-        "coil20", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y
-    )
+    return fetch("coil20", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y)
 
 
 def fetch_usps(
@@ -141,9 +137,7 @@ def _digits() -> tuple[Images, Labels, str, str]:
     return images, bunch.target.astype(np.int64), bunch.DESCR, hashlib.sha256(images.tobytes()).hexdigest()
 
 
-def _as_fetched(
-    images: Images, target: Labels, description: str, sha256: str, *, return_X_y: bool
-) -> Fetched:
+def _as_fetched(images: Images, target: Labels, description: str, sha256: str, *, return_X_y: bool) -> Fetched:
     data = images.reshape(len(images), -1)
     if return_X_y:
         return data, target

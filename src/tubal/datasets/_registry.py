@@ -36,8 +36,7 @@ class Collection:
 
 
 _SKFEATURE = (
-    "https://raw.githubusercontent.com/jundongl/scikit-feature/"
-    "48cffad4e88ff4b9d2f1c7baffb314d1b3303792/skfeature/data/"
+    "https://raw.githubusercontent.com/jundongl/scikit-feature/48cffad4e88ff4b9d2f1c7baffb314d1b3303792/skfeature/data/"
 )
 _UNIVR = (
     "https://raw.githubusercontent.com/MetinUnlu/Univr_FoDA/"

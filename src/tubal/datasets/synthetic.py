@@ -96,8 +96,6 @@ def _check(n_samples: int, n_classes: int, image_shape: tuple[int, int], noise: 
     if n_samples < 1:
         raise ValueError(f"n_samples is {n_samples}; ask for at least one image")
     if len(image_shape) != 2 or min(image_shape) < 8:
-        raise ValueError(
-            f"image_shape is {image_shape}; the shapes need (height, width) of at least 8 pixels"
-        )
+        raise ValueError(f"image_shape is {image_shape}; the shapes need (height, width) of at least 8 pixels")
     if noise < 0:
         raise ValueError(f"noise is {noise}; a standard deviation cannot be negative")

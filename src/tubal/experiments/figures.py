@@ -72,9 +72,7 @@ def _bars(summary: Mapping[str, Any], row: str, path: Path) -> Path:
                     continue
                 values, middle = cells[dataset][score], index + (place - (len(methods) - 1) / 2) * width
                 label = summary["methods"][method] if index == 0 else None
-                axis.bar(
-                    middle, values["mean"], width * 0.92, yerr=values["sd"], color=f"C{place}", label=label
-                )
+                axis.bar(middle, values["mean"], width * 0.92, yerr=values["sd"], color=f"C{place}", label=label)
                 if values["printed"] is not None:
                     axis.hlines(values["printed"], middle - width / 2, middle + width / 2, color="black")
         axis.set_ylabel(f"{'accuracy' if score == 'accuracy' else 'NMI'} (%)")
@@ -133,9 +131,7 @@ def _as_pictures(name: str, model: Any) -> NDArray[Any]:
     if "pca_variance" not in settings:
         return atoms
     images = scale_images(load_digits_images().images, settings["scale"])
-    components = PCA(n_components=settings["pca_variance"], svd_solver="full").fit(
-        images.reshape(len(images), -1)
-    )
+    components = PCA(n_components=settings["pca_variance"], svd_solver="full").fit(images.reshape(len(images), -1))
     return np.asarray((atoms.reshape(len(atoms), -1) @ components.components_).reshape(-1, *images.shape[1:]))
 
 
@@ -148,9 +144,7 @@ def _convergence(models: Mapping[str, Any], path: Path) -> Path:
     figure, axis = pyplot.subplots(figsize=(6, 3.5))
     for name, model in models.items():
         objective = np.asarray(model.objective_, dtype=float)
-        axis.plot(
-            range(1, len(objective) + 1), objective / objective[-1], marker=".", label=METHODS[name].title
-        )
+        axis.plot(range(1, len(objective) + 1), objective / objective[-1], marker=".", label=METHODS[name].title)
     axis.set_xlabel("outer iteration (digits)")
     axis.set_ylabel("objective / its last value")
     axis.legend()
@@ -160,17 +154,13 @@ def _convergence(models: Mapping[str, Any], path: Path) -> Path:
 def _curves(setting: str, datasets: Mapping[str, Any], titles: Mapping[str, str], path: Path) -> Path:
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(
-        1, len(datasets), figsize=(3.2 * len(datasets), 3), squeeze=False, sharey=True
-    )
+    figure, axes = pyplot.subplots(1, len(datasets), figsize=(3.2 * len(datasets), 3), squeeze=False, sharey=True)
     for axis, (dataset, methods) in zip(axes[0], datasets.items(), strict=True):
         for method, points in methods.items():
             values = [point["value"] for point in points]
             scores, spread = ([point[name] for point in points] for name in ("accuracy", "accuracy_sd"))
             axis.errorbar(values, scores, yerr=spread, marker=".", label=titles[method])
-        axis.set_xscale(
-            "symlog" if min(values) == 0 else "log", **({"linthresh": 0.1} if min(values) == 0 else {})
-        )
+        axis.set_xscale("symlog" if min(values) == 0 else "log", **({"linthresh": 0.1} if min(values) == 0 else {}))
         axis.set_title(dataset)
         axis.set_xlabel(setting.replace("_", " "))
     axes[0, 0].set_ylabel("accuracy (%)")

@@ -149,9 +149,7 @@ def _label_free_distance(summary: Summary) -> str:
 def _claim(summary: Summary, check: Mapping[str, Any]) -> str:
     better, worse = summary["methods"][check["better"]], summary["methods"][check["worse"]]
     verdict = "holds" if check["holds"] else "**fails**"
-    text = (
-        f"{better} > {worse} in {check['score']} {verdict} on the average ({check['difference']:+.1f} points)"
-    )
+    text = f"{better} > {worse} in {check['score']} {verdict} on the average ({check['difference']:+.1f} points)"
     if check["fails_on"]:
         text += f"; not so on {', '.join(load_paper()[name].title for name in check['fails_on'])}"
     return text + "."

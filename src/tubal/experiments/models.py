@@ -55,9 +55,10 @@ def scale_images(images: Images, scale: str) -> Images:
 def cluster_rows(features: NDArray[Any], n_clusters: int, settings: Settings, seed: int) -> NDArray[Any]:
     """K-means on the rows of ``features``, scaled to unit length first where the settings say so."""
     from sklearn.cluster import KMeans
-    from sklearn.preprocessing import normalize
 
-    rows = normalize(features) if settings["features"] == "unit" else features
+    from tubal.pooling import unit_rows
+
+    rows = unit_rows(features) if settings["features"] == "unit" else features
     return np.asarray(KMeans(n_clusters, n_init=settings["n_starts"], random_state=seed).fit_predict(rows))
 
 
@@ -72,9 +73,7 @@ def _spectral(images: Images, n_clusters: int, settings: Settings, seed: int) ->
     from tubal.graph import knn_graph
 
     graph = knn_graph(scale_images(images, settings["scale"]), settings["n_neighbors"])
-    model = SpectralClustering(
-        n_clusters, affinity="precomputed", assign_labels=settings["cut"], random_state=seed
-    )
+    model = SpectralClustering(n_clusters, affinity="precomputed", assign_labels=settings["cut"], random_state=seed)
     return Outcome(model.fit_predict(graph.adjacency.astype(np.float64)), {})
 
 
@@ -89,22 +88,18 @@ def _umap(images: Images, n_clusters: int, settings: Settings, seed: int) -> Out
         random_state=seed,
         n_jobs=1,
     )
-    return Outcome(
-        cluster_rows(model.fit_transform(rows), n_clusters, {**settings, "features": "plain"}, seed), {}
-    )
+    return Outcome(cluster_rows(model.fit_transform(rows), n_clusters, {**settings, "features": "plain"}, seed), {})
 
 
-def fit_coder(
-    images: Images, settings: Settings, seed: int, *, tubal: bool, graph: bool
-) -> tuple[Any, NDArray[Any]]:
+def fit_coder(images: Images, settings: Settings, seed: int, *, tubal: bool, graph: bool) -> tuple[Any, NDArray[Any]]:
     """Fit the corner of the family that ``tubal`` (codes shift) and ``graph`` (neighbours agree) name.
 
     Returns the fitted estimator and the features (n, n_atoms). One-column corners first reduce the images
     by PCA, as the paper does; the neighbour graph is always that of the images.
     """
     from tubal import GTSC, GraphSC, SparseCoding, TubSC
+    from tubal.experiments.coding import FixedSteps
     from tubal.graph import knn_graph
-    from tubal.solvers import Admm
 
     coded = prepare(images, settings, tubal=tubal)
     common: dict[str, Any] = {
@@ -112,7 +107,8 @@ def fit_coder(
         "sparsity": absolute_sparsity(coded, settings),
         "scale": None,
         "max_iter": settings["max_iter"],
-        "code_solver": Admm(max_iter=settings["code_iterations"]),
+        "tol": 0.0,
+        "code_solver": FixedSteps(settings["code_iterations"]),
         "init": settings["init"],
         "random_state": seed,
     }

@@ -73,9 +73,7 @@ def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: b
     ]
     if sweep:
         starts = {
-            (dataset, method): settings_for(ROWS[0], method, dataset)
-            for dataset in datasets
-            for method in methods
+            (dataset, method): settings_for(ROWS[0], method, dataset) for dataset in datasets for method in methods
         }
         trials += sweeps.plan(starts, runs)
     return trials

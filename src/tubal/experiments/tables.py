@@ -31,9 +31,7 @@ def summarise(records: Sequence[Record], methods: Mapping[str, Method]) -> Summa
     for record in records:
         groups[record["row"], record["method"], record["dataset"]].append(record)
     rows: dict[str, Any] = {}
-    datasets = [
-        name for name in (*load_paper().collections, "digits") if any(r["dataset"] == name for r in records)
-    ]
+    datasets = [name for name in (*load_paper().collections, "digits") if any(r["dataset"] == name for r in records)]
     for row in ("label-free", "best-score"):
         for method in methods:
             for dataset in datasets:

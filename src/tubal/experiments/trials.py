@@ -71,9 +71,7 @@ def run_trial(trial: Trial) -> Record:
         "seconds": round(seconds, 3),
         "peak_memory_mb": round((peak - start) / 2**20, 1),
         "process_memory_mb": round(peak / 2**20, 1),
-        "memory_measure": "peak resident set above the start"
-        if start
-        else "peak resident set of the process",
+        "memory_measure": "peak resident set above the start" if start else "peak resident set of the process",
         "details": outcome.details,
         "data_sha256": data_hash,
         "versions": versions(),
