@@ -142,10 +142,22 @@ def test_terms_come_largest_first_and_rebuild_the_image(small):
 
 
 def test_many_terms_are_cut_and_counted():
-    data = digits_report(40, n_terms=80)
+    data = digits_report(40, n_terms=110)
     payload = encode_payload(data, np.arange(40))
-    assert set(np.diff(unpack(payload["terms"]["offsets"]))) == {64}
-    assert set(unpack(payload["terms"]["counts"])) == {80}
+    assert set(np.diff(unpack(payload["terms"]["offsets"]))) == {96}
+    assert set(unpack(payload["terms"]["counts"])) == {110}
+
+
+def test_term_counts_of_cut_terms_are_carried():
+    data = digits_report(40, term_counts=np.arange(100, 140))
+    np.testing.assert_array_equal(unpack(encode_payload(data, np.arange(3))["terms"]["counts"]), [100, 101, 102])
+
+
+def test_labels_are_ordered_as_people_count():
+    data = digits_report(30, true_labels=[f"object {i % 12}" for i in range(30)])
+    labels = encode_payload(data, np.arange(30))["trueLabels"]
+    assert labels["names"] == [f"object {i}" for i in range(12)]
+    np.testing.assert_array_equal(unpack(labels["codes"]), np.arange(30) % 12)
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)

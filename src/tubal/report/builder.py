@@ -27,6 +27,7 @@ SCRIPTS = (
     "pictures.js",
     "thumbs.js",
     "camera.js",
+    "spread.js",
     "map.js",
     "map_input.js",
     "selection.js",

@@ -42,6 +42,8 @@ class ReportData:
         Rows ``(atom, dy, dx, coefficient)``: image ``i`` is about
         ``norms[i] * sum(coefficient * np.roll(atoms[atom], (dy, dx), axis=(0, 1)))`` with white at 1
         (section 2.4 of the paper).
+    term_counts : int array (n,), optional
+        How many terms each image has in all, when ``terms`` holds the largest of them only.
     norms : float array (n,), optional
         Undo the scaling of the images; all ones when left out.
     objective, sparsity : sequences of float
@@ -77,6 +79,7 @@ class ReportData:
     alignments: Array | None = None
     atoms: Array | None = None
     terms: Sequence[Array] | None = None
+    term_counts: Array | None = None
     norms: Array | None = None
     objective: Sequence[float] = ()
     sparsity: Sequence[float] = ()
@@ -129,6 +132,7 @@ _ARRAY_SHAPES: dict[str, tuple[int, ...]] = {
     "neighbors": (-1,),
     "neighbor_distances": (-1,),
     "alignments": (-1, 4),
+    "term_counts": (),
     "norms": (),
 }
 

@@ -14,7 +14,7 @@ from tubal.report.data import ReportData
 __all__ = ["image_terms", "report_data"]
 
 Array = NDArray[Any]
-MAX_TERMS = 40
+MAX_TERMS = 96
 
 
 def report_data(
@@ -29,7 +29,7 @@ def report_data(
 ) -> ReportData:
     """Gather what ``tubal.report`` draws from a fitted clusterer and the images ``(n, h, w[, 3])`` in [0, 1].
 
-    Of each image's code the 40 largest terms are kept: what a person can follow one by one.
+    Of each image's code the largest terms are kept, with a count of them all: what a person can follow.
     """
     model = clusterer.model_
     neighbors, distances, alignments = _neighbourhood(clusterer.graph_, len(images))
@@ -47,6 +47,7 @@ def report_data(
         alignments=alignments,
         atoms=to_numpy(model.atoms_) if terms is not None else None,
         terms=terms,
+        term_counts=count_terms(to_numpy(model.codes_)) if terms is not None else None,
         norms=image_norms(model, images) if terms is not None else None,
         objective=[float(value) for value in getattr(model, "objective_", ())],
         sparsity=[float(value) for value in getattr(model, "density_", ())],
@@ -76,6 +77,15 @@ def image_terms(model: Any, codes: Array, *, limit: int) -> list[Array] | None:
         dy, dx = [*still, *shift] if across else [*shift, *still]
         terms.append(np.column_stack([atom, dy, dx, flat[keep]]).astype(np.float64))
     return terms
+
+
+def count_terms(codes: Array) -> Array:
+    """Return how many codes of each image are not zero.
+
+    >>> count_terms(np.array([[[0.0, 1.0]], [[2.0, 3.0]]]))
+    array([1, 2])
+    """
+    return np.asarray(np.count_nonzero(codes.reshape(len(codes), -1), axis=1))
 
 
 def image_norms(model: Any, images: Array) -> Array:

@@ -15,7 +15,7 @@ from tubal.report.sprites import pack_sprites
 
 # The table of every image, from which the edited CSV is written, stays below a few megabytes.
 MAX_ROWS = 50_000
-MAX_TERMS = 64
+MAX_TERMS = 96
 # More pixels of atoms than this are kept in 8 bits rather than 16.
 MAX_FINE_PIXELS = 1_000_000
 
@@ -44,7 +44,9 @@ def encode_payload(data: ReportData, shown: Array) -> dict[str, Any]:
         "alignments": None if data.alignments is None else pack(data.alignments[shown], "float32"),
         "sprites": _sprites(data.images[shown]),
         "atoms": None if data.atoms is None else _atoms(data.atoms),
-        "terms": None if data.terms is None or data.atoms is None else _terms(data.atoms, data.terms, shown),
+        "terms": None
+        if data.terms is None or data.atoms is None
+        else _terms(data.atoms, data.terms, data.term_counts, shown),
         "norms": pack(np.ones(len(shown)) if data.norms is None else data.norms[shown], "float32"),
         "objective": _finite(data.objective),
         "sparsity": _finite(data.sparsity),
@@ -148,7 +150,7 @@ def _atoms(atoms: Array) -> dict[str, Any]:
     return {"values": pack(whole, dtype), "scale": pack(scale / levels, "float32")}
 
 
-def _terms(atoms: Array, terms: Sequence[Array], shown: Array) -> dict[str, Any]:
+def _terms(atoms: Array, terms: Sequence[Array], totals: Array | None, shown: Array) -> dict[str, Any]:
     """Each image's terms, largest first, in one flat table with offsets."""
     atom_norms = np.sqrt((np.asarray(atoms, dtype=np.float64) ** 2).reshape(len(atoms), -1).sum(axis=1))
     kept, counts = [], []
@@ -161,8 +163,8 @@ def _terms(atoms: Array, terms: Sequence[Array], shown: Array) -> dict[str, Any]
     table = np.concatenate(kept)
     return {
         "offsets": pack(np.cumsum([0, *map(len, kept)]), "int32"),
-        "counts": pack(np.array(counts), "int32"),
-        "atom": pack(table[:, 0], "int32"),
+        "counts": pack(np.array(counts) if totals is None else totals[shown], "int32"),
+        "atom": pack(table[:, 0], "int16" if len(atoms) <= 32767 else "int32"),
         "dy": pack(table[:, 1], "int16"),
         "dx": pack(table[:, 2], "int16"),
         "coefficient": pack(table[:, 3], "float32"),

@@ -20,20 +20,25 @@ const positions = (() => {
     placed[2 * i] = (embedding[2 * i] - (left + right) / 2) / spanX;
     placed[2 * i + 1] = -(embedding[2 * i + 1] - (low + high) / 2) / spanY;
   }
-  return { placed, aspect: spanX / spanY };
+  return { placed, computed: placed, aspect: spanX / spanY };
 })();
 
 const camera = { x: 0, y: 0, zoom: 1, width: 1, height: 1 };
 
 /** Pixels from one side of the map to the other. Similarity has no compass: the map may be stretched to fill. */
 function extent() {
-  const margin = 72,
-    stretch = 1.8;
+  const [width, height] = roomAtRest();
+  return [width * camera.zoom, height * camera.zoom];
+}
+
+function roomAtRest() {
+  const margin = spread.on ? 24 : 72,
+    stretch = spread.on ? 3 : 1.8;
   let width = Math.max(40, camera.width - margin),
     height = Math.max(40, camera.height - margin);
   width = Math.min(width, height * positions.aspect * stretch);
   height = Math.min(height, (width / positions.aspect) * stretch);
-  return [width * camera.zoom, height * camera.zoom];
+  return [width, height];
 }
 
 function onScreen(x, y) {

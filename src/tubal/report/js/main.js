@@ -108,20 +108,27 @@ function drawSectionLinks() {
   const shown = links.filter(([id]) => !find(`#${id}-section`).hidden);
   const anchors = shown.map(([id, label]) => make("a", { href: `#${id}-section` }, label));
   find("#sections").append(...anchors);
+  const mark = (hash) =>
+    anchors.forEach((link) => {
+      if (link.hash === hash) link.setAttribute("aria-current", "true");
+      else link.removeAttribute("aria-current");
+    });
   // The link of the section in the upper part of the window is the current one.
   const watch = new IntersectionObserver(
     (entries) =>
-      entries
-        .filter((entry) => entry.isIntersecting)
-        .forEach((entry) => {
-          anchors.forEach((link) => {
-            if (link.hash === `#${entry.target.id}`) link.setAttribute("aria-current", "true");
-            else link.removeAttribute("aria-current");
-          });
-        }),
+      entries.filter((entry) => entry.isIntersecting).forEach((entry) => mark(`#${entry.target.id}`)),
     { rootMargin: "-15% 0px -75% 0px" },
   );
   shown.forEach(([id]) => watch.observe(find(`#${id}-section`)));
+  // The last section is often too short to reach the upper part.
+  addEventListener(
+    "scroll",
+    () => {
+      const end = innerHeight + scrollY >= document.documentElement.scrollHeight - 4;
+      if (end && scrollY > 0) mark(anchors[anchors.length - 1].hash);
+    },
+    { passive: true },
+  );
 }
 
 function drawEdited() {
@@ -147,6 +154,7 @@ async function start() {
   startColouring();
   drawLegend();
   startMapInput();
+  startLayouts();
   startPanel();
   resizeMap();
   drawMap();

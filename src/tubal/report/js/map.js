@@ -47,10 +47,12 @@ function resizeMap() {
   map.canvas.width = Math.round(camera.width * ratio);
   map.canvas.height = Math.round(camera.height * ratio);
   map.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  arrange();
   scheduleMap();
 }
 
 function thumbSize() {
+  if (spread.on) return clamp(0.84 * spread.cell * camera.zoom, 5, 220);
   return clamp(map.size * Math.pow(camera.zoom, 0.4), 10, 120);
 }
 
@@ -97,13 +99,15 @@ function layOut(names) {
     return true;
   };
   const important = [map.opened, map.cursor].filter(isImportant);
-  const named = new Set(names.map((name) => name.shot));
+  const named = new Set(names.map((name) => name.shot).filter((shot) => shot >= 0));
   for (const shot of new Set([...important, ...named, ...claims])) {
     const [x, y] = toScreen(shot);
     if (x < -size || y < -size || x > camera.width + size || y > camera.height + size) continue;
     const wanted = !isDimmed(shot) && (isImportant(shot) || named.has(shot) || !covered(x, y));
-    const isTile = wanted && free(x, y);
-    (isTile ? tiles : marks).push({ shot, x, y, size, isTile });
+    const isTile = spread.on || (wanted && free(x, y));
+    // On a dense grid the chosen image stands out by its size.
+    const shown = spread.on && isImportant(shot) ? Math.max(size, 38) : size;
+    (isTile ? tiles : marks).push({ shot, x, y, size: shown, isTile });
   }
   // The ones with the best claim are drawn last, on top.
   return { tiles: tiles.reverse(), marks };
@@ -129,7 +133,7 @@ function haloOf(color) {
 
 /** Clouds behind the images show the clusters at a glance; drawn together they never grow opaque. */
 function drawHalos(context) {
-  const radius = clamp(30 * Math.sqrt(camera.zoom), 30, 110);
+  const radius = spread.on ? 1.9 * spread.cell * camera.zoom : clamp(30 * Math.sqrt(camera.zoom), 30, 110);
   const layer = map.clouds;
   layer.width = Math.ceil(camera.width / 2);
   layer.height = Math.ceil(camera.height / 2);
@@ -179,7 +183,8 @@ function tileBox({ x, y, size }) {
 function drawThumb(context, item) {
   const index = groupIndex(item.shot);
   const [x, y, width, height] = tileBox(item);
-  const edge = clamp(item.size / 12, 1.5, 3);
+  const edge = spread.on ? clamp(item.size / 11, 0.75, 4) : clamp(item.size / 12, 1.5, 3);
+  context.globalAlpha = isDimmed(item.shot) ? 0.15 : 1;
   context.imageSmoothingEnabled = !crisp(item.size);
   context.fillStyle = paletteColor(index);
   context.fillRect(x - edge, y - edge, width + 2 * edge, height + 2 * edge);
@@ -191,6 +196,7 @@ function drawThumb(context, item) {
     context.strokeRect(x - edge / 2, y - edge / 2, width + edge, height + edge);
     context.setLineDash([]);
   }
+  context.globalAlpha = 1;
 }
 
 function drawRings(context) {
@@ -212,7 +218,7 @@ function drawRings(context) {
 
 const NAME_HEIGHT = 20;
 
-/** A typical image of every cluster with its name below, largest cluster first, where there is room for both. */
+/** Names of clusters, largest first, where there is room: on an island, or below one of the typical images. */
 function placeNames(context) {
   if (map.colorBy === "given") return [];
   const size = thumbSize(),
@@ -222,23 +228,40 @@ function placeNames(context) {
     if (!shots.length || isDimmed(shots[0])) continue;
     const text = shortName(cluster);
     const half = context.measureText(text).width / 2 + 8;
-    for (const shot of shots.slice(0, 8)) {
-      const [x, y] = toScreen(shot);
-      const name = {
-        shot,
-        x,
-        y,
-        half,
-        text,
-        below: y + size / 2 + NAME_HEIGHT / 2 + 4,
-        index: clusterIndex.get(cluster),
-      };
-      if (placed.some((other) => nameCollides(name, other, size)) || !inView(name, size)) continue;
-      placed.push(name);
-      break;
-    }
+    const base = { half, text, index: clusterIndex.get(cluster) };
+    const choices = (spread.on ? islandPlaces(shots, size) : imagePlaces(shots, size)).map((place) => ({
+      ...base,
+      ...place,
+    }));
+    const free = (name) => inView(name, size) && !placed.some((other) => nameCollides(name, other, size));
+    const name = choices.find(free);
+    if (name) placed.push(name);
   }
   return placed;
+}
+
+/** Below each of the most typical images. */
+function imagePlaces(shots, size) {
+  return shots.slice(0, 8).map((shot) => {
+    const [x, y] = toScreen(shot);
+    return { shot, x, y, below: y + size / 2 + NAME_HEIGHT / 2 + 4 };
+  });
+}
+
+/** On the middle of the main part of a cluster's island, else below or above it. */
+function islandPlaces(shots, size) {
+  const points = shots.slice(0, Math.max(1, Math.ceil(0.8 * shots.length))).map(toScreen);
+  const xs = points.map((point) => point[0]).sort((a, b) => a - b);
+  const x = xs[xs.length >> 1];
+  const ys = points.filter((point) => Math.abs(point[0] - x) < 1.5 * size).map((point) => point[1]);
+  ys.sort((a, b) => a - b);
+  const gap = size / 2 + NAME_HEIGHT / 2 + 2;
+  return [ys[ys.length >> 1], ys[ys.length - 1] + gap, ys[0] - gap].map((below) => ({
+    shot: -1,
+    x,
+    y: below,
+    below,
+  }));
 }
 
 /** With many clusters a name that was not chosen shrinks to its number. */
@@ -249,12 +272,13 @@ function shortName(cluster) {
 }
 
 const inView = ({ x, y, half, below }, size) =>
-  x > half && x < camera.width - half && y > size / 2 && below < camera.height - NAME_HEIGHT / 2;
+  x > half && x < camera.width - half && y > NAME_HEIGHT / 2 && below < camera.height - NAME_HEIGHT / 2;
 
 function nameCollides(name, other, size) {
   const across = Math.abs(name.x - other.x),
-    wide = Math.max(name.half, size / 2) + Math.max(other.half, size / 2) + 4;
-  return across < wide && Math.abs(name.y - other.y) < size + NAME_HEIGHT + 8;
+    least = spread.on ? 0 : size / 2,
+    wide = Math.max(name.half, least) + Math.max(other.half, least) + 4;
+  return across < wide && Math.abs(name.y - other.y) < (spread.on ? 0 : size + 4) + NAME_HEIGHT + 4;
 }
 
 function drawNames(context, names) {

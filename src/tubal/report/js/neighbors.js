@@ -49,24 +49,55 @@ const isIdentity = ([turn, scale, dy, dx]) => !turn && Math.abs(scale - 1) < 1e-
 /** Alignments count pixels of the images that were compared, which have the atoms' size. */
 const pixelScale = () => (atoms ? S.width / atoms.width : 1);
 
+/** The neighbour moved as the graph moved it: bilinear between pixels, its border continued outwards. */
 function alignedCanvas(shot, [turn, scale, dy, dx]) {
-  const canvas = make("canvas", {
-    width: S.width,
-    height: S.height,
-    class: "aligned",
-    "aria-hidden": "true",
-  });
-  const context = canvas.getContext("2d");
+  const canvas = tileCanvas(shot);
+  canvas.className = "aligned";
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  const from = context.getImageData(0, 0, S.width, S.height);
+  const to = context.createImageData(S.width, S.height);
   const unit = pixelScale();
-  context.translate(S.width / 2 + dx * unit, S.height / 2 + dy * unit);
-  // Counter-clockwise to the eye is negative where y grows downwards.
-  context.rotate((-turn * Math.PI) / 180);
-  context.scale(scale, scale);
-  drawTile(context, shot, -S.width / 2, -S.height / 2, S.width, S.height);
+  const cos = Math.cos((turn * Math.PI) / 180) / scale,
+    sin = Math.sin((turn * Math.PI) / 180) / scale;
+  const middleX = (S.width - 1) / 2,
+    middleY = (S.height - 1) / 2;
+  for (let y = 0; y < S.height; y++) {
+    for (let x = 0; x < S.width; x++) {
+      const across = x - middleX - dx * unit,
+        down = y - middleY - dy * unit;
+      const pixel = pixelBetween(
+        from,
+        cos * across - sin * down + middleX,
+        sin * across + cos * down + middleY,
+      );
+      to.data.set(pixel, 4 * (y * S.width + x));
+    }
+  }
+  context.putImageData(to, 0, 0);
   const size = 56 / Math.max(S.width, S.height);
   canvas.style.width = `${S.width * size}px`;
   canvas.style.height = `${S.height * size}px`;
   return canvas;
+}
+
+function pixelBetween({ data, width, height }, x, y) {
+  x = clamp(x, 0, width - 1);
+  y = clamp(y, 0, height - 1);
+  const left = Math.floor(x),
+    top = Math.floor(y);
+  const right = Math.min(left + 1, width - 1),
+    bottom = Math.min(top + 1, height - 1);
+  const at = (column, row, channel) => data[4 * (row * width + column) + channel];
+  const between = (low, high, share) => low + (high - low) * share;
+  return [0, 1, 2]
+    .map((channel) =>
+      between(
+        between(at(left, top, channel), at(right, top, channel), x - left),
+        between(at(left, bottom, channel), at(right, bottom, channel), x - left),
+        y - top,
+      ),
+    )
+    .concat(255);
 }
 
 function alignmentText([turn, scale, dy, dx]) {

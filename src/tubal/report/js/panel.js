@@ -96,6 +96,7 @@ function pixelsOf(shot) {
 
 function buildSection(shot, rows) {
   const wanted = pixelsOf(shot);
+  const total = terms.counts[shot];
   const top = wanted ? 1 : largest(rebuild(shot, rows, rows.length));
   const canvas = make("canvas", { class: "picture", role: "img", id: "rebuilt" });
   const left = make("canvas", { class: "picture", "aria-hidden": "true" });
@@ -115,7 +116,7 @@ function buildSection(shot, rows) {
     const built = rebuild(shot, rows, count);
     paint(canvas, built, atoms, top);
     canvas.setAttribute("aria-label", `Rebuilt from ${counted(count, "term")}`);
-    caption.textContent = count === rows.length ? `all ${counted(count, "term")}` : counted(count, "term");
+    caption.textContent = termCaption(count, rows.length, total);
     if (wanted) error.textContent = `${percent(remainder(left, wanted, built))} left over`;
     [...list.children].forEach((item, index) => item.classList.toggle("is-off", index >= count));
   };
@@ -152,7 +153,6 @@ function buildSection(shot, rows) {
         )
       : null;
   const play = button("Play", () => playTerms(slider, play), { id: "play-terms" });
-  const total = terms.counts[shot];
   const note = total > rows.length ? `The ${rows.length} largest of ${whole(total)} terms.` : null;
   return make(
     "section",
@@ -164,6 +164,12 @@ function buildSection(shot, rows) {
     list,
     more && make("div", {}, more),
   );
+}
+
+/** Codes may have more terms than the page carries; then even its last term is not "all". */
+function termCaption(count, carried, total) {
+  if (count < carried) return counted(count, "term");
+  return carried < total ? `${count} of ${whole(total)} terms` : `all ${counted(count, "term")}`;
 }
 
 /** Paint what is still missing and return its share of the image's length. */

@@ -35,6 +35,8 @@ const words = (key) => readable(key.replaceAll("_", " "));
 function valueText(value) {
   if (value === null) return "none";
   if (typeof value === "number" && !Number.isInteger(value)) return compact(value);
+  if (Array.isArray(value) && value.every((item) => typeof item !== "object"))
+    return value.map(valueText).join(", ");
   if (typeof value === "object") return readable(JSON.stringify(value).replaceAll(",", ", "));
   return readable(String(value));
 }

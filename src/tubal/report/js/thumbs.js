@@ -56,7 +56,7 @@ function tileSpan(shot, size) {
 /** A canvas with the image at its own resolution. */
 function tileCanvas(shot) {
   const canvas = make("canvas", { width: S.width, height: S.height, "aria-hidden": "true" });
-  drawTile(canvas.getContext("2d"), shot, 0, 0, S.width, S.height);
+  drawTile(canvas.getContext("2d", { willReadFrequently: true }), shot, 0, 0, S.width, S.height);
   return canvas;
 }
 
