@@ -146,7 +146,7 @@ def test_demo_beats_k_means_and_can_be_run_again(tmp_path: Path, capsys: pytest.
     record = json.loads(said.out)
     assert record["scores"]["accuracy"] > record["k_means"]["accuracy"]
     assert "K-means on pixels" in said.err
-    assert str(out / "report.html") in said.err.replace("\n", "")
+    assert said.err.splitlines()[-1] == f"Open {out / 'report.html'}"
     assert {file.name for file in out.iterdir()} == RESULTS
     capsys.readouterr()
     (out / "run.json").write_text("{}")

@@ -44,6 +44,15 @@ def test_channels_first_last_and_single(tmp_path: Path) -> None:
     assert load_images(tmp_path / "last.npy", colour="grey").images.shape == (5, 8, 7)
 
 
+def test_the_axis_of_the_images_is_the_first_unless_that_is_absurd(tmp_path: Path) -> None:
+    np.save(tmp_path / "first.npy", np.random.default_rng(5).random((12, 12, 10)))
+    assert load_images(tmp_path / "first.npy").images.shape == (12, 12, 10)
+    np.save(tmp_path / "last.npy", np.random.default_rng(5).random((12, 12, 100)))
+    stack = load_images(tmp_path / "last.npy")
+    assert stack.images.shape == (100, 12, 12)
+    assert "along the last axis" in stack.rule
+
+
 @pytest.mark.parametrize("version", ["5", "7.3"])
 def test_matlab_files_are_column_major(tmp_path: Path, version: str) -> None:
     square = np.random.default_rng(2).random((30, 8, 8))
@@ -59,6 +68,8 @@ def test_matlab_files_are_column_major(tmp_path: Path, version: str) -> None:
     write_matlab(path, {"fea": fea.T}, version)  # one image a column, as in Yale
     assert_allclose(load_images(path).images, square, atol=1e-6)
     write_matlab(path, {"cube": np.moveaxis(square, 0, -1)}, version)
+    assert_allclose(load_images(path).images, square, atol=1e-6)
+    write_matlab(path, {"cube": square}, version)  # images first, against MATLAB's custom but unmistakable
     assert_allclose(load_images(path).images, square, atol=1e-6)
 
 

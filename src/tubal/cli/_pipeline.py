@@ -71,7 +71,8 @@ def fit_with_progress(model: Any, images: Any, bar: Any) -> None:
     try:
         model.fit(images)
     finally:
-        model.set_params(callbacks=None)
+        for part in (model, getattr(model, "model_", model)):
+            part.set_params(callbacks=None)
 
 
 def write_results(plan: Plan, stack: Any, clusterer: Any, stage: Path, talk: Talk, state: State) -> dict[str, Any]:
@@ -195,7 +196,7 @@ def show_summary(talk: Talk, record: dict[str, Any], out: Path) -> None:
             )
         )
     rows.append(("time", f"{sum(record['seconds'].values()):.1f} s"))
-    rows.append(("results", str(out)))
-    rows.append(("open", str(out / "report.html")))
     talk.table(rows)
+    # Not in the table: a path folded into a column cannot be copied.
+    talk.say(f"Open {out / 'report.html'}")
     talk.data({**record, "out": str(out)})

@@ -152,8 +152,9 @@ def _as_images(values: np.ndarray, entry: Entry, image_shape: tuple[int, int] | 
     if values.ndim == 2:
         return _unfold_rows(values, entry, image_shape)
     if values.ndim == 3:
-        height, width, last = values.shape
-        along_last = height == width != last or (entry.matlab and width != last)
+        first, middle, last = values.shape
+        # (28, 28, 1000) is a thousand squares; (28, 28, 20) in a NumPy file more likely 28 images.
+        along_last = (entry.matlab and middle != last) or (first == middle and last >= 4 * first)
         images = np.moveaxis(values, -1, 0) if along_last else values
         return images, f"images along the {'last' if along_last else 'first'} axis"
     if entry.matlab and values.shape[2] in (1, 3, 4):
@@ -256,7 +257,7 @@ def _list_hdf5(path: Path) -> list[Entry]:
 def _read_entry(path: Path, entry: Entry) -> np.ndarray:
     try:
         if path.suffix.lower() == ".npy":
-            return np.load(path, allow_pickle=False)
+            return np.asarray(np.load(path, allow_pickle=False))
         if path.suffix.lower() == ".npz":
             with np.load(path, allow_pickle=False) as archive:
                 return np.asarray(archive[entry.name])
