@@ -1,0 +1,102 @@
+"""Whole fits from a cold process against UMAP, and against scikit-learn's dictionary learning."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+ATOMS = {"coil20": 45, "usps": 45, "orl": 45, "yale": 80}
+PEER_ATOMS = {"coil20": 256, "usps": 128, "orl": 256, "yale": 128}
+
+_GTSC = """
+from tubal.datasets import fetch
+from tubal import GTSC
+GTSC({atoms}, random_state=0).fit(fetch({name!r}).images)
+"""
+_UMAP = """
+from tubal.datasets import fetch
+import umap
+umap.UMAP(n_neighbors=10, min_dist=0.0, n_components=10, n_jobs=-1).fit(fetch({name!r}).data)
+"""
+
+
+def _cold(program: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+def against_umap(repeats: int, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Seconds of a GTSC fit at the paper's setting and of UMAP on the same images, each in a fresh process."""
+    rows = []
+    for name in names:
+        programs = _GTSC.format(name=name, atoms=ATOMS[name]), _UMAP.format(name=name)
+        pairs = [(_cold(programs[0]), _cold(programs[1])) for _ in range(repeats)]
+        ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+        rows.append({"problem": name, "seconds": ours, "UMAP seconds": theirs, "ratio": theirs / ours, "wanted": 1.0})
+    return rows
+
+
+def against_dictionary_learning(names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """GTSC against MiniBatchDictionaryLearning at the paper's 128 or 256 atoms: seconds, and K-means accuracy."""
+    from sklearn.cluster import KMeans
+    from sklearn.decomposition import MiniBatchDictionaryLearning
+
+    from tubal import GTSC
+    from tubal.datasets import fetch
+    from tubal.metrics import clustering_accuracy
+    from tubal.pooling import unit_rows
+
+    rows = []
+    for name in names:
+        bunch = fetch(name)
+        n_clusters = len(set(bunch.target.tolist()))
+        GTSC(ATOMS[name], random_state=0, max_iter=2).fit(bunch.images[:100])
+        began = time.perf_counter()
+        features = GTSC(ATOMS[name], random_state=0).fit_transform(bunch.images)
+        ours = time.perf_counter() - began
+        began = time.perf_counter()
+        peer = MiniBatchDictionaryLearning(
+            PEER_ATOMS[name], alpha=0.01, transform_algorithm="lasso_cd", transform_alpha=0.01, random_state=0, n_jobs=2
+        )
+        rows_ = bunch.data / (bunch.data**2).sum(1, keepdims=True) ** 0.5
+        peer_features = peer.fit(rows_).transform(rows_)
+        theirs = time.perf_counter() - began
+        score = [
+            clustering_accuracy(
+                bunch.target, KMeans(n_clusters, n_init=10, random_state=0).fit_predict(unit_rows(which))
+            )
+            for which in (features, peer_features)
+        ]
+        rows.append(
+            {
+                "problem": name, "seconds": ours, "dictionary learning seconds": theirs, "accuracy": score[0],
+                "dictionary learning accuracy": score[1], "ratio": theirs / ours, "wanted": 5.0,
+            }
+        )  # fmt: skip
+    return rows
+
+
+def first_use(repeats: int = 3) -> list[dict[str, Any]]:
+    """Seconds of the first small fit in a new process, with an empty and with a filled kernel cache."""
+    import os
+    import tempfile
+
+    program = (
+        "import time; began = time.perf_counter()\nfrom sklearn.datasets import load_digits\nfrom tubal import GTSC\n"
+        "GTSC(10, random_state=0).fit(load_digits().images[:200].astype('float32'))\nprint(time.perf_counter() - began)"
+    )
+    rows = []
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
+        measured = []
+        for _ in range(repeats + 1):
+            done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=environment)
+            measured.append(json.loads(done.stdout))
+    rows.append({"problem": "first fit, nothing compiled", "seconds": measured[0], "at most": 10.0})
+    rows.append({"problem": "first fit, kernels cached", "seconds": statistics.median(measured[1:]), "at most": 2.0})
+    return rows
