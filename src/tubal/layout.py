@@ -1,6 +1,6 @@
-"""The only place where sample-first images meet tube-first tensors.
+"""The only place where sample-first images meet the models' tensors, samples last.
 
-Images are ``(n, height, width)`` or ``(n, height, width, channels)``; tensors are ``(tube, row, sample)``. The tube
+Images are ``(n, height, width)`` or ``(n, height, width, channels)``; tubal tensors are ``(tube, row, sample)``. The tube
 is one of the two image axes; the other axis, times the channels stacked under each other, gives the rows.
 """
 
@@ -72,6 +72,76 @@ class ImageLayout:
         """Return an atom (an image) moved ``shift`` places around its circle."""
         xp = namespace(atom)
         return xp.roll(atom, shift, (1 if self.tube_axis == -1 else 0,))
+
+
+@dataclass(frozen=True)
+class SeparableLayout:
+    """How images become tensors with one axis a mode, samples last (TenSR).
+
+    Two modes are rows and columns, the channels of colour stacked as further rows; three modes leave channels
+    a mode of their own.
+    """
+
+    image_shape: tuple[int, ...]
+    n_modes: int = 2
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """Length of every mode.
+
+        >>> SeparableLayout((4, 5, 3)).sides, SeparableLayout((4, 5, 3), n_modes=3).sides
+        ((12, 5), (4, 5, 3))
+        """
+        height, width, *channels = self.image_shape
+        if self.n_modes > 2:
+            return self.image_shape
+        return (height * (channels[0] if channels else 1), width)
+
+    def to_tensor(self, images: Array) -> Array:
+        """Return images as a contiguous tensor (*sides, sample)."""
+        xp = namespace(images)
+        if len(self.image_shape) > 2 and self.n_modes == 2:
+            images = xp.moveaxis(images, 3, 1).reshape(images.shape[0], *self.sides)
+        return _contiguous(xp.moveaxis(images, 0, -1))
+
+    def to_images(self, tensor: Array) -> Array:
+        """Undo :meth:`to_tensor`."""
+        xp = namespace(tensor)
+        images = xp.moveaxis(tensor, -1, 0)
+        if len(self.image_shape) > 2 and self.n_modes == 2:
+            height, width, n_channels = self.image_shape
+            images = xp.moveaxis(images.reshape(images.shape[0], n_channels, height, width), 1, 3)
+        return _contiguous(images)
+
+    def shift_atom(self, atom: Array, shift: Array) -> Array:
+        """Return the atom as it is: outer products do not move."""
+        return atom
+
+
+@dataclass(frozen=True)
+class PlaneLayout:
+    """How images become planes (height, width, channel, sample), each plane contiguous in memory (CSC)."""
+
+    image_shape: tuple[int, ...]
+
+    def to_tensor(self, images: Array) -> Array:
+        """Return images as a tensor (height, width, channel, sample)."""
+        xp = namespace(images)
+        planes = xp.moveaxis(images, 3, 1) if len(self.image_shape) > 2 else images[:, None]
+        return xp.moveaxis(_contiguous(planes), (0, 1, 2, 3), (3, 2, 0, 1))
+
+    def to_images(self, tensor: Array) -> Array:
+        """Undo :meth:`to_tensor`."""
+        images = namespace(tensor).moveaxis(tensor, (3, 0, 1, 2), (0, 1, 2, 3))
+        return _contiguous(images if len(self.image_shape) > 2 else images[..., 0])
+
+    def shift_atom(self, atom: Array, shift: Array) -> Array:
+        """Return an atom (an image) moved ``shift = (down, right)`` around both circles."""
+        return namespace(atom).roll(atom, (int(shift[0]), int(shift[1])), (0, 1))
+
+
+def _contiguous(array: Array) -> Array:
+    return array.contiguous() if is_torch(array) else _as_contiguous(array)
 
 
 def _as_contiguous(array: Array) -> Array:

@@ -10,10 +10,19 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from tubal._backend import Array, as_like, namespace, own_threads, to_numpy
+from tubal._backend import Array, as_like, is_torch, namespace, own_threads, to_numpy
 from tubal.estimators._explain import Explanation, explain_codes
 from tubal.estimators._progress import progress_callback
-from tubal.estimators._validation import check_choice, check_images, check_integer, check_weight
+from tubal.estimators._validation import (
+    check_atoms,
+    check_callbacks,
+    check_choice,
+    check_codes,
+    check_images,
+    check_integer,
+    check_method,
+    check_weight,
+)
 from tubal.layout import ImageLayout
 from tubal.penalties import atom_norms
 from tubal.pooling import position_norms
@@ -67,6 +76,10 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _inner_codes(self, codes: Array) -> Array:
         return namespace(codes).moveaxis(codes, (0, 1, 2), (2, 1, 0))
+
+    def by_atom(self, codes: Array) -> Array:
+        """Return codes (n, ...) as (n, atom, *positions), one atom for each of ``atoms_``."""
+        return codes
 
     # --- fitting -----------------------------------------------------------------------------------------
     def fit(
@@ -123,10 +136,12 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         check_weight("tol", self.tol)
         check_integer("max_iter", self.max_iter, least=1)
         check_choice("scale", self.scale, ("unit", "max", None))
+        check_method("code_solver", self.code_solver, ("minimise", "codes"), "Admm(max_iter=50)")
+        check_method("dictionary_solver", self.dictionary_solver, ("minimise",), "LagrangeDual()")
+        check_callbacks(self.callbacks)
 
     def _callbacks(self) -> Sequence[Callable[[Any], Any]]:
-        several = isinstance(self.callbacks, (list, tuple))
-        given = [] if self.callbacks is None else list(self.callbacks) if several else [self.callbacks]
+        given = check_callbacks(self.callbacks)
         return [*given, progress_callback(type(self).__name__)] if self.verbose else given
 
     # --- new images --------------------------------------------------------------------------------------
@@ -142,9 +157,7 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         scaled, _ = scale_images(images, self.scale, self.scale_factor_)
         dictionary = self._dictionary_like(scaled)
         terms = self._new_graph_terms(scaled, neighbors)
-        problem = self._model().coding(
-            dictionary, self._layout_.to_tensor(scaled), sparsity=self.sparsity, **terms
-        )
+        problem = self._model().coding(dictionary, self._layout_.to_tensor(scaled), sparsity=self.sparsity, **terms)
         solver = patient(self._solvers()[0])
         codes = self._public_codes(solver.codes(problem, solver.minimise(problem).state))
         return self._recognise(scaled, codes, neighbors)
@@ -163,18 +176,21 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def decode(self, codes: Array, norms: Any = None) -> Array:
         """Return the images that codes describe; scaled as in fitting unless their ``norms`` are passed."""
         check_is_fitted(self)
-        inner = self._inner_codes(codes)
+        inner = self._inner_codes(check_codes(codes, tuple(self.codes_.shape[1:])))
         problem = self._model().coding(self._dictionary_like(inner), inner, sparsity=self.sparsity)
         images = self._layout_.to_images(problem.reconstruct(inner))
         if norms is None:
             return images
+        if len(norms) != len(images):
+            raise ValueError(f"norms has {len(norms)} entries for {len(images)} images; one norm an image is wanted")
         return images * as_like(norms, images).reshape(-1, *[1] * (images.ndim - 1))
 
     def explain(self, image: Any) -> Explanation:
         """Say which atoms at which shifts build an image, the largest contribution first."""
-        single = image[None] if getattr(image, "ndim", 0) != 2 or self.image_shape is None else image
-        codes = self.encode(single if single.ndim > 2 else np.atleast_2d(image))
-        return explain_codes(to_numpy(codes[0]), to_numpy(self.atoms_), self._layout_)
+        check_is_fitted(self)
+        single = image if is_torch(image) else np.asarray(image)
+        codes = self.encode(single[None])
+        return explain_codes(to_numpy(self.by_atom(codes)[0]), to_numpy(self.atoms_), self._layout_)
 
     # --- scikit-learn ------------------------------------------------------------------------------------
     @property
@@ -205,7 +221,6 @@ def scale_images(images: Array, scale: str | None, factor: float | None) -> tupl
     """
     xp = namespace(images)
     if scale == "unit":
-        squares = (images.reshape(images.shape[0], -1) ** 2).sum(1)
         largest = abs(images).reshape(images.shape[0], -1).max(1)
         largest = largest.values if hasattr(largest, "values") else largest
         # Through the largest pixel first, so that huge or tiny images neither overflow nor vanish when squared.
@@ -238,4 +253,5 @@ def initial_atoms(data: Array, n_atoms: int, init: Any, random: np.random.Random
             raise ValueError(
                 f"init has shape {tuple(atoms.shape)}; (tube, row, atom) = {(*data.shape[:2], n_atoms)} is wanted"
             )
+        check_atoms(atoms)
     return atoms / atom_norms(atoms)

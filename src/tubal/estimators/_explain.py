@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-
-from tubal.layout import ImageLayout
 
 
 @dataclass(frozen=True)
 class Explanation:
     """An image as a sum of shifted atoms, the largest coefficient first.
 
-    atoms, shifts, coefficients : one entry per non-zero code; shifts are places around the circle.
+    atoms, shifts, coefficients : one entry per non-zero code; shifts are places around the circle, (t, 2) pairs
+    (down, right) under CSC, and (t, 0), none, under TenSR, whose atoms are outer products.
     """
 
     atoms: np.ndarray
     shifts: np.ndarray
     coefficients: np.ndarray
     dictionary: np.ndarray
-    layout: ImageLayout
+    layout: Any
 
     def __len__(self) -> int:
         return len(self.coefficients)
 
     def term(self, index: int) -> np.ndarray:
         """Return one term: a shifted atom times its coefficient, an image."""
-        atom = self.layout.shift_atom(self.dictionary[self.atoms[index]], int(self.shifts[index]))
+        atom = self.layout.shift_atom(self.dictionary[self.atoms[index]], self.shifts[index])
         return self.coefficients[index] * atom
 
     def reconstruction(self, n_terms: int | None = None) -> np.ndarray:
@@ -38,9 +38,10 @@ class Explanation:
         return total
 
 
-def explain_codes(codes: np.ndarray, atoms: np.ndarray, layout: ImageLayout) -> Explanation:
-    """Return the explanation of one image's codes (atom, tube)."""
-    where, shifts = np.nonzero(codes)
-    coefficients = codes[where, shifts]
+def explain_codes(codes: np.ndarray, atoms: np.ndarray, layout: Any) -> Explanation:
+    """Return the explanation of one image's codes (atom, *positions)."""
+    where, *positions = np.nonzero(codes)
+    coefficients = codes[codes != 0]
     order = np.argsort(-abs(coefficients), kind="stable")
+    shifts = positions[0] if len(positions) == 1 else np.array(positions, int).reshape(len(positions), len(where)).T
     return Explanation(where[order], shifts[order], coefficients[order], atoms, layout)

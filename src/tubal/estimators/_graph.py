@@ -102,3 +102,19 @@ class GraphCoder(ImageCoder):
         if len(inside):
             codes[inside] = as_like(self.codes_[known[inside]], codes)
         return codes
+
+
+class OptionalGraphCoder(GraphCoder):
+    """A coder that has a graph only where ``graph_weight`` is above zero; else ``graph_`` is None."""
+
+    def _graph_terms(self, images: Array) -> tuple[float, Any]:
+        if self._graph_weight() > 0.0:
+            return super()._graph_terms(images)
+        self.graph_ = None
+        return 0.0, None
+
+    def _chunk_laplacian(self, collection: Any, folder: Any) -> Any:
+        if self._graph_weight() > 0.0:
+            return super()._chunk_laplacian(collection, folder)
+        self.graph_ = None
+        return None

@@ -99,7 +99,8 @@ class MappedCoding(CodingProblem):
         def work(start: int, stop: int) -> SplitState:
             if start not in blocks:
                 blocks[start] = self.images(start, stop)
-            part = SplitState(state.point[..., start:stop])
+            former = None if state.movement is None else state.movement[start:stop]
+            part = SplitState(state.point[..., start:stop], former)
             return CodingProblem.split(blocks[start], part, **terms)  # type: ignore[arg-type]
 
         with own_threads() as threads:

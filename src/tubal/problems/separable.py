@@ -164,8 +164,8 @@ class SeparableModel(ImageModel):
     def replace_atoms(self, dictionary: Matrices, unused: np.ndarray, images: Array) -> Matrices:
         """Put leading singular vectors of the worst images' unfoldings in place of unused atoms."""
         replaced, taken, first = [], 0, 0
-        for mode, matrix in enumerate(dictionary):
-            matrix = matrix + 0.0
+        for mode, former in enumerate(dictionary):
+            matrix = former + 0.0
             for atom in np.flatnonzero(unused[first : first + matrix.shape[1]]):
                 matrix[:, atom] = leading_vector(images[..., taken], mode)
                 taken += 1
