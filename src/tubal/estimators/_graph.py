@@ -16,35 +16,44 @@ from tubal.graph import laplacian, resolve_graph
 class GraphCoder(ImageCoder):
     """A coder whose codes are smooth along a neighbour graph."""
 
+    graph_: Any
+
     def _graph_terms(self, images: Array) -> tuple[float, Any]:
         weight = check_weight("graph_weight", self.graph_weight)
-        n_neighbors = check_integer("n_neighbors", self.n_neighbors, least=1)
-        if isinstance(self.graph, str) and n_neighbors >= len(images):
-            raise ValueError(
-                f"n_neighbors={n_neighbors} but n_samples = {len(images)}: an image has at most n_samples - 1 "
-                "neighbours; lower n_neighbors or pass more images"
-            )
+        n_neighbors = self._checked_neighbors(len(images))
         self.graph_ = resolve_graph(self.graph, images, n_neighbors=n_neighbors)
         return weight, laplacian(self.graph_)
+
+    def _checked_neighbors(self, n_images: int) -> int:
+        n_neighbors = check_integer("n_neighbors", self.n_neighbors, least=1)
+        if isinstance(self.graph, str) and n_neighbors >= n_images:
+            raise ValueError(
+                f"n_neighbors={n_neighbors} but n_samples = {n_images}: an image has at most n_samples - 1 "
+                "neighbours; lower n_neighbors or pass more images"
+            )
+        return n_neighbors
 
     def _graph_weight(self) -> float:
         return check_weight("graph_weight", self.graph_weight)
 
-    def _chunk_laplacian(self, collection: Any, folder: Any) -> Any:
-        from tubal.chunked_graph import chunked_knn_graph
-
-        n_images = int(collection.bounds[-1])
+    def _chunk_graph(self, rows: Any) -> Any:
+        """Return the graph of images in a file: as given, or their neighbours found in blocks."""
+        n_images = rows.shape[0]
+        n_neighbors = self._checked_neighbors(n_images)
         if not isinstance(self.graph, str):
             self.graph_ = resolve_graph(self.graph, range(n_images))
+        elif self.graph in ("euclidean", "cosine"):
+            from tubal.chunked_graph import chunked_knn_graph
+
+            self.graph_ = chunked_knn_graph(rows, n_neighbors, self.graph)
         elif self.graph == "deformable":
             raise ValueError(
                 f"graph='deformable' needs all {n_images} images in memory and they come in chunks; build it with "
                 "deformable_graph() where they fit and pass the Graph, or use graph='euclidean'"
             )
         else:
-            blocks = (self._layout_.to_images(collection.data(index)) for index in range(collection.n_chunks))
-            self.graph_ = chunked_knn_graph(blocks, self.n_neighbors, self.graph, folder)
-        return laplacian(self.graph_) if self._graph_weight() > 0 else None
+            self.graph_ = resolve_graph(self.graph, range(n_images))  # which names the choices
+        return self.graph_
 
     @property
     def partial_fit(self) -> Any:
@@ -91,7 +100,8 @@ class GraphCoder(ImageCoder):
                 f"for each of the {len(images)} images"
             )
         if indices.size == 0 or indices.min() < 0 or indices.max() >= n_known:
-            raise ValueError(f"neighbors must name training images, 0 to {n_known - 1}")
+            span = f"names images {indices.min()} to {indices.max()}" if indices.size else "is empty"
+            raise ValueError(f"neighbors {span}; indices of training images, 0 to {n_known - 1}, are wanted")
         return indices, np.ones(indices.shape)
 
     def _recognise(self, images: Array, codes: Array, neighbors: Any) -> Array:
