@@ -46,6 +46,15 @@ class RowFile:
                 n_rows, shape, dtype = n_rows + len(block), block.shape[1:], block.dtype
         return cls(path, (n_rows, *shape), dtype)
 
+    @classmethod
+    def spool(cls, blocks: Iterable[NDArray[Any]], folder: str | os.PathLike[str] | None = None) -> RowFile:
+        """Write blocks to a file of ``folder``, or to a temporary one that goes when nothing reads it any more."""
+        home = Path(tempfile.mkdtemp(prefix="tubal-rows-", dir=folder))
+        rows = cls.write(home / "images.rows", blocks)
+        if folder is None:
+            weakref.finalize(rows, shutil.rmtree, home, ignore_errors=True)
+        return rows
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -66,7 +75,9 @@ class RowFile:
 
     def mapped(self) -> NDArray[Any]:
         """Return all rows in their shape, mapped from the file."""
-        return np.memmap(self.path, self.dtype, "r", shape=self.shape)
+        found = np.memmap(self.path, self.dtype, "r", shape=self.shape)
+        found.rows = self  # type: ignore[attr-defined]  # the file stays as long as the map does
+        return found
 
 
 @dataclass(frozen=True)
@@ -164,20 +175,13 @@ def nearest_among(
     return rank_candidates(queries, real, lambda ids: directions(fetch(ids), metric), n_neighbors, metric)
 
 
-def chunked_knn_graph(
-    blocks: Iterable[NDArray[Any]], n_neighbors: int, metric: str = "euclidean",
-    folder: str | os.PathLike[str] | None = None,
-) -> Graph:  # fmt: skip
-    """Return the 0/1 graph of the images in ``blocks``, which are spooled to disk and read in blocks.
-
-    The graph's own images stay in a file of ``folder``, or in a temporary one that goes with the graph.
+def chunked_knn_graph(rows: RowFile, n_neighbors: int, metric: str = "euclidean") -> Graph:
+    """Return the 0/1 graph of the images in a file, read in blocks; the graph's own images stay there.
 
     >>> images = np.array([[0.0], [1.0], [3.0], [7.0]])
-    >>> chunked_knn_graph([images[:3], images[3:]], 1).neighbors.ravel()
+    >>> chunked_knn_graph(RowFile.spool([images[:3], images[3:]]), 1).neighbors.ravel()
     array([1, 0, 1, 2])
     """
-    home = Path(tempfile.mkdtemp(prefix="tubal-graph-")) if folder is None else Path(folder)
-    rows = RowFile.write(home / "images.rows", blocks)
     wanted = check_n_neighbors(n_neighbors, len(rows) - 1)
     firsts, group = distinct_rows(rows)
     reach = min(wanted, len(firsts) - 1)
@@ -185,10 +189,8 @@ def chunked_knn_graph(
         nearest_among(directions(rows.take(ids), metric), ids, rows.take, firsts, reach, metric)
         for ids in (blocks_of(firsts, rows.row_bytes) if reach else ())
     ]
-    search = BlockSearch(rows.mapped(), metric)
-    if folder is None:
-        weakref.finalize(search, shutil.rmtree, home, ignore_errors=True)
     found = join_neighbours(parts, firsts, group, wanted, rows.dtype)
+    search = BlockSearch(rows.mapped(), metric)
     return Graph.from_neighbours(found, weighting=Weighting(), search=search, n_neighbors=wanted)
 
 

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 import weakref
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -157,22 +158,23 @@ class DiskStore:
         return sum(place.n_samples * place.fields[0].row_bytes for place in self._places.values())
 
     # --- the end ---------------------------------------------------------------------------------------------
-    def collect(self, target: str | os.PathLike[str] | None = None) -> NDArray[Any]:
-        """Return all codes, samples last: in memory, or mapped from the file ``target``."""
+    def collect(self, target: str | os.PathLike[str] | None = None, order: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return all codes, samples last: in memory, or mapped from the file ``target``.
+
+        ``order`` says where each image belongs in the result, if not in the order of the chunks.
+        """
         places = [self._places[index] for index in sorted(self._places)]
         n_samples, field = sum(place.n_samples for place in places), places[0].fields[0]
         shape = (n_samples, *field.shape)
         mapped = None if target is None else np.lib.format.open_memmap(target, "w+", field.dtype, shape)
         rows = np.empty(shape, field.dtype) if mapped is None else mapped
-        start = 0
+        order, start = np.arange(n_samples) if order is None else order, 0
         for index in sorted(self._places):
-            place = self._places[index]
-            for first in range(0, place.n_samples, 4096):
-                columns = np.arange(first, min(first + 4096, place.n_samples))
+            for columns in _pieces(self._places[index].n_samples, field.row_bytes):
                 found = self.gather(index, columns)
                 assert found is not None
-                rows[start + first : start + first + len(columns)] = np.moveaxis(found, -1, 0)
-            start += place.n_samples
+                rows[order[start + columns]] = np.moveaxis(found, -1, 0)
+            start += self._places[index].n_samples
         if mapped is not None:
             mapped.flush()
             rows = np.load(target, mmap_mode="r")  # type: ignore[arg-type]
@@ -201,6 +203,12 @@ class DiskStore:
                 _fill(stream, rows)
                 found[..., start : start + len(rows)] = np.moveaxis(rows, 0, -1)
         return found
+
+
+def _pieces(count: int, row_bytes: int) -> Iterator[NDArray[Any]]:
+    step = max(1, _BLOCK // max(1, row_bytes))
+    for start in range(0, count, step):
+        yield np.arange(start, min(start + step, count))
 
 
 def _state_arrays(state: Any) -> dict[str, NDArray[Any]]:

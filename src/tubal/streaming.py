@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal._backend import Array, is_torch
+from tubal.chunked_graph import RowFile
 from tubal.graph.images import check_images
 
 _IMAGE_DIMENSIONS = (2, 3, 4)
@@ -127,6 +128,20 @@ class Batches:
         return iter(found)
 
 
+class Dealt:
+    """Images of a file in another order, so that those of a chunk are neighbours."""
+
+    def __init__(self, rows: RowFile, order: NDArray[Any], sizes: list[int]) -> None:
+        self.rows, self.order, self.sizes = rows, order, sizes
+        self.image_shape, self.dtype = rows.shape[1:], rows.dtype
+        self.bounds = np.cumsum([0, *sizes])
+
+    def chunk(self, index: int) -> NDArray[Any]:
+        """Read the images of one chunk."""
+        found = self.rows.take(self.order[self.bounds[index] : self.bounds[index + 1]])
+        return found.reshape(-1, *self.image_shape)
+
+
 def spool(
     batches: Iterable[Any], folder: str | os.PathLike[str] | None = None, chunk_size: int | None = None
 ) -> Slices:
@@ -174,11 +189,15 @@ def _write_batches(batches: Iterable[Any], stream: IO[bytes]) -> tuple[tuple[int
 class ChunkedImages:
     """A source and a graph as the collection that learning alternates over.
 
-    ``prepare`` turns a chunk of the source into a tensor, samples last; ``laplacian_matrix`` (n, n) ties all images.
+    ``prepare`` turns a chunk of the source into a tensor, samples last; ``laplacian_matrix`` (n, n) ties all images,
+    in the order of the source. ``order`` says which image of the user's each of them is, if not the same one.
     """
 
-    def __init__(self, source: Source, prepare: Callable[[NDArray[Any]], Array], laplacian_matrix: Any = None) -> None:
-        self.source, self.prepare, self.matrix = source, prepare, laplacian_matrix
+    def __init__(
+        self, source: Source, prepare: Callable[[NDArray[Any]], Array], laplacian_matrix: Any = None,
+        order: NDArray[Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.source, self.prepare, self.matrix, self.order = source, prepare, laplacian_matrix, order
         self.bounds = np.cumsum([0, *source.sizes])
         self.n_chunks = len(source.sizes)
 

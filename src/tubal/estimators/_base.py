@@ -59,8 +59,8 @@ class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     def _graph_weight(self) -> float:
         return 0.0
 
-    def _chunk_laplacian(self, collection: Any, folder: Any) -> Any:
-        """Return the Laplacian of a collection in chunks; no graph here."""
+    def _chunk_graph(self, rows: Any) -> Any:
+        """Return the graph of images in a file; no graph here."""
         return None
 
     def _new_graph_terms(self, images: Array, neighbors: Any) -> dict[str, Any]:

@@ -14,13 +14,16 @@ from sklearn.utils import check_random_state
 
 from tubal._backend import Array, is_torch, to_numpy
 from tubal.checkpoints import Checkpoint, as_checkpoint
+from tubal.chunked_graph import RowFile
 from tubal.code_store import DiskStore
 from tubal.estimators._base import patient, scale_images
 from tubal.estimators._validation import as_stack, check_images
+from tubal.graph import laplacian
+from tubal.graph_order import order_along_graph
 from tubal.learning import InMemory, MemoryStore, Weights, forget, initial_state, learn
 from tubal.memory import SHARE, available_memory, chunk_size_for, fit_need
 from tubal.persistence import Encoder
-from tubal.streaming import ChunkedImages, Slices, as_source, is_source
+from tubal.streaming import ChunkedImages, Dealt, Slices, as_source, is_source
 
 # Images of a source are read this many at a time until it is known how many fit.
 FIRST_READ = 256
@@ -48,7 +51,7 @@ def fit_coder(coder: Any, X: Any, *, chunk_size: int | None, folder: Any, checkp
         final_solver=patient(code_solver), max_iter=coder.max_iter, tol=coder.tol, store=store,
         callbacks=coder._callbacks(), keep=forget if checkpoint is None else checkpoint.keeper(named),
     )  # fmt: skip
-    coder._keep(state, _all_codes(store, folder, checkpoint))
+    coder._keep(state, _all_codes(store, collection, folder, checkpoint))
     return coder
 
 
@@ -65,12 +68,13 @@ def _open_whole(coder: Any, X: Any) -> tuple[Any, Array, Any]:
     scaled, coder.scale_factor_ = scale_images(images, coder.scale, None)
     coder._layout_ = coder._layout(coder.image_shape_)
     data = coder._layout_.to_tensor(scaled)
-    _, laplacian = coder._graph_terms(scaled)
+    _, matrix = coder._graph_terms(scaled)
     state = initial_state(coder._initial_dictionary(data, random), coder._model())
     size = len(images) if is_torch(images) else _affordable(coder, state.dictionary, data)
     if size == len(images):
-        return InMemory(data, laplacian), data, state
-    return ChunkedImages(Slices(scaled, size), coder._layout_.to_tensor, laplacian), data[..., :1], state
+        return InMemory(data, matrix), data, state
+    collection = ChunkedImages(Slices(scaled, size), coder._layout_.to_tensor, matrix)
+    return collection, data[..., :1], state
 
 
 def _affordable(coder: Any, dictionary: Any, data: Array) -> int:
@@ -129,8 +133,22 @@ def _open_chunks(coder: Any, X: Any, chunk_size: int | None, folder: Any) -> tup
     state = initial_state(coder._initial_dictionary(data, random), coder._model())
     if chunk_size is None and isinstance(source, Slices):
         collection = ChunkedImages(Slices(source.images, _affordable(coder, state.dictionary, data)), prepare)
-    collection.matrix = coder._chunk_laplacian(collection, folder)
-    return collection, data[..., :1], state
+    return _along_graph(coder, collection, folder), data[..., :1], state
+
+
+def _along_graph(coder: Any, collection: ChunkedImages, folder: Any) -> ChunkedImages:
+    """Return the collection with its graph, images dealt into chunks so that few edges leave one."""
+    if not hasattr(coder, "graph"):
+        return collection
+    layout, sizes = coder._layout_, collection.source.sizes
+    blocks = (layout.to_images(collection.data(index)) for index in range(collection.n_chunks))
+    rows = RowFile.spool(blocks, None if folder is None else _made(folder))
+    graph = coder._chunk_graph(rows)
+    if coder._graph_weight() == 0:
+        return collection
+    order = order_along_graph(graph.adjacency, sizes)
+    matrix = laplacian(graph)[order][:, order]
+    return ChunkedImages(Dealt(rows, order, sizes), layout.to_tensor, matrix, order)
 
 
 def _largest_pixel(source: Any) -> float:
@@ -152,15 +170,17 @@ def _new_store(coder: Any, collection: Any, state: Any, folder: Any, checkpoint:
     return DiskStore(None if folder is None else tempfile.mkdtemp(prefix="codes-", dir=_made(folder)))
 
 
-def _all_codes(store: Any, folder: Any, checkpoint: Checkpoint | None) -> Array:
-    """Return all codes, samples last: in memory where they fit, else mapped from a file."""
+def _all_codes(store: Any, collection: Any, folder: Any, checkpoint: Checkpoint | None) -> Array:
+    """Return all codes in the user's order, samples last: in memory where they fit, else mapped from a file."""
+    order = getattr(collection, "order", None)
     if not isinstance(store, DiskStore):
-        return store.collect()
-    if store.total_bytes <= CODES_SHARE * available_memory():
         codes = store.collect()
+        return codes if order is None else codes[..., np.argsort(order)]
+    if store.total_bytes <= CODES_SHARE * available_memory():
+        codes = store.collect(None, order)
     else:
         home = tempfile.mkdtemp(prefix="tubal-") if folder is None else _made(folder)
-        codes = store.collect(Path(home) / "codes.npy")
+        codes = store.collect(Path(home) / "codes.npy", order)
     if checkpoint is None:
         store.discard()
     return codes
