@@ -1,7 +1,7 @@
 """The only place where sample-first images meet the models' tensors, samples last.
 
-Images are ``(n, height, width)`` or ``(n, height, width, channels)``; tubal tensors are ``(tube, row, sample)``. The tube
-is one of the two image axes; the other axis, times the channels stacked under each other, gives the rows.
+Images are ``(n, height, width)`` or ``(n, height, width, channels)``; tubal tensors are ``(tube, row, sample)``.
+The tube is one of the two image axes; the other axis, times the channels stacked under each other, gives the rows.
 """
 
 from __future__ import annotations

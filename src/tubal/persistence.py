@@ -46,6 +46,8 @@ _DATACLASSES = {
     "LagrangeDual": "tubal.solvers",
     "ProjectedGradient": "tubal.solvers",
     "ImageLayout": "tubal.layout",
+    "SeparableLayout": "tubal.layout",
+    "PlaneLayout": "tubal.layout",
     "SplitState": "tubal.problems._base",
     "MomentumState": "tubal.problems._base",
     "Tally": "tubal.learning",
@@ -277,16 +279,29 @@ def _check_model(model: Any) -> None:
     atoms, codes, shape = (getattr(model, name, None) for name in ("atoms_", "codes_", "image_shape_"))
     if atoms is None or codes is None or shape is None:
         return
-    positions = tuple(shape) if codes.ndim == 4 else None
+    by_atom = model.by_atom(codes) if hasattr(model, "by_atom") else codes
     wrong = atoms.shape[1:] != tuple(shape) and atoms.ndim > 2
-    wrong |= codes.ndim == 3 and atoms.ndim > 2 and codes.shape[1] != atoms.shape[0]
-    wrong |= positions is not None and codes.shape[2:] != positions[:2]
+    wrong |= by_atom.ndim > 1 and atoms.ndim > 2 and by_atom.shape[1] != atoms.shape[0]
+    wrong |= by_atom.ndim == 4 and by_atom.shape[2:] != tuple(shape)[:2]
     graph: Any = getattr(model, "graph_", None)
-    layout: Any = getattr(model, "_layout_", None)
     wrong |= graph is not None and graph.n_images != codes.shape[0]
-    dictionary = getattr(model, "dictionary_", None)
-    if isinstance(dictionary, np.ndarray) and dictionary.ndim == 3 and hasattr(layout, "n_rows"):
-        wrong |= dictionary.shape != (layout.tube_length, layout.n_rows, atoms.shape[0])
-        wrong |= codes.ndim == 3 and codes.shape[2] != layout.tube_length
-    if wrong:
+    if wrong or not _dictionary_fits(model, atoms, codes):
         raise DamagedFileError("its atoms, codes and graph are not of matching sizes")
+
+
+def _dictionary_fits(model: Any, atoms: Any, codes: Any) -> bool:
+    """Tell whether a dictionary is of the size that the model's layout and codes say."""
+    dictionary: Any = getattr(model, "dictionary_", None)
+    layout: Any = getattr(model, "_layout_", None)
+    if isinstance(dictionary, tuple):  # one matrix a mode
+        return [matrix.shape for matrix in dictionary] == list(zip(layout.sides, codes.shape[1:], strict=True))
+    if not isinstance(dictionary, np.ndarray):
+        return True
+    if dictionary.ndim == 4:  # filters (down, across, channel, atom)
+        inside = all(side <= whole for side, whole in zip(dictionary.shape, codes.shape[2:], strict=False))
+        return bool(inside and dictionary.shape[3] == atoms.shape[0] == codes.shape[1])
+    if dictionary.ndim == 3 and layout is not None:
+        tube = layout.tube_length
+        fits = dictionary.shape == (tube, layout.n_rows, atoms.shape[0])
+        return bool(fits and (codes.ndim != 3 or codes.shape[2] == tube))
+    return True

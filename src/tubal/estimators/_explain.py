@@ -28,7 +28,7 @@ class Explanation:
     def term(self, index: int) -> np.ndarray:
         """Return one term: a shifted atom times its coefficient, an image."""
         atom = self.layout.shift_atom(self.dictionary[self.atoms[index]], self.shifts[index])
-        return self.coefficients[index] * atom
+        return np.asarray(self.coefficients[index] * atom)
 
     def reconstruction(self, n_terms: int | None = None) -> np.ndarray:
         """Return the sum of the first ``n_terms`` terms; of all of them, the model's reconstruction."""

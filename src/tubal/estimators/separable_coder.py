@@ -43,7 +43,8 @@ class TenSR(OptionalGraphCoder):
     Attributes
     ----------
     dictionary_ : tuple of matrices (side, atoms)
-    atoms_ : (r₁ · r₂, height, width[, channels]) outer products; atom ``i · r₂ + j`` is column i of D₁ with column j of D₂.
+    atoms_ : (r₁ · r₂, height, width[, channels]) outer products; atom ``i · r₂ + j`` pairs column i of D₁ with
+        column j of D₂.
     codes_ : (n, r₁, r₂)
 
     >>> images = np.random.default_rng(0).random((20, 6, 5))
@@ -141,7 +142,7 @@ def check_mode_sizes(n_atoms: Any, image_shape: tuple[int, ...]) -> tuple[int, .
     """
     if prod(image_shape) == 1:
         raise ValueError(
-            "n_features = 1: images of one pixel have no rows and columns to separate; use SparseCoding or larger images"
+            "n_features = 1: images of one pixel have no rows and columns to separate; use SparseCoding or larger ones"
         )
     if n_atoms is None:
         return tuple(min(LARGEST_DEFAULT, side) for side in SeparableLayout(image_shape).sides)

@@ -74,7 +74,9 @@ class CompiledConvolution:
         moved = _relative(change, size)
         return point, moved if movement is None else np.where(active, moved, movement)
 
-    def _split_independent(self, point: Any, bound: Any, penalty: float, relax: Any, n_steps: int, active: Any, change: Any, size: Any) -> None:  # fmt: skip
+    def _split_independent(
+        self, point: Any, bound: Any, penalty: float, relax: Any, n_steps: int, active: Any, change: Any, size: Any
+    ) -> None:
         from tubal.problems.convolutional import planes_first
 
         rows, images = self._rows(point), planes_first(self.problem.data)
@@ -95,7 +97,9 @@ class CompiledConvolution:
         return np.ascontiguousarray(inverse / np.prod(self.problem.plane), kind)
 
     # --- with a graph ----------------------------------------------------------------------------------
-    def _step_with_graph(self, point: Any, bound: Any, penalty: float, relax: Any, change: Any, size: Any) -> None:  # fmt: skip
+    def _step_with_graph(
+        self, point: Any, bound: Any, penalty: float, relax: Any, change: Any, size: Any
+    ) -> None:
         from tubal.problems.convolutional import planes_first, samples_last
 
         if self._linear is None:

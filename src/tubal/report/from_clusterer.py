@@ -64,6 +64,7 @@ def image_terms(model: Any, codes: Array, *, limit: int) -> list[Array] | None:
     ``codes`` is ``(n, atoms, positions…)``: a position along the tube is a circular shift of the atom along
     the tube's axis (section 2.4), a pair of positions a shift both ways. Other codes give ``None``.
     """
+    codes = model.by_atom(codes) if hasattr(model, "by_atom") else codes
     if codes.ndim not in (2, 3, 4) or codes.shape[1] != len(model.atoms_):
         return None
     across = getattr(model, "tube_axis", -1) == -1
