@@ -15,8 +15,18 @@ from cli_helpers import RESULTS
 pytest_plugins = ["cli_fixtures"]
 
 
-@pytest.mark.parametrize("moment", ["0.3", "0.8", "reading images", "clustering", "writing results"])
-@pytest.mark.parametrize("with_earlier_results", [False, True])
+@pytest.mark.parametrize(
+    ("moment", "with_earlier_results"),
+    [
+        ("0.3", False),
+        ("0.8", True),
+        ("reading images", False),
+        ("clustering", False),
+        ("clustering", True),
+        ("writing results", False),
+        ("writing results", True),
+    ],
+)
 def test_ctrl_c_leaves_nothing_half_written(
     moment: str, with_earlier_results: bool, shapes: Path, results: Path, tmp_path: Path
 ) -> None:

@@ -7,11 +7,13 @@ import importlib
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
+from tubal import __version__
 from tubal.cli._state import State, debug_option
 
 __all__ = ["group", "main", "run"]
@@ -66,7 +68,7 @@ class Interrupted(Exception):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="tubal", message="tubal %(version)s")
+@click.version_option(__version__, message="tubal %(version)s")
 def group() -> None:
     """Sort piles of small images into clusters, without labels and without training a network.
 
@@ -92,7 +94,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 our failure, 2 a mistake in what was asked."""
     state = State()
     try:
-        with _signals(state):
+        with _signals(state), _warnings(state):
             outcome = group.main(
                 None if arguments is None else list(arguments),
                 prog_name="tubal",
@@ -138,6 +140,15 @@ def _sentence(error: BaseException) -> tuple[str, int]:
         return str(error) or type(error).__name__, MISTAKE
     kind = type(error).__name__
     return f"unexpected {kind}: {error}; run again with --debug and please report it", FAILURE
+
+
+@contextlib.contextmanager
+def _warnings(state: State) -> Any:
+    """Keep Python's warnings, which speak to programmers, for --debug."""
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+        warnings.showwarning = lambda *parts: show(*parts) if state.debug else None
+        yield
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tubal import __version__
 from tubal._files import atomic_write, sha256_of
 
 __all__ = [
@@ -100,7 +101,7 @@ def versions() -> dict[str, str]:
     """Return what the result depends on: our version, Python, the platform and the libraries."""
     from importlib import metadata
 
-    found = {"tubal": metadata.version("tubal"), "python": platform.python_version()}
+    found = {"tubal": __version__, "python": platform.python_version()}
     for library in LIBRARIES:
         try:
             found[library] = metadata.version(library)

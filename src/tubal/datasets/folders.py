@@ -73,7 +73,8 @@ def load_image_folder(
     sub-folders, else ``None``.
 
     >>> import tempfile
-    >>>     >>> folder = tempfile.mkdtemp()
+    >>> from PIL import Image
+    >>> folder = tempfile.mkdtemp()
     >>> Image.new("L", (9, 7), 51).save(folder + "/one.png")
     >>> Image.new("L", (9, 7), 255).save(folder + "/two.png")
     >>> stack = load_image_folder(folder)
