@@ -90,7 +90,7 @@ class Checkpoint:
 
     def write(self, fingerprint: dict[str, Any], state: LearningState, store: Any) -> None:
         """Write a checkpoint now."""
-        on_disk = isinstance(store, DiskStore)
+        on_disk = hasattr(store, "snapshot")
         chunks = store.snapshot() if on_disk else _memory_chunks(store)
         content = {
             "fingerprint": fingerprint,

@@ -152,6 +152,10 @@ class DiskStore:
         store.protect()
         return store
 
+    def indices(self) -> list[int]:
+        """Return which chunks have codes."""
+        return sorted(self._places)
+
     @property
     def total_bytes(self) -> int:
         """Bytes of all codes, without solver states."""

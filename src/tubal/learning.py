@@ -294,19 +294,20 @@ def learn(
     model: ImageModel, collection: Collection, state: LearningState, weights: Weights, *,
     code_solver: Any, dictionary_solver: Any, max_iter: int, tol: float,
     final_solver: Any = None, store: Any = None, callbacks: Sequence[Callable[[Progress], Any]] = (),
-    keep: Keeper = forget,
+    keep: Keeper = forget, sweep: Callable[..., Tally] | None = None,
 ) -> LearningState:  # fmt: skip
     """Alternate coding and dictionary steps until the objective settles; end with codes at the final dictionary.
 
     ``state`` may be fresh or a former run's: it continues where it stands. Every recorded objective follows
-    a coding step, and none exceeds the one before. ``keep`` is called wherever a later run could take over.
+    a coding step, and none exceeds the one before. ``keep`` is called wherever a later run could take over;
+    ``sweep`` codes all chunks, in turn without it.
     """
     store = MemoryStore() if store is None else store
     began = time.perf_counter()
     final_solver = code_solver if final_solver is None else final_solver
     while not state.finished:
         solver = final_solver if state.finishing else code_solver
-        tally = coding_pass(model, state, collection, weights, solver, store, keep)
+        tally = (sweep or coding_pass)(model, state, collection, weights, solver, store, keep)
         if state.finishing:
             state.finished = True
             keep(state, store)

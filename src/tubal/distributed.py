@@ -1,0 +1,439 @@
+"""The same fit on a Dask cluster: images and codes stay on the workers, statistics and atoms travel.
+
+>>> from distributed import Client                                                        # doctest: +SKIP
+>>> model = fit(GTSC(n_atoms=45), dask_array, Client("tcp://scheduler:8786"))             # doctest: +SKIP
+
+One alternation is one round of coding tasks, a tree of sums, and one dual solved here; the dictionary goes back as
+one task that the workers fetch from each other. Tasks are pure: when a worker dies, Dask computes what it held
+again, and the result is the same.
+
+With a graph all partitions are coded at once. An edge (i, j) between partitions is majorised,
+
+    ||b_i - b_j||² <= 2 ||b_i - m||² + 2 ||b_j - m||²,     m the mean of the present b_i and b_j,
+
+with equality at the present codes: the majoriser separates over partitions, and minimising it cannot raise the
+objective (Hunter and Lange 2004). No edge is dropped.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from tubal._backend import Array
+from tubal.checkpoints import Checkpoint, as_checkpoint
+from tubal.code_store import DiskStore
+from tubal.distributed_graph import block_graph, deal_out
+from tubal.estimators._base import patient, scale_images
+from tubal.estimators._fitting import LazyTensor
+from tubal.estimators._validation import as_stack
+from tubal.graph import laplacian
+from tubal.graph.images import check_images
+from tubal.graph_order import order_along_graph
+from tubal.learning import Coded, LearningState, Tally, Weights, code_chunk, forget, initial_state, learn
+from tubal.problems._graph_term import GraphTerm
+
+__all__ = ["connect", "fit"]
+
+
+def connect(scheduler: Any = None) -> Any:
+    """Return a client of the scheduler at an address, or of the one in use; a clear error where there is none."""
+    try:
+        from distributed import Client, get_client
+    except ImportError:
+        raise ImportError("fitting on a cluster needs Dask; install it: pip install 'tubal[dask]'") from None
+    if isinstance(scheduler, Client):
+        return scheduler
+    try:
+        return get_client() if scheduler is None else Client(scheduler, timeout="10s")
+    except (OSError, ValueError, TimeoutError) as error:
+        place = "in use" if scheduler is None else f"at {scheduler!r}"
+        raise ConnectionError(
+            f"there is no Dask scheduler {place}; start one with `dask scheduler` and workers with `dask worker`"
+        ) from error
+
+
+def fit(
+    model: Any, images: Any, scheduler: Any = None, *, n_partitions: int | None = None, checkpoint: Any = None,
+    gather: bool = True,
+) -> Any:  # fmt: skip
+    """Fit an estimator on a cluster and return it.
+
+    Parameters
+    ----------
+    model : an estimator of tubal; it is fitted in place.
+    images : a ``dask.array`` (n, height, width[, channels]), a list of files, or an array.
+    scheduler : a ``distributed.Client``, the address of a scheduler, or None for the client in use.
+    n_partitions : how many parts to code at a time; None means one per thread of the cluster.
+    checkpoint : a path or a ``Checkpoint``, written here at a bounded interval.
+    gather : bring the codes here as ``codes_``; without, ``codes_`` is a ``dask.array`` on the workers.
+    """
+    client, checkpoint = connect(scheduler), as_checkpoint(checkpoint)
+    if n_partitions is None:
+        n_partitions = max(1, sum(client.nthreads().values()))
+    with _lost_scheduler_explained(client, checkpoint):
+        return _fit(_Cluster(client), model, images, n_partitions, checkpoint, gather)
+
+
+@contextmanager
+def _lost_scheduler_explained(client: Any, checkpoint: Checkpoint | None) -> Iterator[None]:
+    from concurrent.futures import CancelledError
+
+    from distributed.comm.core import CommClosedError
+
+    address = getattr(client.scheduler, "address", "of this client")
+    try:
+        yield
+    except (CancelledError, CommClosedError, TimeoutError) as error:
+        remedy = (
+            "start one and fit again"
+            if checkpoint is None
+            else f"start one and fit again with Checkpoint({str(checkpoint.path)!r}, resume=True)"
+        )
+        raise ConnectionError(f"the connection to the scheduler {address} was lost; {remedy}") from error
+
+
+class _Cluster:
+    """Submits pure tasks under names of their own and fetches their results."""
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.token, self.numbers = client, uuid.uuid4().hex[:8], itertools.count()
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        name = f"tubal-{work.__name__.strip('_')}-{self.token}-{next(self.numbers)}"
+        return self.client.submit(work, *arguments, key=name, pure=False)
+
+    def fetch(self, futures: Any) -> Any:
+        return self.client.gather(futures)
+
+    def reduce(self, futures: list[Any]) -> Any:
+        """Add results pairwise, in a fixed order, on the workers."""
+        while len(futures) > 1:
+            pairs = itertools.zip_longest(futures[::2], futures[1::2])
+            futures = [left if right is None else self.submit(_add, left, right) for left, right in pairs]
+        return self.fetch(futures[0])
+
+
+def _fit(cluster: _Cluster, coder: Any, images: Any, n_partitions: int, checkpoint: Any, gather: bool) -> Any:
+    parts, sizes = _open(cluster, coder, images, n_partitions)
+    random = check_random_state(coder.random_state)
+    remote = _Remote(cluster, [cluster.submit(_to_tensor, part, coder._layout_) for part in parts], sizes)
+    data: Any = LazyTensor(remote)  # type: ignore[arg-type]
+    state = initial_state(coder._initial_dictionary(data, random), coder._model())
+    weight, order = coder._graph_weight(), None
+    if weight > 0:
+        coder.graph_ = block_graph(cluster, coder, parts, sizes, gather)
+        order = order_along_graph(coder.graph_.adjacency, sizes)
+        parts = deal_out(cluster, parts, sizes, order)
+        tensors = [cluster.submit(_to_tensor, part, coder._layout_) for part in parts]
+        remote = _Remote(cluster, tensors, sizes, laplacian(coder.graph_)[order][:, order])
+    store = _RemoteStore(cluster, checkpoint)
+    named: dict[str, str] = {}
+    if checkpoint is not None:
+        named = _fingerprint(coder, sizes, data[..., :1])
+        state = store.take_up(checkpoint, named, state, data[..., :1])
+    code_solver, dictionary_solver = coder._solvers()
+    state = learn(
+        coder._model(), remote, state, Weights(coder.sparsity, weight), code_solver=code_solver,
+        dictionary_solver=dictionary_solver, final_solver=patient(code_solver), max_iter=coder.max_iter,
+        tol=coder.tol, store=store, callbacks=coder._callbacks(), sweep=_sweep,
+        keep=forget if checkpoint is None else checkpoint.keeper(named),
+    )  # fmt: skip
+    coder._keep(state, store.collect(order, sizes, gather))
+    return coder
+
+
+def _fingerprint(coder: Any, sizes: list[int], one: NDArray[Any]) -> dict[str, str]:
+    from tubal.estimators._fitting import fingerprint
+    from tubal.learning import InMemory
+
+    return fingerprint(coder, InMemory(one)) | {"partitions": repr(sizes)}
+
+
+# --- images on the workers -----------------------------------------------------------------------------------
+def _open(cluster: _Cluster, coder: Any, images: Any, n_partitions: int) -> tuple[list[Any], list[int]]:
+    """Return scaled images on the workers, one future a partition, and how many each holds."""
+    coder._check_parameters()
+    raw = [cluster.submit(_checked, block, coder.image_shape) for block in _blocks(cluster, images, n_partitions)]
+    shapes = cluster.fetch([cluster.submit(_shape_of, block) for block in raw])
+    if len({(shape[1:], kind) for shape, kind in shapes}) != 1:
+        raise ValueError(f"partitions hold images of different shapes or types: {sorted(set(map(str, shapes)))[:4]}")
+    coder.image_shape_ = shapes[0][0][1:]
+    coder.n_features_in_ = int(np.prod(coder.image_shape_))
+    coder._layout_ = coder._layout(coder.image_shape_)
+    coder.scale_factor_ = 1.0
+    if coder.scale == "max":
+        coder.scale_factor_ = max(cluster.fetch([cluster.submit(_largest, block) for block in raw])) or 1.0
+    parts = [cluster.submit(_scaled, block, coder.scale, coder.scale_factor_) for block in raw]
+    return parts, [shape[0] for shape, _ in shapes]
+
+
+def _blocks(cluster: _Cluster, images: Any, n_partitions: int) -> list[Any]:
+    if hasattr(images, "dask") and hasattr(images, "to_delayed"):
+        step = -(-images.shape[0] // n_partitions)
+        whole = images.rechunk((step, *images.shape[1:]))
+        return list(cluster.client.compute(whole.to_delayed().ravel().tolist()))
+    if _are_files(images):
+        return [cluster.submit(_read_file, str(item)) for item in images]
+    stack = np.asarray(images)
+    step = -(-len(stack) // n_partitions)
+    return [cluster.submit(_same, stack[start : start + step]) for start in range(0, len(stack), step)]
+
+
+def _are_files(images: Any) -> bool:
+    listed = isinstance(images, (list, tuple)) and len(images) > 0
+    return listed and all(isinstance(item, str) or hasattr(item, "__fspath__") for item in images)
+
+
+def _read_file(path: str) -> NDArray[Any]:
+    from tubal.datasets import load_images
+
+    return np.asarray(load_images(path).images)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _add(left: Any, right: Any) -> Any:
+    return left + right
+
+
+def _checked(block: Any, image_shape: Any) -> NDArray[Any]:
+    return np.asarray(as_stack(check_images(block), image_shape))
+
+
+def _shape_of(block: NDArray[Any]) -> tuple[tuple[int, ...], str]:
+    return block.shape, block.dtype.str
+
+
+def _largest(block: NDArray[Any]) -> float:
+    return float(abs(block).max())
+
+
+def _scaled(block: NDArray[Any], scale: Any, factor: float) -> NDArray[Any]:
+    return np.asarray(scale_images(block, scale, factor)[0])
+
+
+def _to_tensor(images: NDArray[Any], layout: Any) -> Array:
+    return layout.to_tensor(images)
+
+
+def _take(array: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(array[..., columns])
+
+
+class _Remote:
+    """The collection on the workers: tensors of partitions, and how the graph ties them."""
+
+    def __init__(self, cluster: _Cluster, tensors: list[Any], sizes: list[int], matrix: Any = None) -> None:
+        self.cluster, self.tensors, self.n_chunks = cluster, tensors, len(sizes)
+        self.bounds = np.cumsum([0, *sizes])
+        self.ties = [] if matrix is None else [_Ties.of(matrix, self.bounds, index) for index in range(len(sizes))]
+
+    def data(self, index: int) -> Array:
+        """Fetch a partition."""
+        return self.cluster.fetch(self.tensors[index])
+
+    def laplacian(self, index: int) -> Any:
+        """Return the Laplacian within a partition."""
+        return self.ties[index].inner if self.ties else None
+
+    def neighbor_sum(self, index: int, store: Any, others: range) -> None:
+        """Neighbours' codes are exchanged between workers."""
+        return None
+
+    def take(self, indices: NDArray[Any]) -> Array:
+        """Fetch some images as a tensor, in the order asked for."""
+        homes = np.searchsorted(self.bounds, indices, side="right") - 1
+        wanted = {int(home): np.flatnonzero(homes == home) for home in np.unique(homes)}
+        found = self.cluster.fetch(
+            [
+                self.cluster.submit(_take, self.tensors[home], indices[at] - self.bounds[home])
+                for home, at in wanted.items()
+            ]
+        )
+        tensor = np.empty((*found[0].shape[:-1], len(indices)), found[0].dtype)
+        for part, at in zip(found, wanted.values(), strict=True):
+            tensor[..., at] = part
+        return tensor
+
+
+class _Ties:
+    """How one partition is tied: within itself, and to the images of others it needs the codes of."""
+
+    def __init__(self, inner: Any, crossing: dict[int, tuple[NDArray[Any], Any]]) -> None:
+        self.inner, self.crossing = inner, crossing
+        self.degrees = sum(
+            (np.asarray(block.sum(1)).ravel() for _, block in crossing.values()), np.zeros(inner.shape[0])
+        )
+
+    @classmethod
+    def of(cls, matrix: Any, bounds: NDArray[Any], index: int) -> _Ties:
+        """Cut one partition's rows out of the Laplacian; weights are minus its entries."""
+        rows = matrix[bounds[index] : bounds[index + 1]].tocsc()
+        crossing = {}
+        for other in range(len(bounds) - 1):
+            columns = np.flatnonzero(np.diff(rows.indptr[bounds[other] : bounds[other + 1] + 1]))
+            if other != index and len(columns):
+                crossing[other] = (columns, sp.csr_matrix(-rows[:, bounds[other] + columns]))
+        return cls(sp.csr_matrix(rows[:, bounds[index] : bounds[index + 1]]), crossing)
+
+    def neighbor_sum(self, shape: tuple[int, ...], dtype: Any, edges: list[Any]) -> NDArray[Any]:
+        """Return the weighted sum of the codes of neighbours in other partitions."""
+        total = np.zeros((int(np.prod(shape[:-1])), shape[-1]), dtype)
+        for (_, block), codes in zip(self.crossing.values(), edges, strict=True):
+            total += (block @ codes.reshape(-1, codes.shape[-1]).T).T.astype(dtype, copy=False)
+        return total.reshape(shape)
+
+    def majorised(self) -> Any:
+        """Return the Laplacian of the separable majoriser: edges that leave count twice at their own end."""
+        return sp.csr_matrix(self.inner + sp.diags(self.degrees))
+
+
+# --- codes on the workers ------------------------------------------------------------------------------------
+class _RemoteStore:
+    """Futures of every partition's codes, and of the codes at its edges that others need."""
+
+    def __init__(self, cluster: _Cluster, checkpoint: Checkpoint | None) -> None:
+        self.cluster, self.checkpoint = cluster, checkpoint
+        self.parts: dict[int, Any] = {}
+        self.edges: dict[tuple[int, int], Any] = {}
+        self.disk: DiskStore | None = None
+
+    def codes_of(self, index: int) -> Array:
+        """Fetch a partition's codes."""
+        return self.cluster.fetch(self.cluster.submit(_codes_of, self.parts[index]))
+
+    def exchange(self, collection: _Remote) -> None:
+        """Cut out of every partition the codes that others need."""
+        self.edges = {
+            (index, other): self.cluster.submit(_codes_at, self.parts[other], columns)
+            for index, ties in enumerate(collection.ties)
+            for other, (columns, _) in ties.crossing.items()
+        }
+
+    def edges_of(self, index: int, ties: _Ties) -> list[Any]:
+        """Return the futures a partition needs, in the order of its ties."""
+        return [self.edges[index, other] for other in ties.crossing]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Write the codes to disk here, a partition at a time."""
+        assert self.checkpoint is not None
+        self.disk = self.disk or DiskStore(self.checkpoint.codes_folder)
+        for index, part in self.parts.items():
+            self.disk.put(index, self.cluster.fetch(self.cluster.submit(_without_summary, part)))
+        return self.disk.snapshot()
+
+    def protect(self) -> None:
+        """Hold what was written against being overwritten."""
+        assert self.disk is not None
+        self.disk.protect()
+
+    def take_up(
+        self, checkpoint: Checkpoint, named: dict[str, str], state: LearningState, like: Array
+    ) -> LearningState:
+        """Return a former run's state and send its codes to the workers; the state as it is where there is none."""
+        found = checkpoint.load(named, like)
+        if found is None:
+            return state
+        state, self.disk = found
+        assert self.disk is not None
+        self.parts = {index: self.cluster.submit(_same, self.disk.get(index)) for index in self.disk.indices()}
+        return state
+
+    def collect(self, order: NDArray[Any] | None, sizes: list[int], gather: bool) -> Any:
+        """Return all codes, samples last: here in the user's order, or as a dask.array in the workers' order."""
+        futures = [self.cluster.submit(_codes_of, self.parts[index]) for index in sorted(self.parts)]
+        if gather:
+            codes = np.concatenate(self.cluster.fetch(futures), -1)
+            return codes if order is None else codes[..., np.argsort(order)]
+        import dask.array as da
+
+        first = self.cluster.fetch(self.cluster.submit(_shape_of, futures[0]))
+        blocks = [
+            da.from_delayed(future, (*first[0][:-1], size), dtype=first[1])
+            for future, size in zip(futures, sizes, strict=True)
+        ]
+        codes = da.concatenate(blocks, -1)
+        return codes if order is None else codes[..., np.argsort(order)]
+
+
+def _sweep(
+    model: Any, state: LearningState, collection: _Remote, weights: Weights, code_solver: Any, store: _RemoteStore,
+    keep: Any,
+) -> Tally:  # fmt: skip
+    """Code all partitions at once against the present codes of the others; return what they tally together."""
+    cluster = collection.cluster
+    dictionary = cluster.submit(_same, state.dictionary)
+    if collection.ties and store.parts and not store.edges:
+        store.exchange(collection)
+    common = (model, dictionary, weights, code_solver)
+    coded = {}
+    for index in range(collection.n_chunks):
+        ties = collection.ties[index] if collection.ties else None
+        edges = store.edges_of(index, ties) if ties is not None and store.edges else []
+        coded[index] = cluster.submit(_code, *common, collection.tensors[index], store.parts.get(index), ties, edges)
+    store.parts = coded
+    if collection.ties:
+        store.exchange(collection)
+    tallies = []
+    for index, part in coded.items():
+        ties = collection.ties[index] if collection.ties else None
+        tallies.append(
+            cluster.submit(_tally, index, part, weights, ties, store.edges_of(index, ties) if ties is not None else [])
+        )
+    total: Tally = cluster.reduce(tallies)
+    return total
+
+
+def _code(
+    model: Any, dictionary: Any, weights: Weights, code_solver: Any, data: Array, start: Coded | None,
+    ties: _Ties | None, edges: list[Any],
+) -> Coded:  # fmt: skip
+    """Code one partition; with a graph, its part of the separable majoriser. The start is left as it was."""
+    start = None if start is None else Coded(start.codes, copy.deepcopy(start.state))
+    if ties is None:
+        return code_chunk(model, dictionary, data, weights, code_solver, start=start)
+    pull = None
+    if start is not None:
+        pull = ties.neighbor_sum(start.codes.shape, start.codes.dtype, edges)
+        pull += ties.degrees.astype(pull.dtype) * start.codes
+    return code_chunk(
+        model, dictionary, data, weights, code_solver, laplacian=ties.majorised(), neighbor_sum=pull, start=start
+    )
+
+
+def _tally(index: int, coded: Coded, weights: Weights, ties: _Ties | None, edges: list[Any]) -> Tally:
+    """Tally one partition; an edge between partitions counts half at either end, at the new codes of both."""
+    found = Tally.of(index, coded)
+    if ties is None:
+        return found
+    summary = coded.summary
+    assert summary is not None
+    pull = ties.neighbor_sum(coded.codes.shape, coded.codes.dtype, edges)
+    energies, pulls = GraphTerm(ties.inner, weights.graph_weight, pull).energies(coded.codes)
+    alone = 0.5 * summary.residuals.sum() + weights.sparsity * summary.absolutes.sum()
+    graph = weights.graph_weight * (float(energies.sum()) - float(pulls.sum()))
+    return Tally(1, float(alone) + graph, found.nonzero, found.n_codes, found.statistics, found.worst, found.places)
+
+
+def _codes_of(coded: Coded) -> Array:
+    return coded.codes
+
+
+def _codes_at(coded: Coded, columns: NDArray[Any]) -> Array:
+    return np.ascontiguousarray(coded.codes[..., columns])
+
+
+def _without_summary(coded: Coded) -> Coded:
+    return Coded(coded.codes, coded.state)
