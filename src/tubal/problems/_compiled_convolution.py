@@ -14,6 +14,9 @@ from tubal._backend import own_threads, parallel_ranges
 if TYPE_CHECKING:
     from tubal.problems.convolutional import ConvolutionalCoding
 
+# Pixels of a filter, channels counted, beyond which Fourier transforms of every plane are cheaper than patches.
+LARGEST_PATCH = 256
+
 
 class CompiledConvolution:
     """Kernels bound to one convolutional coding problem; arrays here are (sample, plane, h, w)."""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tubal._backend import Array, as_complex_like, as_double, as_like, irfft2, is_torch, namespace, rfft2
+from tubal.problems import _compiled_convolution
 from tubal.problems._base import ImageModel, SplitState
 from tubal.problems._compiled_convolution import CompiledConvolution
 from tubal.problems._mapped import MappedCoding
@@ -143,7 +144,8 @@ class ConvolutionalCoding(MappedCoding):
 
     @cached_property
     def _compiled(self) -> CompiledConvolution | None:
-        return None if is_torch(self.data) else CompiledConvolution(self)
+        large = int(np.prod(self.dictionary.shape[:3])) > _compiled_convolution.LARGEST_PATCH
+        return None if is_torch(self.data) or large else CompiledConvolution(self)
 
     def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
         """Douglas-Rachford steps, by compiled kernels for NumPy arrays."""
