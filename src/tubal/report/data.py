@@ -44,6 +44,8 @@ class ReportData:
         (section 2.4 of the paper).
     term_counts : int array (n,), optional
         How many terms each image has in all, when ``terms`` holds the largest of them only.
+    terms_note : str
+        How the terms were found, if that needs saying.
     norms : float array (n,), optional
         Undo the scaling of the images; all ones when left out.
     objective, sparsity : sequences of float
@@ -51,6 +53,7 @@ class ReportData:
     true_labels : sequence of n str, optional
         Only compared with the clusters, never used to find them.
     scores : mapping of str to float, optional
+        Shares between 0 and 1, or percent; a name that ends in "images" is a count.
     provenance : mapping
         Settings, versions, seed, hashes, times; nested mappings become groups.
     n_total : int, optional
@@ -80,6 +83,7 @@ class ReportData:
     atoms: Array | None = None
     terms: Sequence[Array] | None = None
     term_counts: Array | None = None
+    terms_note: str = ""
     norms: Array | None = None
     objective: Sequence[float] = ()
     sparsity: Sequence[float] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ __all__ = ["image_terms", "report_data"]
 
 Array = NDArray[Any]
 MAX_TERMS = 96
+READABLE_SPARSITY = 0.02
 
 
 def report_data(
@@ -33,7 +35,8 @@ def report_data(
     """
     model = clusterer.model_
     neighbors, distances, alignments = _neighbourhood(clusterer.graph_, len(images))
-    terms = image_terms(model, to_numpy(model.codes_), limit=MAX_TERMS)
+    codes, note = readable_codes(model, images)
+    terms = image_terms(model, codes, limit=MAX_TERMS)
     return ReportData(
         images=(np.clip(images, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8),
         names=names,
@@ -47,7 +50,8 @@ def report_data(
         alignments=alignments,
         atoms=to_numpy(model.atoms_) if terms is not None else None,
         terms=terms,
-        term_counts=count_terms(to_numpy(model.codes_)) if terms is not None else None,
+        term_counts=count_terms(codes) if terms is not None else None,
+        terms_note=note,
         norms=image_norms(model, images) if terms is not None else None,
         objective=[float(value) for value in getattr(model, "objective_", ())],
         sparsity=[float(value) for value in getattr(model, "density_", ())],
@@ -78,6 +82,22 @@ def image_terms(model: Any, codes: Array, *, limit: int) -> list[Array] | None:
         dy, dx = [*still, *shift] if across else [*shift, *still]
         terms.append(np.column_stack([atom, dy, dx, flat[keep]]).astype(np.float64))
     return terms
+
+
+def readable_codes(model: Any, images: Array) -> tuple[Array, str]:
+    """Return codes ``(n, atoms, positions…)`` that say what builds each image, and a note on how they were found.
+
+    A strong graph ties an image's code to its neighbours' and fills it with hundreds of small terms: right for
+    clustering, unreadable as an explanation. Such images are coded once more, alone, with the model's own atoms.
+    """
+    if not getattr(model, "graph_weight", 0.0):
+        return to_numpy(model.codes_), ""
+    alone = copy.copy(model)
+    alone.graph_weight = 0.0
+    if getattr(model, "scale", None) == "unit" and isinstance(model.sparsity, int | float):
+        alone.sparsity = max(float(model.sparsity), READABLE_SPARSITY)
+    note = f"This image coded alone, at sparsity {alone.sparsity:g}. The clusters use codes tied to the neighbours'."
+    return to_numpy(alone.encode(images.astype(to_numpy(model.codes_).dtype, copy=False))), note
 
 
 def count_terms(codes: Array) -> Array:

@@ -47,6 +47,7 @@ def encode_payload(data: ReportData, shown: Array) -> dict[str, Any]:
         "terms": None
         if data.terms is None or data.atoms is None
         else _terms(data.atoms, data.terms, data.term_counts, shown),
+        "termsNote": data.terms_note,
         "norms": pack(np.ones(len(shown)) if data.norms is None else data.norms[shown], "float32"),
         "objective": _finite(data.objective),
         "sparsity": _finite(data.sparsity),

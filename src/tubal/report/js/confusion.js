@@ -53,12 +53,7 @@ function drawScores() {
   const entries = Object.entries(P.scores);
   box.replaceChildren(
     ...entries.map(([name, value]) =>
-      make(
-        "div",
-        {},
-        make("dt", {}, name),
-        make("dd", {}, Math.abs(value) <= 1 ? percent(value, 1) : compact(value)),
-      ),
+      make("div", {}, make("dt", {}, scoreName(name)), make("dd", {}, scoreText(name, value))),
     ),
   );
   if (entries.length && edits.mergedInto.size) {
@@ -71,6 +66,14 @@ function drawScores() {
       ),
     );
   }
+}
+
+const scoreName = (name) => (/^(nmi|ari|ami|acc)$/i.test(name) ? name.toUpperCase() : words(name));
+
+/** Scores come as shares or in percent; a number of images is neither. */
+function scoreText(name, value) {
+  if (/images$/.test(name)) return whole(value);
+  return Math.abs(value) <= 1 ? percent(value, 1) : `${value.toFixed(1)} %`;
 }
 
 function countCells() {

@@ -153,14 +153,15 @@ function buildSection(shot, rows) {
         )
       : null;
   const play = button("Play", () => playTerms(slider, play), { id: "play-terms" });
-  const note = total > rows.length ? `The ${rows.length} largest of ${whole(total)} terms.` : null;
+  const cut = total > rows.length ? `The ${rows.length} largest of ${whole(total)} terms.` : "";
+  const note = [readable(P.termsNote), cut].filter(Boolean).join(" ");
   return make(
     "section",
     { class: "build", "aria-label": "How it is built" },
     make("h3", {}, "Built from shifted atoms"),
     pictures,
     make("div", { class: "player" }, play, slider),
-    note && make("p", { class: "hint" }, note),
+    note ? make("p", { class: "hint" }, note) : null,
     list,
     more && make("div", {}, more),
   );
