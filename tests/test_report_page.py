@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from browser import (
@@ -179,6 +180,49 @@ def test_a_sampled_report_says_so_and_its_csv_is_whole(driver, folder):
     assert [row["file"] for row in rows] == list(data.names)
     js(driver, "document.querySelector('.thumb').click()")
     assert "not drawn in this sample" in text(driver, "#panel-full")
+
+
+def few(n: int, **changes):
+    """The first ``n`` digits, whose neighbours are the first of them."""
+    base = digits_report(30)
+    kept = ("images", "names", "labels", "confidence", "outliers", "embedding", "true_labels", "terms", "norms")
+    fields = {name: getattr(base, name)[:n] for name in kept}
+    near = {"neighbors": np.full((n, 5), -1), "neighbor_distances": np.ones((n, 5)), "alignments": None}
+    return digits_report(30, **(fields | near | {"duplicate_of": np.full(n, -1)} | changes))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: few(1),
+        lambda: few(2, embedding=np.zeros((2, 2)), labels=np.array([-1, 7])),
+        lambda: few(5, images=np.zeros((5, 3, 90), np.uint8), confidence=np.full(5, np.nan)),
+        lambda: digits_report(400, labels=np.arange(400) % 130, embedding=np.c_[np.zeros(400), np.arange(400.0)]),
+    ],
+    ids=["one image", "two at one place", "long and thin", "130 clusters in a row"],
+)
+def test_odd_collections_start_open_and_turn_without_error(driver, folder, make):
+    driver.get_log("browser")
+    page = write_report(make(), folder / "odd.html")
+    for width, height in ((320, 400), (1366, 768)):
+        resize(driver, width, height, phone=width < 500)
+        open_report(driver, page)
+        open_image(driver, 0)
+        js(
+            driver,
+            "const s = document.querySelector('#layout'); s.value = 'computed'; s.dispatchEvent(new Event('change'))",
+        )
+        settled_map(driver)
+    assert driver.get_log("browser") == []
+
+
+def test_two_thousand_images_fit_the_smallest_phone(driver, folder):
+    driver.get_log("browser")
+    page = write_report(digits_report(2000), folder / "large.html")
+    resize(driver, 320, 380, phone=True)
+    open_report(driver, page)
+    settled_map(driver)
+    assert driver.get_log("browser") == []
 
 
 def test_panel_on_a_phone_opens_over_the_page_and_closes(report, page):

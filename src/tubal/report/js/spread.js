@@ -10,8 +10,7 @@ function arrange() {
     return;
   }
   const [width, height] = roomAtRest();
-  spread.cell = clamp(Math.sqrt((0.48 * width * height) / nShots), 6, 46);
-  const grid = { columns: Math.floor(width / spread.cell), rows: Math.floor(height / spread.cell) };
+  const grid = gridFor(width, height);
   const taken = new Uint8Array(grid.columns * grid.rows);
   const placed = new Float32Array(2 * nShots);
   // Computed positions keep away from the border: islands need room to grow.
@@ -25,6 +24,18 @@ function arrange() {
     placed[2 * shot + 1] = (((row + 0.5) / grid.rows - 0.5) * grid.rows * spread.cell) / height;
   }
   positions.placed = placed;
+}
+
+/** Square cells that fill about half the room, in any case one for every image. */
+function gridFor(width, height) {
+  let columns, rows;
+  spread.cell = Math.min(46, width, height, Math.sqrt((0.48 * width * height) / nShots)) / 0.95;
+  do {
+    spread.cell *= 0.95;
+    columns = Math.floor(width / spread.cell);
+    rows = Math.floor(height / spread.cell);
+  } while (columns * rows < nShots);
+  return { columns, rows };
 }
 
 /** The order in which images claim a cell follows the clusters as found: merging moves nothing. */
