@@ -18,6 +18,7 @@ from tubal.fourier import BlockOperator, as_blocks, from_coefficients, to_coeffi
 from tubal.penalties import atom_norms
 from tubal.problems._base import CodingProblem, ImageModel, MomentumState, SplitState, Summary
 from tubal.problems._compiled import CompiledTubal
+from tubal.problems._fused import FusedTubal
 from tubal.problems._graph_term import GraphTerm
 from tubal.problems.tubal_dictionary import TubalDictionary, TubalStatistics
 
@@ -147,34 +148,26 @@ class TubalCoding(CodingProblem):
 
     def summary(self, codes: Array, *, statistics: bool = False) -> Summary:
         """Return each image's terms of the objective and, if asked, what the dictionary step needs."""
-        if self._compiled is not None:
-            residuals, absolutes, gathered = self._compiled.summarise(codes, statistics=statistics)
-        else:
-            data_hat, codes_hat = to_coefficients(self.data), to_coefficients(codes)
-            difference = data_hat - self.map_blocks @ codes_hat
-            residuals, absolutes = (difference**2).sum((0, 1)), abs(codes).sum((0, 1))
-            gathered = TubalStatistics.from_coefficients(data_hat, codes_hat) if statistics else None
+        residuals, absolutes, gathered = self._compiled.summarise(codes, statistics=statistics)
         energies, pulls = self.graph.energies(codes) if self.graph else (0.0 * residuals, 0.0 * residuals)
         return Summary.collect(self, residuals, absolutes, energies, pulls, gathered)
 
-    # --- compiled versions of the two iterations -------------------------------------------------------
+    # --- fused versions of the two iterations ----------------------------------------------------------
     @cached_property
-    def _compiled(self) -> CompiledTubal | None:
-        return None if is_torch(self.data) else CompiledTubal(self)
+    def _compiled(self) -> CompiledTubal | FusedTubal:
+        return FusedTubal(self) if is_torch(self.data) else CompiledTubal(self)
 
     def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
-        """Douglas-Rachford steps, by compiled kernels for NumPy arrays."""
-        if self._compiled is None:
-            return super().split(state, penalty=penalty, relaxation=relaxation, n_steps=n_steps, tol=tol)
+        """Douglas-Rachford steps, by compiled kernels for NumPy arrays, by fused passes for tensors."""
         return self._compiled.split(state, penalty=penalty, relaxation=relaxation, n_steps=n_steps, tol=tol)
 
     def settle(self, state: SplitState) -> SplitState:
         """Return the state with its point as one array."""
-        return super().settle(state) if self._compiled is None else self._compiled.settle(state)
+        return self._compiled.settle(state) if isinstance(self._compiled, CompiledTubal) else super().settle(state)
 
     def accelerate(self, state: MomentumState, *, step_size: float, n_steps: int) -> MomentumState:
         """Steps of Algorithm 1, by compiled kernels for NumPy arrays."""
-        if self._compiled is None:
+        if not isinstance(self._compiled, CompiledTubal):
             return super().accelerate(state, step_size=step_size, n_steps=n_steps)
         return self._compiled.accelerate(state, step_size=step_size, n_steps=n_steps)
 

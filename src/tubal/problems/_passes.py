@@ -1,0 +1,91 @@
+"""The passes of the fused splitting in plain torch: what the GPU kernels do, written the obvious way.
+
+Spectra are ``(coefficient, atom, sample)`` in the real Fourier basis; graph systems are ``(sample, row)`` with a
+row for every coefficient and atom. Every method writes into buffers it is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tubal._backend import Array, namespace
+
+
+@dataclass(frozen=True)
+class Shrinkage:
+    """The two numbers of a Douglas-Rachford step: where duals are cut, and how far a step goes."""
+
+    bound: float
+    relaxation: float
+
+
+@dataclass(frozen=True)
+class Couplings:
+    """``2 α L`` as a positive diagonal (sample,) minus weights between samples, in CSR parts and as one matrix."""
+
+    diagonal: Array
+    pointers: Array
+    columns: Array
+    weights: Array
+    matrix: Any
+
+
+class PlainPasses:
+    """One method per kernel; ``basis`` is (coefficient, time)."""
+
+    def __init__(self, basis: Array) -> None:
+        self.basis = basis
+        self.torch = namespace(basis)
+
+    def reflect(self, point: Array, shrinkage: Shrinkage, reflected: Array) -> None:
+        """Set ``reflected`` to the coefficients of codes minus scaled dual, ``point - 2 clip(point)``."""
+        values = point - 2.0 * point.clamp(-shrinkage.bound, shrinkage.bound)
+        n_times, n_coefficients = point.shape[0], reflected.shape[0]
+        self.torch.mm(self.basis, values.reshape(n_times, -1), out=reflected.view(n_coefficients, -1))
+
+    def relax(
+        self, point: Array, solved: Array, shrinkage: Shrinkage, active: Array | None, reflected: Array | None,
+        moved: Array | None, size: Array | None,
+    ) -> None:  # fmt: skip
+        """Move ``point`` towards the solution whose coefficients are ``solved``, and reflect it for the next step.
+
+        ``moved`` and ``size`` (atom, sample), if given, get the squared length of the move and of the former point.
+        """
+        move = (self.basis.T @ solved.view(solved.shape[0], -1)).view(point.shape)
+        move += point.clamp(-shrinkage.bound, shrinkage.bound)
+        move -= point
+        if moved is not None and size is not None:
+            self.torch.sum(move * move, 0, out=moved)
+            self.torch.sum(point * point, 0, out=size)
+        point += move.mul_(shrinkage.relaxation) if active is None else move.mul_(shrinkage.relaxation * active)
+        if reflected is not None:
+            self.reflect(point, shrinkage, reflected)
+
+    def apply(self, blocks: Array, source: Array, offset: Array, target: Array) -> None:
+        """Set ``target`` to ``blocks @ source + offset``; all but ``blocks`` are (block, row, sample)."""
+        self.torch.baddbmm(offset, blocks, source, out=target)
+
+    def smooth(
+        self, couplings: Couplings, shifts: Array, right: Array, now: Array, before: Array, weight: Array | None
+    ) -> None:
+        """One step of the Chebyshev semi-iteration for ``(2 α L + shift) x = right``; ``before`` becomes the next.
+
+        With t the Jacobi step from ``now``, the next is ``before + weight (t - before)``, or t itself without a
+        ``weight``. All are (sample, row), ``shifts`` and ``weight`` (row,).
+        """
+        jacobi = self.torch.sparse.mm(couplings.matrix, now)
+        jacobi += right
+        jacobi /= couplings.diagonal[:, None] + shifts
+        if weight is None:
+            before.copy_(jacobi)
+        else:
+            before.lerp_(jacobi, weight.expand_as(jacobi))
+
+    def rotate(self, offset: Array, pairs: Array, rotation_t: Array, target: Array) -> None:
+        """Set ``target`` to the rotated spectrum plus ``offset``, both (block, sample, row)."""
+        self.torch.baddbmm(offset, pairs.transpose(1, 2), rotation_t, out=target)
+
+    def rotate_back(self, rotation: Array, rows: Array, pairs: Array) -> None:
+        """Set ``pairs`` (block, row, sample) to the spectrum of ``rows`` (block, sample, row)."""
+        self.torch.bmm(rotation, rows.transpose(1, 2), out=pairs)

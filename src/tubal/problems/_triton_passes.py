@@ -1,0 +1,213 @@
+"""The passes of the fused splitting as Triton kernels; loaded only for CUDA tensors where Triton is installed.
+
+Products run on tensor cores with three TF32 terms each (``tf32x3``), which keeps single precision: a relative
+error near 1e-6, against 5e-4 for plain TF32. Sums per image are written per atom and added afterwards in a fixed
+order, so a run repeats itself bit for bit.
+"""
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from tubal._backend import Array
+from tubal.problems._passes import Couplings, PlainPasses, Shrinkage
+
+# Tile widths, chosen by measurement (benchmarks/gpu.py --tune).
+RELAX_TILE = {"WIDTH": 64, "num_warps": 4}
+APPLY_TILE = {"ROWS": 32, "INNER": 32, "WIDTH": 128, "num_warps": 4, "num_stages": 2}
+SMOOTH_TILE = {"WIDTH": 256, "num_warps": 2}
+LARGEST_TUBE = 128
+
+
+@triton.jit
+def _reflected(values, bound):
+    clipped = tl.minimum(tl.maximum(values, -bound), bound)
+    return values - clipped - clipped
+
+
+@triton.jit
+def _transformed(basis, values, ALONE: tl.constexpr):
+    return values if ALONE else tl.dot(basis, values, input_precision="tf32x3")
+
+
+@triton.jit
+def _reflect(
+    point, reflected, basis, n_samples, point_time, point_atom, hat_coefficient, hat_atom, bound,
+    TIMES: tl.constexpr, COEFFICIENTS: tl.constexpr, TIME_TILE: tl.constexpr, HAT_TILE: tl.constexpr,
+    WIDTH: tl.constexpr, ALONE: tl.constexpr,
+):  # fmt: skip
+    samples = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    atom = tl.program_id(1).to(tl.int64)
+    times, coefficients = tl.arange(0, TIME_TILE), tl.arange(0, HAT_TILE)
+    inside = samples[None, :] < n_samples
+    time_mask, hat_mask = (times[:, None] < TIMES) & inside, (coefficients[:, None] < COEFFICIENTS) & inside
+    at = atom * point_atom + times[:, None].to(tl.int64) * point_time + samples[None, :]
+    values = _reflected(tl.load(point + at, mask=time_mask, other=0.0), bound)
+    turn = tl.load(
+        basis + coefficients[:, None] * TIMES + times[None, :],
+        mask=(coefficients[:, None] < COEFFICIENTS) & (times[None, :] < TIMES), other=0.0,
+    )  # fmt: skip
+    to = atom * hat_atom + coefficients[:, None].to(tl.int64) * hat_coefficient + samples[None, :]
+    tl.store(reflected + to, _transformed(turn, values, ALONE), mask=hat_mask)
+
+
+@triton.jit
+def _relax(
+    point, solved, reflected, active, moved, size, basis, n_samples, point_time, point_atom, hat_coefficient, hat_atom,
+    sums_atom, bound, relaxation,
+    TIMES: tl.constexpr, COEFFICIENTS: tl.constexpr, TIME_TILE: tl.constexpr, HAT_TILE: tl.constexpr,
+    WIDTH: tl.constexpr, ALONE: tl.constexpr, RESTING: tl.constexpr, REFLECT: tl.constexpr, MEASURE: tl.constexpr,
+):  # fmt: skip
+    samples = tl.program_id(0) * WIDTH + tl.arange(0, WIDTH)
+    atom = tl.program_id(1).to(tl.int64)
+    times, coefficients = tl.arange(0, TIME_TILE), tl.arange(0, HAT_TILE)
+    inside = samples[None, :] < n_samples
+    time_mask, hat_mask = (times[:, None] < TIMES) & inside, (coefficients[:, None] < COEFFICIENTS) & inside
+    at = atom * point_atom + times[:, None].to(tl.int64) * point_time + samples[None, :]
+    to = atom * hat_atom + coefficients[:, None].to(tl.int64) * hat_coefficient + samples[None, :]
+    here = tl.load(point + at, mask=time_mask, other=0.0)
+    hat = tl.load(solved + to, mask=hat_mask, other=0.0)
+    back = tl.load(
+        basis + coefficients[None, :] * TIMES + times[:, None],
+        mask=(coefficients[None, :] < COEFFICIENTS) & (times[:, None] < TIMES), other=0.0,
+    )  # fmt: skip
+    clipped = tl.minimum(tl.maximum(here, -bound), bound)
+    move = _transformed(back, hat, ALONE) + clipped - here
+    if MEASURE:
+        sums = atom * sums_atom + samples
+        tl.store(moved + sums, tl.sum(move * move, 0), mask=samples < n_samples)
+        tl.store(size + sums, tl.sum(here * here, 0), mask=samples < n_samples)
+    if RESTING:
+        move = move * tl.load(active + samples, mask=samples < n_samples, other=0.0)[None, :]
+    there = here + relaxation * move
+    tl.store(point + at, there, mask=time_mask)
+    if REFLECT:
+        turn = tl.load(
+            basis + coefficients[:, None] * TIMES + times[None, :],
+            mask=(coefficients[:, None] < COEFFICIENTS) & (times[None, :] < TIMES), other=0.0,
+        )  # fmt: skip
+        tl.store(reflected + to, _transformed(turn, _reflected(there, bound), ALONE), mask=hat_mask)
+
+
+@triton.jit
+def _apply(
+    blocks, source, offset, target, n_rows, n_inner, n_samples, blocks_block, blocks_row, blocks_inner,
+    source_block, source_inner, source_sample, target_block, target_row, target_sample,
+    ROWS: tl.constexpr, INNER: tl.constexpr, WIDTH: tl.constexpr, OFFSET: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    samples = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    block = tl.program_id(2).to(tl.int64)
+    inner = tl.arange(0, INNER)
+    total = tl.zeros((ROWS, WIDTH), tl.float32)
+    wide = samples[None, :].to(tl.int64)
+    for first in range(0, n_inner, INNER):
+        here = first + inner
+        left = tl.load(
+            blocks + block * blocks_block + rows[:, None] * blocks_row + here[None, :] * blocks_inner,
+            mask=(rows[:, None] < n_rows) & (here[None, :] < n_inner), other=0.0,
+        )  # fmt: skip
+        right = tl.load(
+            source + block * source_block + here[:, None].to(tl.int64) * source_inner + wide * source_sample,
+            mask=(here[:, None] < n_inner) & (samples[None, :] < n_samples), other=0.0,
+        )  # fmt: skip
+        total = tl.dot(left, right, total, input_precision="tf32x3")
+    to = block * target_block + rows[:, None].to(tl.int64) * target_row + wide * target_sample
+    mask = (rows[:, None] < n_rows) & (samples[None, :] < n_samples)
+    if OFFSET:
+        total += tl.load(offset + to, mask=mask, other=0.0)
+    tl.store(target + to, total, mask=mask)
+
+
+@triton.jit
+def _smooth(
+    pointers, columns, weights, diagonal, shifts, right, now, before, pushes, n_rows,
+    WIDTH: tl.constexpr, FIRST: tl.constexpr,
+):  # fmt: skip
+    # Samples run fastest: programs in flight share a strip of rows, whose codes stay in the cache.
+    sample = tl.program_id(0).to(tl.int64)
+    rows = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = rows < n_rows
+    at = sample * n_rows + rows
+    total = tl.load(right + at, mask=inside, other=0.0)
+    for entry in range(tl.load(pointers + sample), tl.load(pointers + sample + 1)):
+        column, weight = tl.load(columns + entry).to(tl.int64), tl.load(weights + entry)
+        total += weight * tl.load(now + column * n_rows + rows, mask=inside, other=0.0)
+    step = total / (tl.load(diagonal + sample) + tl.load(shifts + rows, mask=inside, other=1.0))
+    if not FIRST:
+        old = tl.load(before + at, mask=inside, other=0.0)
+        step = old + tl.load(pushes + rows, mask=inside, other=0.0) * (step - old)
+    tl.store(before + at, step, mask=inside)
+
+
+class TritonPasses(PlainPasses):
+    """The same passes, each one kernel."""
+
+    def __init__(self, basis: Array) -> None:
+        super().__init__(basis)
+        n_coefficients, n_times = basis.shape
+        self.alone = n_times == 1
+        least = 1 if self.alone else 16  # tensor cores take no smaller tile
+        self.tiles = {
+            "TIMES": n_times,
+            "COEFFICIENTS": n_coefficients,
+            "TIME_TILE": max(least, triton.next_power_of_2(n_times)),
+            "HAT_TILE": max(least, triton.next_power_of_2(n_coefficients)),
+            "ALONE": self.alone,
+        }
+
+    def reflect(self, point: Array, shrinkage: Shrinkage, reflected: Array) -> None:
+        """See :meth:`PlainPasses.reflect`."""
+        _, n_atoms, n_samples = point.shape
+        grid = (triton.cdiv(n_samples, RELAX_TILE["WIDTH"]), n_atoms)
+        _reflect[grid](
+            point, reflected, self.basis, n_samples, point.stride(0), point.stride(1), reflected.stride(0),
+            reflected.stride(1), shrinkage.bound, **self.tiles, **RELAX_TILE,
+        )  # fmt: skip
+
+    def relax(
+        self, point: Array, solved: Array, shrinkage: Shrinkage, active: Array | None, reflected: Array | None,
+        moved: Array | None, size: Array | None,
+    ) -> None:  # fmt: skip
+        """See :meth:`PlainPasses.relax`."""
+        _, n_atoms, n_samples = point.shape
+        grid = (triton.cdiv(n_samples, RELAX_TILE["WIDTH"]), n_atoms)
+        _relax[grid](
+            point, solved, solved if reflected is None else reflected, point if active is None else active,
+            point if moved is None else moved, point if size is None else size, self.basis, n_samples,
+            point.stride(0), point.stride(1), solved.stride(0), solved.stride(1),
+            0 if moved is None else moved.stride(0), shrinkage.bound, shrinkage.relaxation,
+            RESTING=active is not None, REFLECT=reflected is not None, MEASURE=moved is not None,
+            **self.tiles, **RELAX_TILE,
+        )  # fmt: skip
+
+    def apply(self, blocks: Array, source: Array, offset: Array | None, target: Array) -> None:
+        """See :meth:`PlainPasses.apply`; any strides will do."""
+        n_blocks, n_rows, n_inner = blocks.shape
+        n_samples = target.shape[2]
+        grid = (triton.cdiv(n_rows, APPLY_TILE["ROWS"]), triton.cdiv(n_samples, APPLY_TILE["WIDTH"]), n_blocks)
+        _apply[grid](
+            blocks, source, target if offset is None else offset, target, n_rows, n_inner, n_samples,
+            *blocks.stride(), *source.stride(), *target.stride(), OFFSET=offset is not None, **APPLY_TILE,
+        )  # fmt: skip
+
+    def rotate(self, offset: Array, pairs: Array, rotation_t: Array, target: Array) -> None:
+        """See :meth:`PlainPasses.rotate`."""
+        self.apply(rotation_t.transpose(1, 2), pairs, offset.transpose(1, 2), target.transpose(1, 2))
+
+    def rotate_back(self, rotation: Array, rows: Array, pairs: Array) -> None:
+        """See :meth:`PlainPasses.rotate_back`."""
+        self.apply(rotation, rows.transpose(1, 2), None, pairs)
+
+    def smooth(
+        self, couplings: Couplings, shifts: Array, right: Array, now: Array, before: Array, weight: Array | None
+    ) -> None:
+        """See :meth:`PlainPasses.smooth`."""
+        n_samples, n_rows = right.shape
+        grid = (n_samples, triton.cdiv(n_rows, SMOOTH_TILE["WIDTH"]))
+        _smooth[grid](
+            couplings.pointers, couplings.columns, couplings.weights, couplings.diagonal, shifts, right, now, before,
+            shifts if weight is None else weight, n_rows, FIRST=weight is None, **SMOOTH_TILE,
+        )  # fmt: skip
