@@ -180,11 +180,14 @@ function tileBox({ x, y, size }) {
   return [x - width / 2, y - height / 2, width, height];
 }
 
+/** Side by side there is no room for rings: what is not selected steps back instead. */
+const isAside = (shot) => spread.on && selection.size > 0 && !selection.has(shot) && !isImportant(shot);
+
 function drawThumb(context, item) {
   const index = groupIndex(item.shot);
   const [x, y, width, height] = tileBox(item);
   const edge = spread.on ? clamp(item.size / 11, 0.75, 4) : clamp(item.size / 12, 1.5, 3);
-  context.globalAlpha = isDimmed(item.shot) ? 0.15 : 1;
+  context.globalAlpha = isDimmed(item.shot) ? 0.15 : isAside(item.shot) ? 0.25 : 1;
   context.imageSmoothingEnabled = !crisp(item.size);
   context.fillStyle = paletteColor(index);
   context.fillRect(x - edge, y - edge, width + 2 * edge, height + 2 * edge);
@@ -209,7 +212,7 @@ function drawRings(context) {
     context.stroke();
   };
   for (const item of map.drawn) {
-    if (selection.has(item.shot)) ring(item, cssColor("--ink"), 4, 1.5);
+    if (selection.has(item.shot) && !spread.on) ring(item, cssColor("--ink"), 4, 1.5);
     if (item.shot === map.opened) ring(item, cssColor("--accent"), 5, 3);
     if (item.shot === map.cursor && document.activeElement === map.canvas)
       ring(item, cssColor("--focus"), 9, 2.5);
