@@ -208,8 +208,8 @@ def test_keyboard_path(report):
     assert (zoomed != moved).any()
 
 
-def test_every_image_can_be_reached_by_arrow_keys(report):
-    """The arrows' graph is connected: from the first image all others are found."""
+def test_arrow_keys_wander_widely(report):
+    """Sixty random steps do not go round in a small circle; that every image is reachable is not shown here."""
     js(report, "document.querySelector('#map').focus()")
     keys = ["ARROW_RIGHT", "ARROW_DOWN", "ARROW_LEFT", "ARROW_UP"]
     seen = set()
