@@ -10,7 +10,11 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-TABLES = {"2": "tubal.experiments.table2", "beyond": "tubal.experiments.beyond"}
+TABLES = {
+    "2": "tubal.experiments.table2",
+    "beyond": "tubal.experiments.beyond",
+    "family": "tubal.experiments.family",
+}
 
 
 def find_table(name: str) -> ModuleType:

@@ -1,0 +1,220 @@
+"""The whole family compared: SC, TubSC, TenSR and CSC, each with and without the graph, on the same images.
+
+The sparsity of every model follows one sentence: the share of ``settings.toml`` times the largest product that an
+atom of unit length can have with an image, averaged over the images. For atoms as large as the image that is
+the image's length, for outer products its largest singular value, for small filters its strongest patch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tubal.experiments.models import Method, Outcome, Settings, cluster_rows, scale_images
+from tubal.experiments.paper import load_paper, read_toml
+from tubal.experiments.trials import Record, Trial
+
+__all__ = ["DATASETS", "EXTRA_DATASETS", "METHODS", "TITLE", "plan", "settings_for", "write"]
+
+TITLE = "The family: code size, cost and clustering of every model"
+DATASETS = ("orl", "coil20", "yale")
+EXTRA_DATASETS = ("usps", "digits")
+FIVE = ("sc", "tensr", "csc", "tubsc", "gtsc")  # the models of the paper's Figure 1, and GTSC
+
+Images = NDArray[Any]
+
+
+# --- one member ------------------------------------------------------------------------------------------------
+def attainable(kind: str, images: Images, filter_shape: Sequence[int]) -> float:
+    """Return the largest product of an image with an atom of unit length, averaged over the images.
+
+    >>> image = np.outer([3.0, 0.0], [0.0, 1.0])[None]
+    >>> [round(attainable(kind, image, (1, 1)), 9) for kind in ("sc", "tensr", "csc")]
+    [3.0, 3.0, 3.0]
+    """
+    if kind == "tensr":
+        return float(np.linalg.norm(images, ord=2, axis=(1, 2)).mean())
+    if kind == "csc":
+        window = np.zeros(images.shape[1:])
+        window[: filter_shape[0], : filter_shape[1]] = 1.0
+        spectrum = np.fft.rfft2(np.square(images, dtype=np.float64)) * np.conj(np.fft.rfft2(window))
+        energy = np.fft.irfft2(spectrum, images.shape[1:]).max(axis=(1, 2))
+        return float(np.sqrt(energy).mean())
+    return float(np.linalg.norm(images.reshape(len(images), -1), axis=1).mean())
+
+
+def build(kind: str, images: Images, settings: Settings, seed: int) -> Any:
+    """Return the unfitted estimator of one member; ``images`` have unit length."""
+    from tubal import CSC, GTSC, GraphSC, SparseCoding, TenSR, TubSC
+    from tubal.graph import knn_graph
+
+    size = settings["size"]
+    common: dict[str, Any] = {
+        "n_atoms": tuple(size) if kind == "tensr" else size,
+        "sparsity": settings["sparsity_fraction"] * attainable(kind, images, settings.get("filter_shape", ())),
+        "scale": None,
+        "max_iter": settings["max_iter"],
+        "random_state": seed,
+    }
+    if kind == "csc":
+        common["filter_shape"] = tuple(settings["filter_shape"])
+    if "graph_weight" not in settings:
+        return {"sc": SparseCoding, "tubsc": TubSC, "tensr": TenSR, "csc": CSC}[kind](**common)
+    common["graph_weight"] = settings["graph_weight"]
+    common["graph"] = knn_graph(images, settings["n_neighbors"])
+    return {"sc": GraphSC, "tubsc": GTSC, "tensr": TenSR, "csc": CSC}[kind](**common)
+
+
+def _member(kind: str) -> Callable[[Images, int, Settings, int], Outcome]:
+    def cluster(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
+        from tubal._backend import is_torch, namespace, to_device, to_numpy
+
+        scaled = scale_images(images, settings["scale"])
+        model = build(kind, scaled, settings, seed)
+        data = to_device(scaled, settings.get("device", "cpu"))
+        if is_torch(data):
+            namespace(data).cuda.reset_peak_memory_stats()
+        features = to_numpy(model.fit_transform(data))
+        codes = model.codes_
+        residual = to_numpy(model.decode(codes)) - scaled
+        n_images = len(images)
+        details = {
+            "sparsity": float(model.sparsity),
+            "objective": float(model.objective_[-1]),
+            "n_iter": float(model.n_iter_),
+            "stored": float(np.prod(codes.shape[1:])),
+            "nonzero": float((codes != 0).sum()) / n_images,
+            "error": float(np.square(residual).sum() / np.square(scaled).sum()),
+            "features": float(features.shape[1]),
+        }
+        if is_torch(data):
+            details["device_memory_mb"] = namespace(data).cuda.max_memory_allocated() / 2**20
+        for pixels in settings.get("shifts", ()):
+            details.update(_shift_distances(model, scaled, pixels, settings))
+        return Outcome(cluster_rows(features, n_clusters, settings, seed), details)
+
+    return cluster
+
+
+# --- shifts ----------------------------------------------------------------------------------------------------
+def moved(images: Images, pixels: int, way: str) -> Images:
+    """Return images moved by some pixels: around the circle, or out of the picture with the border repeated.
+
+    >>> moved(np.arange(4.0).reshape(1, 1, 4), 1, "border, right")
+    array([[[0., 0., 1., 2.]]])
+    """
+    how, direction = way.split(", ")
+    axis = 2 if direction == "right" else 1
+    if how == "circle":
+        return np.roll(images, pixels, axis)
+    places = np.clip(np.arange(images.shape[axis]) - pixels, 0, None)
+    return np.take(images, places, axis)
+
+
+WAYS = ("circle, right", "circle, down", "border, right", "border, down")
+
+
+def _shift_distances(model: Any, images: Images, pixels: int, settings: Settings) -> dict[str, float]:
+    """Return how far features are from those of the unmoved images, relative to their length."""
+    from tubal._backend import to_device, to_numpy
+
+    chosen = images[:: max(1, len(images) // settings["shift_images"])][: settings["shift_images"]]
+
+    def features(stack: Images) -> NDArray[Any]:
+        return to_numpy(model.transform(to_device(stack, settings.get("device", "cpu"))))
+
+    still = features(chosen)
+    lengths = np.linalg.norm(still, axis=1)
+    found = {}
+    for way in WAYS:
+        away = np.linalg.norm(features(moved(chosen, pixels, way)) - still, axis=1)
+        found[f"{way}, {pixels}"] = float(np.mean(away / np.where(lengths > 0, lengths, 1.0)))
+    return found
+
+
+# --- the table -------------------------------------------------------------------------------------------------
+_SETTINGS = ("scale", "features", "sparsity_fraction", "max_iter", "n_starts", "size")
+_GRAPH = ("graph_weight", "n_neighbors")
+
+METHODS: dict[str, Method] = {
+    "sc": Method("SC", _member("sc"), _SETTINGS),
+    "graphsc": Method("GraphSC", _member("sc"), (*_SETTINGS, *_GRAPH)),
+    "tensr": Method("TenSR", _member("tensr"), _SETTINGS),
+    "gtensr": Method("TenSR + graph", _member("tensr"), (*_SETTINGS, *_GRAPH)),
+    "csc": Method("CSC", _member("csc"), (*_SETTINGS, "filter_shape")),
+    "gcsc": Method("CSC + graph", _member("csc"), (*_SETTINGS, "filter_shape", *_GRAPH)),
+    "tubsc": Method("TubSC", _member("tubsc"), _SETTINGS),
+    "gtsc": Method("GTSC", _member("tubsc"), (*_SETTINGS, *_GRAPH)),
+}
+
+
+@cache
+def _given() -> tuple[dict[str, Any], dict[str, Any]]:
+    return read_toml("settings.toml")["label-free"], read_toml("family.toml")
+
+
+def settings_for(method: str, dataset: str) -> dict[str, Any]:
+    """Return every setting a member reads on a collection.
+
+    >>> settings_for("tensr", "orl")["size"]
+    [16, 16]
+    """
+    paper = load_paper()
+    shape = paper.collections.get(dataset, paper["usps"])
+    label_free, family = _given()
+    table = family["table"]
+    sizes = {"sc": shape.n_vector_atoms, "graphsc": shape.n_vector_atoms, "csc": table["filters"]}
+    sizes |= {"gcsc": table["filters"], "tensr": table["separable_atoms"], "gtensr": table["separable_atoms"]}
+    merged = {
+        **label_free,
+        **table,
+        "graph_weight": paper.graph_weight,
+        "n_neighbors": paper.n_neighbors,
+        "size": sizes.get(method, shape.n_atoms),
+    }
+    return {name: merged[name] for name in sorted(METHODS[method].settings) if name in merged}
+
+
+def plan(
+    datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: bool = False, device: str = "cpu"
+) -> list[Trial]:
+    """Return the trials of the table and, with ``sweep``, of the rate and shift curves."""
+    extra = {} if device == "cpu" else {"device": device}
+    trials = [
+        Trial("family", dataset, method, "table", run, {**settings_for(method, dataset), **extra})
+        for run in range(runs)
+        for dataset in datasets
+        for method in methods
+    ]
+    if sweep:
+        trials += [trial for method in methods for trial in _curve_trials(datasets, method, extra)]
+    return trials
+
+
+def _curve_trials(datasets: Sequence[str], method: str, extra: dict[str, Any]) -> list[Trial]:
+    family, trials = _given()[1], []
+    for dataset in datasets:
+        base = {**settings_for(method, dataset), **extra}
+        if dataset in family["rate"]["datasets"] and method in FIVE:
+            changes = [{"sparsity_fraction": share} for share in family["rate"]["sparsity_fraction"]]
+            changes += [{"size": size} for size in family["rate"]["sizes"][method]]
+            trials += [
+                Trial("family", dataset, method, f"rate {next(iter(change))}", 0, {**base, **change})
+                for change in changes
+            ]
+        if dataset in family["shift"]["datasets"]:
+            shifts = {"shifts": family["shift"]["pixels"], "shift_images": family["shift"]["images"]}
+            trials.append(Trial("family", dataset, method, "shift", 0, {**base, **shifts}))
+    return trials
+
+
+def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> list[Path]:
+    """Write ``family.json``, ``family.md`` and the curves' pictures; return the paths."""
+    from tubal.experiments import family_report
+
+    return family_report.write(records, folder, METHODS, figures=figures)
