@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from tubal._backend import Array, as_like, is_torch, namespace, own_threads, to_numpy
 from tubal.estimators._explain import Explanation, explain_codes
 from tubal.estimators._progress import progress_callback
+from tubal.estimators._repr import NotebookView
 from tubal.estimators._validation import (
     check_atoms,
     check_callbacks,
@@ -36,7 +37,7 @@ LEARNING_STEPS = 5
 PATIENCE = 20
 
 
-class ImageCoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Sparse codes of images over a learned dictionary; subclasses say which linear map, and which graph.
 
     Subclasses store their parameters in ``__init__`` and may override the hooks below.

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from tubal import clustering
 from tubal._backend import Array, to_numpy
 from tubal.clustering.cut import check_n_clusters
+from tubal.estimators._repr import NotebookView
 from tubal.estimators._validation import check_images, check_integer, check_weight
 from tubal.estimators.clusterer_presets import Preset, choose_preset, given_or
 from tubal.estimators.tubal_coders import GTSC
@@ -25,7 +26,7 @@ Labels = NDArray[np.intp]
 _COUNTING_NEIGHBORS = 4
 
 
-class ImageClusterer(ClusterMixin, BaseEstimator):
+class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     """Cluster images by looks: a deformation-tolerant graph, GTSC codes, and a cut that uses both.
 
     Parameters
