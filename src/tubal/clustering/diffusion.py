@@ -8,7 +8,7 @@ far to diffuse is decided by the modularity of the partition found: no labels ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from .eigen import FloatArray, LabelArray, Spectrum, spectrum
 
 TIMES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 RESOLUTION = 2.0
-_TREE_LIMIT = 2000
+_TREE_LIMIT, _TREE_SHARE = 2000, 25
 _LLOYD_STEPS = 100
 
 
@@ -34,6 +34,7 @@ def diffusion_cut(
     *,
     features: NDArray[Any] | None = None,
     known: Spectrum | None = None,
+    proposals: Sequence[LabelArray] = (),
     seed: int = 0,
 ) -> LabelArray:
     """Cut a graph into ``n_clusters`` parts; labels (n,) count from the largest part.
@@ -41,7 +42,8 @@ def diffusion_cut(
     Candidates are the normalised cut of :func:`~tubal.clustering.spectral_cut` and K-means partitions of
     the diffusion coordinates ``exp(-t (1 - mu_l) / (1 - mu_{K+1})) v_l``, rows scaled to unit length, for a
     few times t. The one of largest modularity ``sum_c within_c - 2 volume_c²`` (shares of the edge weight)
-    is returned. ``adjacency`` is a symmetric CSR matrix (n, n); ``features`` and ``known`` are as there;
+    is returned. ``proposals`` are further candidates, for instance K-means on codes: whoever proposes, the
+    graph judges. ``adjacency`` is a symmetric CSR matrix (n, n); ``features`` and ``known`` are as there;
     :func:`n_diffusion_vectors` says how many eigenpairs are of use.
 
     >>> from scipy import sparse
@@ -60,7 +62,8 @@ def diffusion_cut(
         # More components than clusters: only links that are not in the graph can join them.
         return spectral_cut(adjacency, n_clusters, features=features, known=pairs, seed=seed)
     with own_threads():
-        candidates = [labels for labels in _candidates(pairs, n_clusters, seed) if len(np.unique(labels)) == n_clusters]
+        found = [*_candidates(pairs, n_clusters, seed), *proposals]
+    candidates = [labels for labels in found if len(np.unique(labels)) == n_clusters]
     if not candidates:
         return spectral_cut(adjacency, n_clusters, features=features, known=pairs, seed=seed)
     scores = [modularity(adjacency, labels, resolution=RESOLUTION) for labels in candidates]
@@ -94,11 +97,12 @@ def _candidates(pairs: Spectrum, n_clusters: int, seed: int) -> Iterator[LabelAr
 def partition(points: FloatArray, n_clusters: int, seed: int) -> LabelArray:
     """K-means (n,) of points (n, d), started from Ward's tree so that luck has no part in it.
 
-    Beyond 2000 points the tree is grown on a random sample of that many, drawn by ``seed``.
+    Beyond 2000 points the tree is grown on a random sample, 25 a cluster but at least 1000, drawn by ``seed``.
     """
     sample = points
     if len(points) > _TREE_LIMIT:
-        sample = points[np.sort(np.random.default_rng(seed).permutation(len(points))[:_TREE_LIMIT])]
+        size = min(len(points), max(_TREE_LIMIT // 2, _TREE_SHARE * n_clusters))
+        sample = points[np.sort(np.random.default_rng(seed).permutation(len(points))[:size])]
     tree = linkage(sample, method="ward")
     start = merged(tree[: len(sample) - n_clusters], len(sample))
     labels = lloyd(points, centres_of(sample, start, n_clusters))

@@ -14,8 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from tubal import clustering
 from tubal._backend import Array, to_numpy
 from tubal.clustering.cut import check_n_clusters
+from tubal.clustering.diffusion import partition
 from tubal.estimators._repr import NotebookView
 from tubal.estimators._validation import check_images, check_integer, check_weight
+from tubal.estimators.clusterer_graph import WIDER, better_reading
 from tubal.estimators.clusterer_presets import Preset, choose_preset, given_or
 from tubal.estimators.tubal_coders import GTSC
 from tubal.graph import Graph, resolve_graph
@@ -27,7 +29,10 @@ _COUNTING_NEIGHBORS = 4
 
 
 class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
-    """Cluster images by looks: a deformation-tolerant graph, GTSC codes, and a cut that uses both.
+    """Cluster images by looks: a deformation-tolerant graph, GTSC codes, and a partition that uses both.
+
+    Graph and codes each propose partitions: cuts of the graph after diffusing for several times, and K-means on
+    the pooled codes. The one of largest modularity on the graph is kept. No step sees labels.
 
     Parameters
     ----------
@@ -36,7 +41,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     n_neighbors, sparsity, graph_weight, max_iter : q, beta, alpha and alternations; None leaves them to the preset.
     graph : "deformable", "euclidean", "cosine", a ``Graph`` or a symmetric matrix; None leaves it to the preset.
     n_atoms : atoms of the dictionary (never more than images).
-    code_power : edges are weighted by this power of the cosine of their images' codes; 0 leaves the graph alone.
+    code_power : edges are weighted by this power of the cosine of their images' codes; 0 leaves the edges alone.
     max_clusters : the most clusters an estimate may find; None for half the images, at most 100.
     image_shape : (height, width[, channels]) of rows (n, features); without it rows are one-row images.
     random_state : seed of the dictionary's start and of the order of the eigensolver.
@@ -74,7 +79,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         sparsity: float | None = None,
         graph_weight: float | None = None,
         graph: Any = None,
-        code_power: float = 4.0,
+        code_power: float = 0.0,
         max_iter: int | None = None,
         max_clusters: int | None = None,
         image_shape: tuple[int, ...] | None = None,
@@ -105,12 +110,15 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         self._check_counts(len(images))
         self.__dict__.pop("embedding_", None)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.graph_ = self._build_graph(images, preset)
+        wide, n_neighbors = self._build_graph(images, preset)
+        self.n_clusters_, self.n_clusters_scores_ = self._count(wide)
+        self.graph_ = wide
+        if wide.n_neighbors is not None and wide.n_neighbors > n_neighbors:
+            self.graph_ = better_reading(wide, n_neighbors, self.n_clusters_, self.seed_)
         self.model_ = self._build_model(preset, len(images))
         self.features_ = to_numpy(unit_rows(self.model_.fit_transform(images)))
         self.n_iter_ = self.model_.n_iter_
         self.affinity_ = self._build_affinity()
-        self.n_clusters_, self.n_clusters_scores_ = self._count()
         self.labels_ = self.labels_for(self.n_clusters_)
         self._describe()
         return self
@@ -122,7 +130,10 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         check_n_clusters(n_clusters, len(self.features_))
         if choose_preset(self.preset).assignment == "kmeans":
             return clustering.kmeans(self.features_, n_clusters, seed=self.seed_)
-        return clustering.diffusion_cut(self.affinity_, n_clusters, features=self.features_, seed=self.seed_)
+        proposal = partition(self.features_.astype(np.float64), n_clusters, self.seed_)
+        return clustering.diffusion_cut(
+            self.affinity_, n_clusters, features=self.features_, proposals=[proposal], seed=self.seed_
+        )
 
     def _check_counts(self, n_images: int) -> None:
         if n_images < 2:
@@ -135,14 +146,19 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
             check_integer("max_clusters", self.max_clusters, least=1)
         check_weight("code_power", self.code_power)
 
-    def _build_graph(self, images: Array, preset: Preset) -> Graph:
+    def _build_graph(self, images: Array, preset: Preset) -> tuple[Graph, int]:
+        """Return the graph, with longer lists than wanted where two readings are compared, and q."""
         wanted = check_integer("n_neighbors", given_or(self.n_neighbors, preset.n_neighbors), least=1)
-        if self.n_neighbors is not None and wanted >= len(images):
+        most = len(images) - 1
+        if self.n_neighbors is not None and wanted > most:
             raise ValueError(
                 f"n_neighbors={wanted} but n_samples = {len(images)}: an image has at most n_samples - 1 neighbours; "
                 "lower n_neighbors or pass more images"
             )
-        return resolve_graph(given_or(self.graph, preset.graph), images, n_neighbors=min(wanted, len(images) - 1))
+        wanted = min(wanted, most)
+        graph = given_or(self.graph, preset.graph)
+        looked_at = min(WIDER * wanted, most) if preset.assignment == "diffusion" else wanted
+        return resolve_graph(graph, images, n_neighbors=looked_at), wanted
 
     def _build_model(self, preset: Preset, n_images: int) -> GTSC:
         return GTSC(
@@ -150,6 +166,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
             sparsity=given_or(self.sparsity, preset.sparsity),
             graph_weight=given_or(self.graph_weight, preset.graph_weight),
             max_iter=given_or(self.max_iter, preset.max_iter),
+            code_solver=preset.code_solver,
             graph=self.graph_,
             random_state=self.seed_,
             callbacks=self.callbacks,
@@ -158,20 +175,17 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
 
     def _build_affinity(self) -> Any:
         """Ties between images: who chose whom, doubted where codes differ, and friends of friends."""
-        ties = clustering.weight_edges_by_codes(self._ties(None), self.features_, self.code_power)
+        ties = _ties(self.graph_)
+        if self.code_power > 0:
+            ties = clustering.weight_edges_by_codes(ties, self.features_, self.code_power)
         return clustering.with_second_order(ties)
 
-    def _ties(self, n_neighbors: int | None) -> Any:
-        if self.graph_.neighbors is None:
-            return self.graph_.adjacency
-        return clustering.mutual_adjacency(self.graph_.neighbors, n_neighbors)
-
-    def _count(self) -> tuple[int, dict[str, NDArray[Any]] | None]:
+    def _count(self, graph: Graph) -> tuple[int, dict[str, NDArray[Any]] | None]:
         """Return the number of clusters, given or estimated, and the curve of the estimate."""
         if self.n_clusters is not None:
             return int(self.n_clusters), None
         found = clustering.estimate_n_clusters(
-            self._ties(_COUNTING_NEIGHBORS), max_clusters=self.max_clusters, seed=self.seed_
+            _ties(graph, _COUNTING_NEIGHBORS), max_clusters=self.max_clusters, seed=self.seed_
         )
         curve = {"n_clusters": found.candidates, "modularity": found.modularity, "gap": found.gap}
         return found.n_clusters, curve
@@ -193,7 +207,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     def embedding_(self) -> NDArray[np.float32]:
         """A point (n, 2) for each image, neighbours close to each other; made when first asked for."""
         check_is_fitted(self, "affinity_")
-        return clustering.graph_map(self.affinity_, seed=self.seed_ % 2**16)
+        return clustering.graph_map(_ties(self.graph_), seed=self.seed_ % 2**16)
 
     # --- new images --------------------------------------------------------------------------------------
     def predict(self, X: Any) -> Labels:
@@ -240,3 +254,10 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+
+def _ties(graph: Graph, n_neighbors: int | None = None) -> Any:
+    """Who chose whom, half a tie each; a graph given as a matrix is taken as it is."""
+    if graph.neighbors is None:
+        return graph.adjacency
+    return clustering.mutual_adjacency(graph.neighbors, n_neighbors)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from tubal.solvers import Admm
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -18,11 +20,13 @@ class Preset:
     sparsity: float
     max_iter: int
     assignment: str  # "diffusion": graph and codes together; "kmeans": K-means on the codes
+    code_solver: Any = None
 
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
-        "default": Preset("deformable", 5, 10.0, 0.003, 5, "diffusion"),
+        # Few and short coding steps: clusters need codes that tell images apart, not the last digits of them.
+        "default": Preset("deformable", 5, 10.0, 0.003, 3, "diffusion", Admm(max_iter=5, tol=3e-2, check_every=5)),
         "paper": Preset("euclidean", 3, 1.0, 0.01, 25, "kmeans"),
     }
 )

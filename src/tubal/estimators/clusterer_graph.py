@@ -1,0 +1,74 @@
+"""Two readings of the same distances, and a label-free choice between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tubal import clustering
+from tubal.graph import Graph
+from tubal.graph.hubs import capped_neighbours
+from tubal.graph.structure import symmetric_adjacency
+
+# How many times the wanted neighbours are looked at: those beyond only move up in the second reading.
+WIDER = 2
+_HUB_FACTOR = 5
+# Share of an image's own scale taken out of its distances; a whole share would make outliers everybody's friends.
+_STRENGTH = 0.25
+
+
+def as_found(wide: Graph, n_neighbors: int) -> Graph:
+    """Return the graph of the ``n_neighbors`` nearest among the longer lists of ``wide``."""
+    return _choose(wide, wide.distances, n_neighbors)
+
+
+def relative(wide: Graph, n_neighbors: int) -> Graph:
+    """Return the graph of those nearest in relation to both images' surroundings.
+
+    With ``s_i`` the mean distance of image i to its ``n_neighbors`` nearest, lists are reordered by
+    ``d_ij / (s_i s_j) ** (1/8)``. Images in sparse regions then get more of the ties that dense regions would
+    keep to themselves, which helps where classes differ in variety and hurts where large distances mean
+    strangers.
+    """
+    distances = np.asarray(wide.distances, dtype=np.float64)
+    near = distances[:, :n_neighbors]
+    scale = np.where(np.isfinite(near), near, 0.0).mean(axis=1)
+    positive = scale[scale > 0.0]
+    scale = np.maximum(scale, positive.min() if positive.size else 1.0)
+    others = scale[np.maximum(wide.neighbors, 0)]
+    return _choose(wide, distances / (scale[:, None] * others) ** (_STRENGTH / 2), n_neighbors)
+
+
+def better_reading(wide: Graph, n_neighbors: int, n_clusters: int, seed: int) -> Graph:
+    """Return the reading whose partition into ``n_clusters`` has the larger modularity."""
+    readings = [as_found(wide, n_neighbors), relative(wide, n_neighbors)]
+    scores = []
+    for graph in readings:
+        ties = clustering.mutual_adjacency(graph.neighbors)
+        features = np.arange(graph.n_images, dtype=np.float64)[:, None]
+        labels = clustering.diffusion_cut(clustering.with_second_order(ties), n_clusters, features=features, seed=seed)
+        scores.append(clustering.modularity(ties, labels))
+    return readings[int(np.argmax(scores))]
+
+
+def _choose(wide: Graph, order_by: Any, n_neighbors: int) -> Graph:
+    """Keep the first ``n_neighbors`` of each list under another order, no image chosen too often."""
+    order = np.argsort(order_by, axis=1, kind="stable")
+    lists = np.take_along_axis(wide.neighbors, order, axis=1)
+    ranked = np.where(lists >= 0, np.take_along_axis(order_by, order, axis=1), np.inf)
+    slots = capped_neighbours(np.maximum(lists, 0), ranked, n_neighbors, _HUB_FACTOR * n_neighbors)
+    kept = np.take_along_axis(order, np.maximum(slots, 0), axis=1)
+    present = slots >= 0
+    neighbors = np.where(present, np.take_along_axis(wide.neighbors, kept, axis=1), -1)
+    distances = np.where(present, np.take_along_axis(wide.distances, kept, axis=1), np.inf)
+    rows = np.arange(len(kept))[:, None]
+    return replace(
+        wide,
+        adjacency=symmetric_adjacency(neighbors, wide.weighting.of(distances)),
+        neighbors=neighbors,
+        distances=distances,
+        alignments=None if wide.alignments is None else wide.alignments[rows, kept],
+        n_neighbors=n_neighbors,
+    )
