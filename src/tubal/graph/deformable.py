@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal._backend import own_threads, parallel_ranges, thread_count
+from tubal._backend import is_torch, own_threads, parallel_ranges, thread_count
 
 from . import _kernels
 from .affine import MotionBank, MotionCoefficients, best_motions, gradient_stack
@@ -63,6 +63,10 @@ def deformable_graph(
         return knn_graph(images, wanted)
     model, effort = deformation or Deformation(), Effort.for_collection(len(stack), wanted)
     search = DeformableSearch(stack, model, effort, float(memory_budget), int(random_state))
+    if is_torch(images):
+        from ._torch_deformable import DeviceSearch
+
+        search = DeviceSearch.of(search, images)
     found = search.among_themselves(wanted)
     return Graph.from_neighbours(found, weighting=Weighting(), search=search, n_neighbors=wanted)
 
