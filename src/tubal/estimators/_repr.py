@@ -20,6 +20,8 @@ MOST_ATOMS, LONGEST_SIDE = 64, 48
 SHEET_WIDTH = 260
 CHART_WIDTH, CHART_HEIGHT, MARGIN = 300, 150, 8
 _BOX = "display:flex;flex-wrap:wrap;gap:24px;align-items:flex-start;font:13px/1.45 system-ui,sans-serif;padding:4px"
+_TABLE = "font-size:inherit;border-collapse:collapse;margin:4px 0"
+_CELL = "text-align:left;padding:1px 12px 1px 0"
 _QUIET = "opacity:.7;font-size:12px"
 
 
@@ -73,9 +75,9 @@ def _parameters(estimator: Any) -> str:
     rows = "".join(_row(name, given[name], bold=True) for name in changed)
     others = "".join(_row(name, value, bold=False) for name, value in given.items() if name not in changed)
     summary = f'<summary style="cursor:pointer;{_QUIET}">{len(given) - len(changed)} parameters at their default'
-    rest = f"<details>{summary}</summary><table>{others}</table></details>" if others else ""
+    rest = f'<details>{summary}</summary><table style="{_TABLE}">{others}</table></details>' if others else ""
     title = f"<strong>{escape(type(estimator).__name__)}</strong>"
-    return f"<div>{title}<br><span>{escape(_summary(estimator))}</span><table>{rows}</table>{rest}</div>"
+    return f'<div>{title}<br>{escape(_summary(estimator))}<table style="{_TABLE}">{rows}</table>{rest}</div>'
 
 
 def _same(value: Any, default: Any) -> bool:
@@ -84,14 +86,14 @@ def _same(value: Any, default: Any) -> bool:
 
 def _row(name: str, value: Any, *, bold: bool) -> str:
     weight = "600" if bold else "400"
-    cells = f'<td style="text-align:left">{escape(name)}</td><td style="text-align:left"><code>{_short(value)}</code>'
-    return f'<tr style="font-weight:{weight}">{cells}</td></tr>'
+    cells = f'<td style="{_CELL}">{escape(name)}</td><td style="{_CELL}"><code>{_short(value)}</code></td>'
+    return f'<tr style="font-weight:{weight}">{cells}</tr>'
 
 
 def _short(value: Any) -> str:
     """Return a value in few words, escaped."""
     text = f"{type(value).__name__} {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
-    return escape(text if len(text) <= 60 else f"{text[:57]}...")
+    return escape(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 def _summary(estimator: Any) -> str:
