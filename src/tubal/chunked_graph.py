@@ -26,7 +26,7 @@ from tubal.graph.structure import Graph, Neighbours, Weighting
 
 # Candidates beyond the wanted number, so that rounding in the product cannot change the answer.
 SPARE = 8
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES = 4 << 20
 
 
 class RowFile:
@@ -100,14 +100,21 @@ def block_candidates(
 ) -> Candidates:  # fmt: skip
     """Return the ``reach`` nearest of one block of known rows for one block of queries; none is its own neighbour."""
     centred = known - centre
-    scores = 0.5 * (centred * centred).sum(axis=1) - (queries - centre) @ centred.T
+    half_norms = 0.5 * (centred * centred).sum(axis=1)
+    count = min(reach, len(known))
     # A query's own place in this block, where it is in it.
     places = np.minimum(np.searchsorted(known_ids, query_ids), len(known_ids) - 1)
-    own = np.flatnonzero(known_ids[places] == query_ids)
-    scores[own, places[own]] = np.inf
-    count = min(reach, scores.shape[1])
-    chosen = np.argpartition(scores, count - 1, axis=1)[:, :count]
-    return Candidates(known_ids[chosen], np.take_along_axis(scores, chosen, 1))
+    places = np.where(known_ids[places] == query_ids, places, -1)
+    found = Candidates(np.empty((len(queries), count), known_ids.dtype), np.empty((len(queries), count), known.dtype))
+    step = max(1, _BLOCK_BYTES // ((known.itemsize + 8) * len(known)))
+    for start in range(0, len(queries), step):
+        some = slice(start, start + step)
+        scores = half_norms - (queries[some] - centre) @ centred.T
+        own = np.flatnonzero(places[some] >= 0)
+        scores[own, places[some][own]] = np.inf
+        chosen = np.argpartition(scores, count - 1, axis=1)[:, :count]
+        found.ids[some], found.scores[some] = known_ids[chosen], np.take_along_axis(scores, chosen, 1)
+    return found
 
 
 def rank_candidates(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from tubal._archive import DamagedFileError
@@ -169,20 +170,41 @@ class DiskStore:
         """
         places = [self._places[index] for index in sorted(self._places)]
         n_samples, field = sum(place.n_samples for place in places), places[0].fields[0]
+        order = np.arange(n_samples) if order is None else order
         shape = (n_samples, *field.shape)
-        mapped = None if target is None else np.lib.format.open_memmap(target, "w+", field.dtype, shape)
-        rows = np.empty(shape, field.dtype) if mapped is None else mapped
-        order, start = np.arange(n_samples) if order is None else order, 0
+        if target is None:
+            rows = np.empty(shape, field.dtype)
+            for at, found in self._pieces(order):
+                rows[at] = found
+        else:
+            self._write_rows(target, shape, order)
+            rows = np.load(target, mmap_mode="r")
+        return np.moveaxis(rows, 0, -1)
+
+    def _pieces(self, order: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield some codes, samples first, and where they belong."""
+        start = 0
         for index in sorted(self._places):
-            for columns in _pieces(self._places[index].n_samples, field.row_bytes):
+            place = self._places[index]
+            step = max(1, _BLOCK // max(1, place.fields[0].row_bytes))
+            for first in range(0, place.n_samples, step):
+                columns = np.arange(first, min(first + step, place.n_samples))
                 found = self.gather(index, columns)
                 assert found is not None
-                rows[order[start + columns]] = np.moveaxis(found, -1, 0)
-            start += self._places[index].n_samples
-        if mapped is not None:
-            mapped.flush()
-            rows = np.load(target, mmap_mode="r")  # type: ignore[arg-type]
-        return np.moveaxis(rows, 0, -1)
+                yield order[start + columns], np.moveaxis(found, -1, 0)
+            start += place.n_samples
+
+    def _write_rows(self, target: str | os.PathLike[str], shape: tuple[int, ...], order: NDArray[Any]) -> None:
+        """Write all codes to a ``.npy`` file row by row: a mapped file would count as memory while it is written."""
+        dtype = np.dtype(next(iter(self._places.values())).fields[0].dtype)
+        row_bytes = int(np.prod(shape[1:])) * dtype.itemsize
+        with open(target, "wb") as stream:
+            npy.write_array_header_1_0(stream, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+            begin = stream.tell()
+            for at, found in self._pieces(order):
+                for place, row in zip(at, np.ascontiguousarray(found), strict=True):
+                    stream.seek(begin + int(place) * row_bytes)
+                    stream.write(row.data)
 
     def discard(self) -> None:
         """Remove the files."""
@@ -207,12 +229,6 @@ class DiskStore:
                 _fill(stream, rows)
                 found[..., start : start + len(rows)] = np.moveaxis(rows, 0, -1)
         return found
-
-
-def _pieces(count: int, row_bytes: int) -> Iterator[NDArray[Any]]:
-    step = max(1, _BLOCK // max(1, row_bytes))
-    for start in range(0, count, step):
-        yield np.arange(start, min(start + step, count))
 
 
 def _state_arrays(state: Any) -> dict[str, NDArray[Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, Protocol
@@ -88,7 +88,8 @@ class MemoryStore:
 
     def put(self, index: int, coded: Coded) -> None:
         """Keep a chunk's codes; its statistics are not kept."""
-        self._chunks[index] = Coded(coded.codes, coded.state)
+        # Sums depend on the order of an array in memory: what a checkpoint gives back must not differ in it.
+        self._chunks[index] = Coded(_in_row_order(coded.codes), _in_row_order(coded.state))
 
     def codes_of(self, index: int) -> Array | None:
         """Return a chunk's codes alone."""
@@ -108,6 +109,12 @@ class MemoryStore:
         """Return the codes of some of a chunk's images, or None before its first coding step."""
         codes = self.codes_of(index)
         return None if codes is None else codes[..., columns]
+
+
+def _in_row_order(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{part.name: _in_row_order(getattr(value, part.name)) for part in fields(value)})
+    return np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value
 
 
 @dataclass(frozen=True)
@@ -205,6 +212,8 @@ def code_chunk(
     former = problem.zeros() if start is None else start.codes
     if problem.value(former) < summary.values.sum():
         codes, summary = former, problem.summary(former, statistics=True)
+    # A problem and its compiled kernels refer to each other: without this a chunk's arrays would outlive it.
+    vars(problem).clear()
     return Coded(codes, solution.state, summary)
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 SHARE = 0.7
 # Copies of a chunk's images and of its codes that are alive at the worst moment of a coding step, as measured
 # (docs/scale.md): images as read, scaled and as a tensor; codes, point, thresholds and the solver's right-hand
-# sides; with a graph also three slabs of rotated systems and the two sums of neighbours' codes.
+# sides; with a graph also its systems and the two sums of neighbours' codes.
 IMAGE_COPIES = 4.0
-CODE_COPIES = 6.0
-GRAPH_CODE_COPIES = 12.0
+CODE_COPIES = 7.0
+GRAPH_CODE_COPIES = 10.0
+# Blocks in which files are read and neighbours searched.
+BUFFERS = 8 << 20
 SMALLEST_CHUNK = 64
 
 
@@ -35,12 +37,12 @@ def fit_need(*, pixels: int, codes: int, atom_values: int, itemsize: int, graph:
 
     >>> need = fit_need(pixels=1024, codes=45 * 32, atom_values=45 * 1024, itemsize=4, graph=True)
     >>> round(need.of(1000) / 2**20)
-    95
+    92
     """
     copies = GRAPH_CODE_COPIES if graph else CODE_COPIES
     per_image = itemsize * (IMAGE_COPIES * pixels + copies * codes)
     # Statistics and operators are double precision and complex; a handful of each is alive.
-    fixed = 16.0 * 8 * (atom_values + codes * (atom_values / max(pixels, 1)))
+    fixed = BUFFERS + 16.0 * 8 * (atom_values + codes * (atom_values / max(pixels, 1)))
     return Need(per_image, fixed)
 
 

@@ -115,7 +115,7 @@ def _open_chunks(coder: Any, X: Any, chunk_size: int | None, folder: Any) -> tup
     if is_torch(X):
         raise ValueError("a tensor is fitted whole; pass a NumPy array, or leave chunk_size out")
     X = X if is_source(X) or hasattr(X, "shape") else np.asarray(X)
-    source = as_source(X, chunk_size or FIRST_READ, folder)
+    source = as_source(X, FIRST_READ if chunk_size is None else chunk_size, folder)
     first = as_stack(source.chunk(0)[:1], coder.image_shape)
     coder.image_shape_ = tuple(int(extent) for extent in first.shape[1:])
     coder.n_features_in_ = int(np.prod(coder.image_shape_))
