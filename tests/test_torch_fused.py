@@ -53,7 +53,7 @@ def test_steps_equal_the_generic_ones(rng, tube_length, chunk):
 @pytest.mark.parametrize("tube_length", [1, 5, 8])
 @pytest.mark.parametrize("graph_weight", [0.3, 10.0])
 def test_graph_minimiser_is_that_of_the_kernels(rng, tube_length, graph_weight):
-    parts = problem_parts(rng, tube_length)
+    parts = problem_parts(rng, tube_length, n_rows=9)  # more rows than atoms: one minimiser
     atoms, data, matrix = parts
     solver = Admm(max_iter=3000, tol=1e-9)
     wanted = TubalCoding(atoms, data, sparsity=0.01, graph_weight=graph_weight, laplacian=matrix)
