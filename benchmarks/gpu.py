@@ -269,15 +269,19 @@ def main() -> None:
     """Measure, write, and show the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--only", nargs="*", type=int, help="numbers of the sections to run, from 0")
+    parser.add_argument("--only", nargs="*", type=int, help="sections to run anew, from 0; others of the same day stay")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     chosen = list(SECTIONS.items()) if options.only is None else [list(SECTIONS.items())[i] for i in options.only]
-    tables: dict[str, Any] = {"about": about()}
     options.out.mkdir(parents=True, exist_ok=True)
+    tables: dict[str, Any] = {"about": about()}
+    record = options.out / "gpu.json"
+    if options.only is not None and record.exists():
+        former = json.loads(record.read_text())
+        tables = former if former["about"] == tables["about"] else tables
     for title, measure in chosen:
         tables[title] = measure()
-        (options.out / "gpu.json").write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n")
+        record.write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n")
         (options.out / "gpu.md").write_text(markdown(tables))
         print(markdown({"about": tables["about"], title: tables[title]}), flush=True)
 
