@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 
-def mutual_adjacency(neighbors: NDArray[np.intp], n_neighbors: int | None = None) -> Any:
+def mutual_adjacency(neighbors: Any, n_neighbors: int | None = None) -> Any:
     """Return ``(W + Wᵀ) / 2`` of a neighbour list (n, q): 1 where both chose each other, 1/2 where one did.
 
     Only the first ``n_neighbors`` columns count; negative indices are no edge.
@@ -19,7 +19,7 @@ def mutual_adjacency(neighbors: NDArray[np.intp], n_neighbors: int | None = None
            [0.5, 0. , 1. ],
            [0. , 1. , 0. ]])
     """
-    chosen = neighbors[:, :n_neighbors]
+    chosen: NDArray[np.intp] = np.asarray(neighbors)[:, :n_neighbors]
     sources = np.repeat(np.arange(len(chosen)), chosen.shape[1])
     present = chosen.ravel() >= 0
     edges = np.full(int(present.sum()), 0.5)
