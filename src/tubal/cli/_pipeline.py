@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,10 +32,12 @@ class Plan:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-def cluster_images(plan: Plan, stack: Any, stage: Path, talk: Talk, state: State) -> dict[str, Any]:
+def cluster_images(
+    plan: Plan, stack: Any, stage: Path, talk: Talk, state: State, checkpoint: Any = None
+) -> dict[str, Any]:
     """Fit, write every result into ``stage`` and return the record of the run."""
     check_n_clusters(plan.n_clusters, len(stack.images))
-    clusterer = fit_clusterer(plan, stack, talk, state)
+    clusterer = fit_clusterer(plan, stack, talk, state, checkpoint)
     return write_results(plan, stack, clusterer, stage, talk, state)
 
 
@@ -47,19 +49,20 @@ def check_n_clusters(n_clusters: int | None, n_images: int) -> None:
         raise ValueError("there is only one image; clustering needs at least two")
 
 
-def fit_clusterer(plan: Plan, stack: Any, talk: Talk, state: State) -> Any:
+def fit_clusterer(plan: Plan, stack: Any, talk: Talk, state: State, checkpoint: Any = None) -> Any:
     """Fit an ``ImageClusterer`` on the device asked for, with its stages shown."""
     with talk.stage("clustering") as bar:
         from tubal import ImageClusterer
         from tubal._backend import to_device
 
         clusterer = ImageClusterer(n_clusters=plan.n_clusters, preset=plan.preset, random_state=plan.seed)
-        fit_with_progress(clusterer, to_device(stack.images, state.device), bar)
+        images = to_device(stack.images, state.device)
+        fit_with_progress(clusterer, bar, lambda: clusterer.fit(images, checkpoint=checkpoint))
     return clusterer
 
 
-def fit_with_progress(model: Any, images: Any, bar: Any) -> None:
-    """Fit with the stage's bar following the iterations; the model keeps no trace of the bar."""
+def fit_with_progress(model: Any, bar: Any, fit: Callable[[], Any]) -> None:
+    """Call ``fit`` with the stage's bar following the iterations; the model keeps no trace of the bar."""
     bar.rename("finding neighbours")
 
     def follow(progress: Any) -> None:
@@ -69,7 +72,7 @@ def fit_with_progress(model: Any, images: Any, bar: Any) -> None:
 
     model.set_params(callbacks=follow)
     try:
-        model.fit(images)
+        fit()
     finally:
         for part in (model, getattr(model, "model_", model)):
             part.set_params(callbacks=None)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tubal.cli._checkpoint import resume_option
 from tubal.cli._reading import SourceType, is_collection, read_source, reading_options
 from tubal.cli._state import State, computing_options, talking_options
 
@@ -37,6 +38,7 @@ from tubal.cli._state import State, computing_options, talking_options
 )
 @click.option("--labels", metavar="CSV|folders|given", help="Known labels, only to score the clusters with.")
 @click.option("--sort", type=click.Choice(["copy", "link"]), help="Also put images into one folder per cluster.")
+@resume_option
 @reading_options
 @computing_options
 @talking_options
@@ -51,6 +53,7 @@ def command(
     preset: str,
     labels: str | None,
     sort: str | None,
+    resume: bool,
     seed: int,
     **reading: Any,
 ) -> None:
@@ -75,17 +78,21 @@ def command(
       tubal cluster scans.tif -k 8 --json > run.json
       tubal cluster birds/ --labels folders        score against sub-folders
       tubal cluster coil20 -k 20
+      tubal cluster huge/ --resume                 go on after Ctrl-C or a crash
     """
     from tubal._files import staged_folder
+    from tubal.cli._checkpoint import checkpointed
     from tubal.cli._pipeline import Plan, cluster_images, show_summary
     from tubal.cli._results import sorted_earlier
     from tubal.cli._talk import Talk
     from tubal.cli._truth import read_truth
 
     talk = Talk(state)
-    with staged_folder(out, force=force, stale=sorted_earlier(out) if force else ()) as stage:
+    stale = sorted_earlier(out) if force else ()
+    # The checkpoint goes last: only once the results have their names is nothing left to take up.
+    with checkpointed(out, resume, talk) as checkpoint, staged_folder(out, force=force, stale=stale) as stage:
         stack = read_source(talk, state, source, reading, exclude=(out,))
         truth = read_truth(labels, stack, is_collection=is_collection(source))
         plan = Plan(source, clusters, preset, seed, sort, truth, settings={"labels": labels, "sort": sort, **reading})
-        record = cluster_images(plan, stack, stage, talk, state)
+        record = cluster_images(plan, stack, stage, talk, state, checkpoint)
     show_summary(talk, record, out)

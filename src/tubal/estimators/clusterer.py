@@ -103,8 +103,11 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         self.verbose = verbose
 
     # --- fitting -----------------------------------------------------------------------------------------
-    def fit(self, X: Any, y: Any = None) -> ImageClusterer:
-        """Cluster images (n, height, width[, channels]) or rows (n, features), NumPy or torch; ``y`` is ignored."""
+    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None) -> ImageClusterer:
+        """Cluster images (n, height, width[, channels]) or rows (n, features), NumPy or torch; ``y`` is ignored.
+
+        ``checkpoint``, a path or a :class:`tubal.checkpoints.Checkpoint`, keeps where the learning of codes stands.
+        """
         images = check_images(self, X, self.image_shape, reset=True)
         preset = choose_preset(self.preset)
         self._check_counts(len(images))
@@ -116,7 +119,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         if wide.n_neighbors is not None and wide.n_neighbors > n_neighbors:
             self.graph_ = better_reading(wide, n_neighbors, self.n_clusters_, self.seed_)
         self.model_ = self._build_model(preset, len(images))
-        self.features_ = to_numpy(unit_rows(self.model_.fit_transform(images)))
+        self.model_.fit(images, checkpoint=checkpoint)
+        self.features_ = to_numpy(unit_rows(self.model_._pool(self.model_.codes_)))
         self.n_iter_ = self.model_.n_iter_
         self.affinity_ = self._build_affinity()
         self.labels_ = self.labels_for(self.n_clusters_)
