@@ -123,8 +123,8 @@ class OptionalGraphCoder(GraphCoder):
         self.graph_ = None
         return 0.0, None
 
-    def _chunk_laplacian(self, collection: Any, folder: Any) -> Any:
+    def _chunk_graph(self, rows: Any) -> Any:
         if self._graph_weight() > 0.0:
-            return super()._chunk_laplacian(collection, folder)
+            return super()._chunk_graph(rows)
         self.graph_ = None
         return None
