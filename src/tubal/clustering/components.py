@@ -14,12 +14,18 @@ from .eigen import FloatArray, LabelArray
 _BLOCK = 1024
 
 
-def join_components(component: LabelArray, n_clusters: int, *, features: NDArray[Any] | None) -> LabelArray:
+def join_components(
+    component: LabelArray,
+    n_clusters: int,
+    *,
+    features: NDArray[Any] | None = None,
+    links: FloatArray | None = None,
+) -> LabelArray:
     """Join components, cheapest link first, until ``n_clusters`` groups are left; labels (n,).
 
-    A link costs the distance between its two images in ``features`` (n, d); the cost of joining two groups
-    is their cheapest link, so this is Kruskal's algorithm over components. Without features no link has a
-    cost, and asking for fewer clusters than components is refused.
+    A link costs the distance between its two images in ``features`` (n, d), or what the matrix ``links`` (c, c)
+    says of two components; the cost of joining two groups is their cheapest link, so this is Kruskal's algorithm
+    over components. Without either no link has a cost, and asking for fewer clusters than components is refused.
 
     >>> join_components(np.array([0, 0, 1, 2]), 2, features=np.array([[0.0], [1.0], [1.5], [9.0]]))
     array([0, 0, 0, 1])
@@ -27,14 +33,15 @@ def join_components(component: LabelArray, n_clusters: int, *, features: NDArray
     n_components = int(component.max()) + 1
     if n_components == n_clusters:
         return component
-    if features is None:
+    if features is None and links is None:
         raise ValueError(
             f"the graph has {n_components} separate parts but {n_clusters} clusters are wanted; pass "
             "features= to join parts by their cheapest links, or use more neighbours"
         )
     if n_clusters == 1:
         return np.zeros_like(component)
-    links = cheapest_links(np.asarray(features, dtype=np.float64), component)
+    if links is None:
+        links = cheapest_links(np.asarray(features, dtype=np.float64), component)
     # Kruskal's order is the merge order of single linkage: stop it where enough groups are left.
     tree = linkage(squareform(links, checks=False), method="single")
     return merged(tree[: n_components - n_clusters], n_components)[component]

@@ -7,17 +7,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from tubal import clustering
 from tubal._backend import Array, to_numpy
-from tubal.clustering.cut import check_n_clusters
+from tubal.clustering.components import join_components
+from tubal.clustering.cut import check_n_clusters, order_by_size
 from tubal.clustering.diffusion import partition
+from tubal.estimators._base import scale_images
 from tubal.estimators._repr import NotebookView
 from tubal.estimators._validation import check_images, check_integer, check_weight
 from tubal.estimators.clusterer_graph import WIDER, better_reading
+from tubal.estimators.clusterer_links import component_links
 from tubal.estimators.clusterer_presets import Preset, choose_preset, given_or
 from tubal.estimators.tubal_coders import GTSC
 from tubal.graph import Graph, resolve_graph
@@ -108,7 +112,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
 
         ``checkpoint``, a path or a :class:`tubal.checkpoints.Checkpoint`, keeps where the learning of codes stands.
         """
-        images = check_images(self, X, self.image_shape, reset=True)
+        images = self._images(X, reset=True)
         preset = choose_preset(self.preset)
         self._check_counts(len(images))
         self.__dict__.pop("embedding_", None)
@@ -134,10 +138,18 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         check_n_clusters(n_clusters, len(self.features_))
         if choose_preset(self.preset).assignment == "kmeans":
             return clustering.kmeans(self.features_, n_clusters, seed=self.seed_)
+        n_components, component = connected_components(self.affinity_, directed=False)
+        if n_components > n_clusters:
+            links = component_links(self.graph_, component, self.features_)
+            return order_by_size(join_components(component, n_clusters, links=links))
         proposal = partition(self.features_.astype(np.float64), n_clusters, self.seed_)
         return clustering.diffusion_cut(
             self.affinity_, n_clusters, features=self.features_, proposals=[proposal], seed=self.seed_
         )
+
+    def _images(self, X: Any, *, reset: bool) -> Array:
+        """Return the images as a stack, each of unit length, as GTSC sees them; so does every graph."""
+        return scale_images(check_images(self, X, self.image_shape, reset=reset), "unit", None)[0]
 
     def _check_counts(self, n_images: int) -> None:
         if n_images < 2:
@@ -217,7 +229,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     def predict(self, X: Any) -> Labels:
         """Return the clusters (m,) of new images; training images get their own."""
         check_is_fitted(self, "labels_")
-        images = check_images(self, X, self.image_shape, reset=False)
+        images = self._images(X, reset=False)
         if choose_preset(self.preset).assignment == "kmeans":
             labels = self._nearest_centre(images)
         else:
@@ -250,7 +262,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
                 raise ValueError("the graph was given as a matrix and keeps no neighbour lists; pass X")
             distances, indices = self.graph_.distances, self.graph_.neighbors
         else:
-            found = self.graph_.query_full(check_images(self, X, self.image_shape, reset=False), n_neighbors)
+            found = self.graph_.query_full(self._images(X, reset=False), n_neighbors)
             distances, indices = found.distances, found.indices
         return (distances, indices) if return_distance else indices
 

@@ -1,0 +1,49 @@
+"""What it costs to join parts of a graph that no edge joins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tubal.clustering.components import cheapest_links
+from tubal.graph import Graph, deformable_graph
+
+# Images that speak for a part, and the most that are compared in all.
+_SPEAKERS, _MOST = 8, 800
+
+
+def component_links(graph: Graph, component: NDArray[np.intp], features: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the matrix (c, c) of the cheapest links between the components of a graph.
+
+    Where the graph measures deformations so do the links, between a few images of each component with the
+    most edges; pairs it finds too far apart to rank, and other graphs, are measured by ``features`` (n, d).
+    """
+    by_features = cheapest_links(np.asarray(features, dtype=np.float64), component)
+    speakers = _speakers(graph, component)
+    if graph.search is None or graph.search.kind != "deformable" or len(speakers) > _MOST:
+        return by_features
+    among = deformable_graph(graph.search.images[speakers], len(speakers) - 1)
+    links = np.full(by_features.shape, np.inf)
+    rows, slots = np.nonzero((among.neighbors >= 0) & np.isfinite(among.distances))
+    ends = component[speakers[rows]], component[speakers[among.neighbors[rows, slots]]]
+    np.minimum.at(links, ends, among.distances[rows, slots])
+    links = np.minimum(links, links.T)
+    found = np.isfinite(links)
+    farthest = links[found].max(initial=0.0)
+    # What was not ranked lies beyond everything that was; among itself it is ordered by the codes.
+    links = np.where(found, links, farthest + 1.0 + by_features)
+    np.fill_diagonal(links, 0.0)
+    return links
+
+
+def _speakers(graph: Graph, component: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The images of each component with the most edges, at most eight of each and fewer where parts are many."""
+    n_components = int(component.max()) + 1
+    each = max(1, min(_SPEAKERS, _MOST // n_components))
+    degrees = np.diff(graph.adjacency.indptr)
+    order = np.lexsort((-degrees, component))
+    starts = np.searchsorted(component[order], np.arange(n_components))
+    place = np.arange(len(order)) - starts[component[order]]
+    return np.sort(order[place < each])
