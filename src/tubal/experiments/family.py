@@ -52,6 +52,7 @@ def build(kind: str, images: Images, settings: Settings, seed: int) -> Any:
     """Return the unfitted estimator of one member; ``images`` have unit length."""
     from tubal import CSC, GTSC, GraphSC, SparseCoding, TenSR, TubSC
     from tubal.graph import knn_graph
+    from tubal.solvers import Admm
 
     size = settings["size"]
     common: dict[str, Any] = {
@@ -61,6 +62,9 @@ def build(kind: str, images: Images, settings: Settings, seed: int) -> Any:
         "max_iter": settings["max_iter"],
         "random_state": seed,
     }
+    if "code_steps" in settings:
+        penalty = 1.0 + 50.0 * settings["sparsity_fraction"]
+        common["code_solver"] = Admm(max_iter=settings["code_steps"], tol=1e-4, penalty=penalty)
     if kind == "csc":
         common["filter_shape"] = tuple(settings["filter_shape"])
     if "graph_weight" not in settings:
@@ -203,8 +207,9 @@ def _curve_trials(datasets: Sequence[str], method: str, extra: dict[str, Any]) -
         if dataset in family["rate"]["datasets"] and method in FIVE:
             changes = [{"sparsity_fraction": share} for share in family["rate"]["sparsity_fraction"]]
             changes += [{"size": size} for size in family["rate"]["sizes"][method]]
+            steps = {"code_steps": family["rate"]["code_steps"]}
             trials += [
-                Trial("family", dataset, method, f"rate {next(iter(change))}", 0, {**base, **change})
+                Trial("family", dataset, method, f"rate {next(iter(change))}", 0, {**base, **steps, **change})
                 for change in changes
             ]
         if dataset in family["shift"]["datasets"]:

@@ -118,6 +118,10 @@ def rough_cost(trial: Trial) -> float:
         "tubsc": 1.0,
         "gtsc": 1.5,
         "umap": 0.7,
+        "tensr": 0.3,
+        "gtensr": 2.0,
+        "csc": 15.0,
+        "gcsc": 40.0,
     }
     return sizes.get(trial.dataset, 10**5) * weights.get(trial.method, 1.0)
 
