@@ -57,7 +57,7 @@ def align(image: Images, graph: Any, index: int, slot: int) -> Images:
 
     motion = graph.alignments[index, slot]
     angle = np.deg2rad(float(motion.rotation))
-    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]) / float(motion.scale)
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]) / float(motion.scale)
     centre = (np.array(image.shape[:2]) - 1.0) / 2.0
     shift = np.array([float(motion.dy), float(motion.dx)])
     planes = image if image.ndim == 3 else image[..., None]
@@ -70,24 +70,27 @@ def align(image: Images, graph: Any, index: int, slot: int) -> Images:
     return np.stack(moved, axis=-1).reshape(image.shape)
 
 
-def wrong_images(target: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """Return the indices of images outside their class's cluster, and the class each cluster stands for."""
+def wrong_images(target: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the indices of images outside their class's cluster under the best one-to-one assignment.
+
+    >>> wrong_images(np.array(list("aaabbb")), np.array([1, 1, 0, 0, 0, 0]))
+    array([2])
+    """
     from scipy.optimize import linear_sum_assignment
 
     from tubal.metrics import contingency
 
-    classes, codes = np.unique(target, return_inverse=True)
+    codes = np.unique(target, return_inverse=True)[1]
     counts = contingency(codes, labels)
     rows, columns = linear_sum_assignment(counts, maximize=True)
     stands_for = np.full(counts.shape[1], -1)
     stands_for[columns] = rows
-    wrong = np.flatnonzero(stands_for[labels] != codes)
-    return wrong, np.where(stands_for >= 0, classes[np.maximum(stands_for, 0)], -1)
+    return np.flatnonzero(stands_for[labels] != codes)
 
 
 def draw_errors(images: Images, target: NDArray[Any], model: Any, path: Path) -> Path:
     """Draw the wrong images, each with its nearest neighbour and the most typical image of its cluster."""
-    wrong, _ = wrong_images(target, model.labels_)
+    wrong = wrong_images(target, model.labels_)
     shown = wrong[np.argsort(-model.confidence_[wrong], kind="stable")][:_ERRORS]
     rows = [
         [images[index] for index in shown],

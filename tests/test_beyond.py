@@ -1,0 +1,155 @@
+"""The table "beyond": its plan, its report from made-up trials, and one real trial on the digits."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from tubal.experiments import beyond, beyond_report, find_table
+from tubal.experiments.beyond_figures import align
+from tubal.experiments.paper import read_toml
+
+
+def trial_records(runs=4):
+    """Records as ``run_trial`` would give them, with scores that are easy to check."""
+    records = []
+    for trial in beyond.plan(["orl", "digits"], list(beyond.METHODS), runs):
+        bonus = {"default": 2.0, "graph-alone": 1.0}.get(trial.method, 0.0)
+        jitter = 0.1 * trial.run if trial.method == "default" else 0.0
+        records.append(
+            {
+                "row": trial.row,
+                "method": trial.method,
+                "dataset": trial.dataset,
+                "seed": trial.run,
+                "accuracy": 90.0 + bonus + jitter,
+                "nmi": 80.0,
+                "seconds": 1.5,
+                "peak_memory_mb": 10.0,
+                "details": {"n_clusters": 38.0 if trial.settings.get("estimate") else 40.0},
+                "settings": dict(trial.settings),
+                "versions": {"tubal": "0"},
+                "data_sha256": "0",
+            }
+        )
+    return records
+
+
+def test_the_table_is_found_by_name():
+    assert find_table("beyond") is beyond
+
+
+def test_the_plan_holds_every_method_and_every_ablation():
+    trials = beyond.plan(beyond.DATASETS, list(beyond.METHODS), 10)
+    table = [trial for trial in trials if trial.row == "table"]
+    assert len(table) == 10 * len(beyond.DATASETS) * len(beyond.METHODS)
+    assert {trial.row for trial in trials} == {"table", *beyond.ABLATION}
+    assert len({trial.key for trial in trials}) == len(trials)
+    for needed in ("no affine bank", "no local warp", "q = 2", "q = 10", "graph weight 0.1", "graph weight 100"):
+        assert needed in beyond.ABLATION
+
+
+def test_one_setting_serves_every_collection():
+    settings = {
+        (trial.method, trial.row): json.dumps(dict(trial.settings), sort_keys=True)
+        for trial in beyond.plan(["orl"], list(beyond.METHODS), 1)
+    }
+    for trial in beyond.plan(["usps", "yale"], list(beyond.METHODS), 1):
+        assert settings[trial.method, trial.row] == json.dumps(dict(trial.settings), sort_keys=True)
+
+
+def test_the_report_says_what_the_trials_say(tmp_path):
+    summary = beyond_report.summarise(trial_records(), beyond.METHODS, tuple(beyond.ABLATION))
+    cell = summary["table"]["default"]["orl"]
+    assert cell["accuracy"]["mean"] == pytest.approx(92.15)
+    assert cell["runs"] == 4
+    table, text = beyond_report.write(summary, tmp_path)
+    assert json.loads(table.read_text()) == json.loads(json.dumps(summary))
+    report = text.read_text()
+    assert "92.2±0.1 / 80.0±0.0" in report
+    assert "| orl | 40 | 38.0 | -5 % |" in report
+    assert "DSC-Net" in report
+
+
+def test_what_codes_add_has_its_standard_error():
+    summary = beyond_report.summarise(trial_records(), beyond.METHODS, tuple(beyond.ABLATION))
+    gain = summary["codes"]["orl"]
+    gaps = 1.0 + 0.1 * np.arange(4)
+    assert gain["accuracy"]["mean"] == pytest.approx(gaps.mean())
+    assert gain["accuracy"]["standard_error"] == pytest.approx(gaps.std(ddof=1) / 2, abs=1e-3)
+    assert gain["accuracy"]["verdict"] == "gain"
+    assert gain["nmi"]["verdict"] == "no measurable gain"
+
+
+def test_the_readme_block_is_replaced_between_its_markers(tmp_path):
+    summary = beyond_report.summarise(trial_records(), beyond.METHODS, tuple(beyond.ABLATION))
+    beyond_report.write(summary, tmp_path)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{beyond_report.BEGIN}\nold\n{beyond_report.END}\nafter\n")
+    beyond.update_readme(readme, tmp_path)
+    text = readme.read_text()
+    assert "old" not in text
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "Default preset" in text
+    readme.write_text("no markers")
+    with pytest.raises(ValueError, match="must hold the lines"):
+        beyond.update_readme(readme, tmp_path)
+
+
+def test_every_anchor_names_its_source():
+    anchors = read_toml("anchors.toml")
+    assert set(anchors) <= set(beyond.DATASETS)
+    for anchor in (anchor for group in anchors.values() for anchor in group):
+        assert anchor["source"]
+        assert {"accuracy", "nmi"} & set(anchor)
+
+
+@pytest.mark.parametrize("method", ["default", "graph-alone", "spectral-deformable", "gtsc"])
+def test_methods_separate_plain_patterns(rng, method):
+    patterns = rng.normal(size=(3, 10, 10))
+    images = np.repeat(patterns, 12, axis=0) + 0.1 * rng.normal(size=(36, 10, 10))
+    outcome = beyond.METHODS[method].cluster(images, 3, beyond.settings_for(method), 0)
+    assert [len(set(outcome.labels[start : start + 12])) for start in (0, 12, 24)] == [1, 1, 1]
+    assert len(set(outcome.labels)) == 3
+
+
+@pytest.mark.parametrize("row", ["no affine bank", "no local warp", "neither", "pixels, Euclidean", "q = 2"])
+def test_ablations_change_one_thing_and_run(rng, row):
+    patterns = rng.normal(size=(3, 10, 10))
+    images = np.repeat(patterns, 12, axis=0) + 0.1 * rng.normal(size=(36, 10, 10))
+    model = beyond.fit_default(images, 3, beyond.settings_for("default", row), 0)
+    assert model.graph_.neighbors.shape == (36, 2 if row == "q = 2" else 5)
+    if row == "no affine bank":
+        assert not model.graph_.alignments.rotation.any()
+        assert not model.graph_.alignments.dx.any()
+
+
+def test_an_unknown_part_of_the_model_is_refused():
+    with pytest.raises(ValueError, match="no local warp"):
+        beyond.build_graph(np.zeros((5, 8, 8)), 2, "no gradients")
+
+
+@pytest.mark.parametrize("motion", ["rotation", "scale", "shift"])
+def test_alignments_bring_neighbours_onto_their_images(rng, motion):
+    blobs = ndimage.gaussian_filter(rng.normal(size=(24, 32, 32)), (0, 3, 3)) * 10
+    turned = {
+        "rotation": lambda image: ndimage.rotate(image, 10.0, reshape=False, order=1, mode="nearest"),
+        "scale": lambda image: ndimage.affine_transform(
+            image, np.eye(2) / 1.08, offset=15.5 * (1 - 1 / 1.08), order=1, mode="nearest"
+        ),
+        "shift": lambda image: ndimage.shift(image, (2.0, -1.0), order=1, mode="nearest"),
+    }[motion]
+    images = np.concatenate([blobs, np.stack([turned(image) for image in blobs])])
+    graph = beyond.build_graph(images, 1)
+    partner = (np.arange(48) + 24) % 48
+    assert (graph.neighbors[:, 0] == partner).mean() > 0.9
+    before, after = np.empty(48), np.empty(48)
+    for index in range(48):
+        neighbour = images[graph.neighbors[index, 0]]
+        before[index] = np.square(neighbour - images[index])[4:-4, 4:-4].sum()
+        after[index] = np.square(align(neighbour, graph, index, 0) - images[index])[4:-4, 4:-4].sum()
+    assert np.median(after / before) < 0.3
