@@ -262,6 +262,24 @@ def test_cell_statistics_and_distance_to_print():
     assert summary["targets"]["figures"] == 8
 
 
+def test_a_best_score_below_the_rule_is_named():
+    records = all_cells({"graphsc": 60.0})
+    for record in records:
+        if record["row"] == "best-score" and record["dataset"] == "usps":
+            record.update(accuracy=record["accuracy"] - 5, nmi=record["nmi"] - 5)
+    summary = tables.summarise(records, METHODS)
+    assert summary["undercut"] == [{"method": "graphsc", "dataset": "usps"}]
+    assert "do worse over all runs than the rule: GraphSC on USPS." in markdown.report(summary)
+
+
+def test_every_place_the_trials_ran_is_named():
+    records = all_cells({"gtsc": 70.0})
+    records[0].update(versions={"tubal": "0", "python": "3.99"}, jobs=16)
+    text = markdown.report(tables.summarise(records, METHODS))
+    assert "1 trials, 16 side by side: python 3.99, tubal 0." in text
+    assert "23 trials, 1 side by side: tubal 0." in text
+
+
 def test_rows_are_never_mixed():
     records = all_cells({"gtsc": 70.0})
     for record in records:

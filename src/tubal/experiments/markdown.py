@@ -131,6 +131,12 @@ def _findings(summary: Summary) -> list[str]:
             f"the best run in {len(targets['best_at_or_above'])}."
         )
     lines += [_label_free_distance(summary)] if "gtsc" in summary["rows"].get("label-free", {}) else []
+    if summary["undercut"]:
+        names = ", ".join(
+            f"{summary['methods'][cell['method']]} on {load_paper()[cell['dataset']].title}"
+            for cell in summary["undercut"]
+        )
+        lines.append(f"- Settings that looked best in the search but do worse over all runs than the rule: {names}.")
     for row, checks in summary["ordering"].items():
         lines += [f"- {row}: {_claim(summary, check)}" for check in checks]
     return lines
@@ -178,5 +184,8 @@ def _settings(summary: Summary) -> str:
 
 
 def _provenance(summary: Summary) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
-    return f"Versions: {versions}. Data are identified by SHA-256 in `table2.json`."
+    lines = ["Where the trials ran; seconds are comparable within a line only:", ""]
+    for place in summary["environments"]:
+        versions = ", ".join(f"{name} {version}" for name, version in place["versions"].items())
+        lines.append(f"- {place['trials']} trials, {place['jobs']} side by side: {versions}.")
+    return "\n".join([*lines, "", "Data are identified by SHA-256 in `table2.json`."])

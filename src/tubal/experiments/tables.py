@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,31 @@ def summarise(records: Sequence[Record], methods: Mapping[str, Method]) -> Summa
         "averages": {row: _averages(cells) for row, cells in rows.items()},
         "ordering": {row: _ordering(cells) for row, cells in rows.items()},
         "targets": _targets(rows.get("best-score", {}).get("gtsc", {})),
-        "versions": records[-1]["versions"] if records else {},
+        "undercut": _undercut(rows),
+        "environments": _environments(records),
         "data_sha256": {record["dataset"]: record["data_sha256"] for record in records},
     }
+
+
+def _environments(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Say where the trials ran: how many with which versions, and how many side by side."""
+    counts = Counter((json.dumps(record["versions"], sort_keys=True), record.get("jobs", 1)) for record in records)
+    return [
+        {"trials": count, "jobs": jobs, "versions": json.loads(versions)}
+        for (versions, jobs), count in counts.most_common()
+    ]
+
+
+def _undercut(rows: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Name the cells whose best-score settings, over all runs, do worse in both scores than the label-free ones."""
+    free, best = rows.get("label-free", {}), rows.get("best-score", {})
+    return [
+        {"method": method, "dataset": dataset}
+        for method, cells in best.items()
+        for dataset, cell in cells.items()
+        if dataset in free.get(method, {})
+        and all(cell[score]["mean"] < free[method][dataset][score]["mean"] for score in SCORES)
+    ]
 
 
 def _cell(group: Sequence[Record]) -> dict[str, Any]:
