@@ -28,8 +28,8 @@ from tubal.graph import Graph, resolve_graph
 from tubal.pooling import unit_rows
 
 Labels = NDArray[np.intp]
-# Fewer neighbours show the number of groups more sharply than the ones the labels are made from.
-_COUNTING_NEIGHBORS = 4
+# The number of groups is read off several graphs at once: few neighbours split groups, many join them.
+_COUNTING_NEIGHBORS = (3, 4, 5)
 
 
 class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
@@ -46,7 +46,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     graph : "deformable", "euclidean", "cosine", a ``Graph`` or a symmetric matrix; None leaves it to the preset.
     n_atoms : atoms of the dictionary (never more than images).
     code_power : edges are weighted by this power of the cosine of their images' codes; 0 leaves the edges alone.
-    max_clusters : the most clusters an estimate may find; None for half the images, at most 100.
+    max_clusters : the most clusters an estimate may find; None for half the images, at most 100 (50 beyond 2000).
     image_shape : (height, width[, channels]) of rows (n, features); without it rows are one-row images.
     random_state : seed of the dictionary's start and of the order of the eigensolver.
     callbacks, verbose : those of :class:`GTSC`.
@@ -200,9 +200,9 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         """Return the number of clusters, given or estimated, and the curve of the estimate."""
         if self.n_clusters is not None:
             return int(self.n_clusters), None
-        found = clustering.estimate_n_clusters(
-            _ties(graph, _COUNTING_NEIGHBORS), max_clusters=self.max_clusters, seed=self.seed_
-        )
+        readings = [_ties(graph, n_neighbors) for n_neighbors in _COUNTING_NEIGHBORS]
+        readings = readings[:1] if graph.neighbors is None else readings
+        found = clustering.estimate_n_clusters(*readings, max_clusters=self.max_clusters, seed=self.seed_)
         curve = {"n_clusters": found.candidates, "modularity": found.modularity, "gap": found.gap}
         return found.n_clusters, curve
 
