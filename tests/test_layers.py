@@ -1,0 +1,87 @@
+"""The architecture as a test: imports only go down, torch lives behind one door, and starting is quick."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tubal
+
+ROOT = Path(tubal.__file__).parent
+
+# From the bottom up; a module may import its own layer and those below it.
+LAYERS = [
+    {"_backend", "_kernels", "_kernels_graph", "_kernels_convolution", "_files"},
+    {"algebra", "graph", "penalties", "fourier"},
+    {"problems"},
+    {"solvers", "pooling", "layout", "memory", "_archive"},
+    {"learning", "clustering", "code_store", "graph_order", "chunked_graph", "streaming"},
+    {"checkpoints", "estimators", "datasets", "metrics", "distributed", "distributed_graph", "persistence"},
+    {"experiments", "report", "plot"},
+    {"cli"},
+]
+HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
+MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
+
+
+def _top(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the top-level parts of tubal that a file imports, inside functions too, typing aside."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            node.body = []
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").split(".")[0] == "tubal":
+            parts = (node.module or "").split(".")
+            found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("tubal.")}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_only_go_down(path):
+    here = _top(path)
+    assert here in HEIGHT, f"{here} has no layer: put it into LAYERS and docs/architecture.md"
+    above = {name for name in _imported(path) if HEIGHT.get(name, -1) > HEIGHT[here]}
+    assert not above, f"{path.relative_to(ROOT)} reaches up to {sorted(above)}"
+
+
+def test_torch_is_imported_behind_one_door():
+    """Files that run only once tensors exist may ask for its parts; everybody else goes through ``_backend``."""
+    doors = {"_backend.py", "_triton_passes.py"}
+    for path in MODULES:
+        names = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names.add((node.module or "").split(".")[0])
+        assert path.name in doors or not names & {"torch", "triton"}, path
+
+
+@pytest.mark.parametrize(
+    "program", ["import tubal", "import sys; sys.argv = ['tubal', '--help']\nimport tubal.cli\ntubal.cli.main()"]
+)
+def test_starting_is_quick_because_nothing_heavy_is_loaded(program):
+    """Half a second on an idle machine; what makes it so is that none of the heavy packages is touched."""
+    heavy = "\nimport sys\nassert not {'numba', 'sklearn', 'torch', 'matplotlib', 'scipy.optimize'} & set(sys.modules)"
+    guarded = f"try:\n    {program.replace(chr(10), chr(10) + '    ')}\nexcept SystemExit:\n    pass{heavy}"
+    subprocess.run([sys.executable, "-c", guarded], check=True, capture_output=True)
+    assert min(_seconds(program) for _ in range(3)) < max(0.5, 20 * _seconds(""))  # the second for a busy machine
+
+
+def _seconds(program):
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    return time.perf_counter() - began
