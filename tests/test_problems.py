@@ -10,7 +10,7 @@ import oracles
 from tubal import _backend
 from tubal._backend import to_numpy
 from tubal.fourier import to_coefficients
-from tubal.problems import _compiled
+from tubal.problems import _compiled, _fused
 from tubal.problems._base import CodingProblem, MomentumState, SplitState, relative_movement
 from tubal.problems.tubal import TubalCoding, TubalModel
 from tubal.problems.tubal_dictionary import TubalStatistics
@@ -152,7 +152,9 @@ def test_compiled_acceleration_is_the_plain_one(rng, tube_length, samples, graph
 
 
 @graphs
-def test_backends_make_the_same_steps(rng, graph_weight):
+def test_backends_make_the_same_steps(rng, monkeypatch, graph_weight):
+    """Fused passes on tensors make the plain steps, graph solves made exact."""
+    monkeypatch.setattr(_fused, "CYCLE_SHARE", 20.0)
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
     case = Case(rng, 6, graph_weight)
     other = TubalCoding(

@@ -91,16 +91,33 @@ def as_double(array: Array) -> Array:
 
 
 def sparse_like(matrix: Any, reference: Array) -> Any:
-    """Return a SciPy CSR matrix as a sparse tensor of the type and device of ``reference``, a tensor."""
+    """Return a square SciPy CSR matrix as a sparse tensor of the type and device of ``reference``, a tensor."""
     torch = sys.modules["torch"]
-    parts = [
-        torch.as_tensor(np.asarray(part, np.int64), device=reference.device)
-        for part in (matrix.indptr, matrix.indices)
-    ]
-    values = torch.as_tensor(matrix.data, dtype=reference.dtype, device=reference.device)
+    pointers, columns = (torch.as_tensor(part, device=reference.device) for part in (matrix.indptr, matrix.indices))
+    return sparse_tensor(pointers, columns, as_like(matrix.data, reference))
+
+
+def sparse_tensor(pointers: Array, columns: Array, values: Array) -> Any:
+    """Return the square sparse tensor whose CSR parts are given."""
+    torch = sys.modules["torch"]
+    shape = (len(pointers) - 1,) * 2
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
-        return torch.sparse_csr_tensor(*parts, values, size=matrix.shape, check_invariants=False)
+        warnings.filterwarnings("ignore", "Sparse ", UserWarning)  # "in beta", "checks are disabled"
+        return torch.sparse_csr_tensor(pointers.long(), columns.long(), values, size=shape, check_invariants=False)
+
+
+def hermitian_eigh(matrices: Array) -> tuple[Array, Array]:
+    """Return eigenvalues (batch, n) and eigenvectors (batch, n, n) of a stack of small Hermitian matrices.
+
+    By LAPACK on all cores, also for tensors on a GPU: nine of 45×45 take the H200 5.5 ms and its host 1.5.
+    """
+    host = to_numpy(matrices)
+    with own_threads() as threads:
+        parts = parallel_ranges(
+            lambda start, stop: np.linalg.eigh(host[start:stop]), len(host), grain=1, threads=threads
+        )
+    values, vectors = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+    return restore_like(values, matrices), restore_like(vectors, matrices)
 
 
 def machine_epsilon(array: Array) -> float:
@@ -174,7 +191,7 @@ def thread_count() -> int:
     ``threadpoolctl.threadpool_limits(1)``, ``OMP_NUM_THREADS`` and the affinity mask are all obeyed.
     """
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    pools = [pool["num_threads"] for pool in _thread_controller().info() if pool["user_api"] == "blas"]
+    pools = [int(pool["num_threads"]) for pool in _thread_controller().info() if pool["user_api"] == "blas"]
     wanted = int(os.environ.get("OMP_NUM_THREADS", available) or available)
     return max(1, min([available, wanted, *pools]))
 

@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tubal._backend import Array, as_double, as_like, namespace, sparse_like
+from tubal._backend import Array, as_double, as_like, namespace
 from tubal.fourier import BlockOperator, fourier_basis
 from tubal.problems._base import SplitState
 from tubal.problems._passes import Couplings, PlainPasses, Shrinkage
 from tubal.problems.tubal_dictionary import TubalStatistics
 
 if TYPE_CHECKING:
+    from tubal.problems._graph_term import GraphTerm
     from tubal.problems.tubal import TubalCoding
 
+# Chebyshev steps of a cycle for each doubling of the slowest graph system's condition number.
+CYCLE_SHARE = 0.5
 # Images are taken this many bytes of codes at a time, so that buffers stay small beside the codes of many images.
 CHUNK_BYTES = 2**28
 
@@ -217,21 +220,14 @@ class GraphSystems:
                 passes.relax(point, spectrum, shrinkage, active, None, moved, size)
 
 
-def couplings_of(graph: Any, reference: Array) -> tuple[Couplings, float]:
+def couplings_of(graph: GraphTerm, reference: Array) -> tuple[Couplings, float]:
     """Return ``2 α L`` split into diagonal and weights on the device, and its largest diagonal entry."""
-    import scipy.sparse as sp
-
-    doubled = sp.csr_array(2.0 * graph.weight * graph.laplacian)
-    diagonal = doubled.diagonal()
-    weights = sp.csr_array(sp.diags_array(diagonal) - doubled)
-    weights.eliminate_zeros()
-    torch = namespace(reference)
-    pointers, columns = (
-        torch.as_tensor(np.asarray(part, np.int32), device=reference.device)
-        for part in (weights.indptr, weights.indices)
-    )
-    matrix = sparse_like(weights, reference)
-    couplings = Couplings(as_like(diagonal, reference), pointers, columns, as_like(weights.data, reference), matrix)
+    matrix, torch = graph.laplacian, namespace(reference)
+    edges = np.concatenate([[0], np.cumsum(graph.between)])
+    pointers, columns = edges[matrix.indptr], matrix.indices[graph.between]
+    weights, diagonal = -2.0 * graph.weight * matrix.data[graph.between], 2.0 * graph.weight * matrix.diagonal()
+    starts, ends = (torch.as_tensor(part.astype(np.int32), device=reference.device) for part in (pointers, columns))
+    couplings = Couplings(as_like(diagonal, reference), starts, ends, as_like(weights, reference))
     return couplings, float(diagonal.max(initial=0.0))
 
 
@@ -241,9 +237,9 @@ def chebyshev_weights(largest: float, shifts: Array, penalty: float) -> list[Arr
     The steps come as two equal cycles, so that they multiply each error by a square. A factor of either sign would
     turn over-relaxed splitting into a slow divergence: an error that changes sign is one stepped over too far.
     Jacobi's iteration matrix has its spectrum within ±γ, γ = largest / (largest + shift) (Gershgorin). A cycle
-    has half as many steps as the condition number (1 + γ) / (1 - γ) of the slowest system has doublings.
+    has :data:`CYCLE_SHARE` steps for each doubling of the condition number (1 + γ) / (1 - γ) of the slowest system.
     """
-    n_steps = max(1, ceil(0.5 * log2(1.0 + 2.0 * largest / penalty)))
+    n_steps = max(1, ceil(CYCLE_SHARE * log2(1.0 + 2.0 * largest / penalty)))
     squared = (largest / (largest + as_double(shifts))) ** 2
     weights: list[Array | None] = [None]
     weight = 1.0 / (1.0 - 0.5 * squared)

@@ -28,11 +28,26 @@ class GraphTerm:
         self.laplacian = sp.csr_array(laplacian)
         self.weight = float(weight)
         self.neighbor_sum = neighbor_sum
+        self._tensors: dict[Any, Any] = {}
 
     @cached_property
     def ties(self) -> bool:
         """Whether two images of the batch depend on each other; new images tie to fixed ones only."""
-        return bool((self.laplacian - sp.diags_array(self.laplacian.diagonal())).count_nonzero())
+        return bool((self.laplacian.data[self.between] != 0).any())
+
+    @cached_property
+    def between(self) -> np.ndarray:
+        """Which entries of the Laplacian lie off its diagonal."""
+        matrix = self.laplacian
+        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        return np.asarray(matrix.indices != rows)
+
+    def _matrix_like(self, codes: Array) -> Any:
+        """Return the Laplacian as a sparse tensor, sent to the device once."""
+        key = codes.dtype, codes.device
+        if key not in self._tensors:
+            self._tensors[key] = sparse_like(self.laplacian, codes)
+        return self._tensors[key]
 
     @cached_property
     def lipschitz(self) -> float:
@@ -57,7 +72,7 @@ class GraphTerm:
         """Return ``2 α B L`` (L is symmetric)."""
         rows = codes.reshape(-1, codes.shape[-1])
         if is_torch(codes):
-            return 2.0 * self.weight * (sparse_like(self.laplacian, codes) @ rows.T).T.reshape(codes.shape)
+            return 2.0 * self.weight * (self._matrix_like(codes) @ rows.T).T.reshape(codes.shape)
         from tubal._kernels import LANES
         from tubal._kernels_graph import multiply_by_graph
 

@@ -7,9 +7,10 @@ row for every coefficient and atom. Every method writes into buffers it is given
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from tubal._backend import Array, namespace
+from tubal._backend import Array, namespace, sparse_tensor
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,17 @@ class Shrinkage:
 
 @dataclass(frozen=True)
 class Couplings:
-    """``2 α L`` as a positive diagonal (sample,) minus weights between samples, in CSR parts and as one matrix."""
+    """``2 α L`` as a positive diagonal (sample,) minus weights between samples, in CSR parts."""
 
     diagonal: Array
     pointers: Array
     columns: Array
     weights: Array
-    matrix: Any
+
+    @cached_property
+    def matrix(self) -> Any:
+        """The weights as one sparse tensor (sample, sample)."""
+        return sparse_tensor(self.pointers, self.columns, self.weights)
 
 
 class PlainPasses:
