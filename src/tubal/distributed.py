@@ -18,16 +18,14 @@ edges cross.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
@@ -35,14 +33,29 @@ from tubal._backend import Array
 from tubal.checkpoints import Checkpoint, as_checkpoint
 from tubal.code_store import DiskStore
 from tubal.distributed_graph import block_graph, deal_out
-from tubal.estimators._base import patient, scale_images
+from tubal.distributed_tasks import (
+    Ties,
+    add,
+    checked,
+    code_part,
+    codes_at,
+    codes_of,
+    largest_pixel,
+    pushed,
+    read_file,
+    same,
+    scaled,
+    shape_of,
+    take_columns,
+    tally_part,
+    to_tensor,
+    without_summary,
+)
+from tubal.estimators._base import patient
 from tubal.estimators._fitting import LazyTensor
-from tubal.estimators._validation import as_stack
 from tubal.graph import laplacian
-from tubal.graph.images import check_images
 from tubal.graph_order import order_along_graph
-from tubal.learning import Coded, LearningState, Tally, Weights, code_chunk, forget, initial_state, learn
-from tubal.problems._graph_term import GraphTerm
+from tubal.learning import LearningState, Tally, Weights, forget, initial_state, learn
 
 __all__ = ["connect", "fit"]
 
@@ -125,14 +138,14 @@ class _Cluster:
         """Add results pairwise, in a fixed order, on the workers."""
         while len(futures) > 1:
             pairs = itertools.zip_longest(futures[::2], futures[1::2])
-            futures = [left if right is None else self.submit(_add, left, right) for left, right in pairs]
+            futures = [left if right is None else self.submit(add, left, right) for left, right in pairs]
         return self.fetch(futures[0])
 
 
 def _fit(cluster: _Cluster, coder: Any, images: Any, n_partitions: int, checkpoint: Any, gather: bool) -> Any:
     parts, sizes = _open(cluster, coder, images, n_partitions)
     random = check_random_state(coder.random_state)
-    remote = _Remote(cluster, [cluster.submit(_to_tensor, part, coder._layout_) for part in parts], sizes)
+    remote = _Remote(cluster, [cluster.submit(to_tensor, part, coder._layout_) for part in parts], sizes)
     data: Any = LazyTensor(remote)  # type: ignore[arg-type]
     state = initial_state(coder._initial_dictionary(data, random), coder._model())
     weight, order = coder._graph_weight(), None
@@ -140,7 +153,7 @@ def _fit(cluster: _Cluster, coder: Any, images: Any, n_partitions: int, checkpoi
         coder.graph_ = block_graph(cluster, coder, parts, sizes, gather)
         order = order_along_graph(coder.graph_.adjacency, sizes)
         parts = deal_out(cluster, parts, sizes, order)
-        tensors = [cluster.submit(_to_tensor, part, coder._layout_) for part in parts]
+        tensors = [cluster.submit(to_tensor, part, coder._layout_) for part in parts]
         remote = _Remote(cluster, tensors, sizes, laplacian(coder.graph_)[order][:, order])
     store = _RemoteStore(cluster, checkpoint)
     named: dict[str, str] = {}
@@ -169,8 +182,8 @@ def _fingerprint(coder: Any, sizes: list[int], one: NDArray[Any]) -> dict[str, s
 def _open(cluster: _Cluster, coder: Any, images: Any, n_partitions: int) -> tuple[list[Any], list[int]]:
     """Return scaled images on the workers, one future a partition, and how many each holds."""
     coder._check_parameters()
-    raw = [cluster.submit(_checked, block, coder.image_shape) for block in _blocks(cluster, images, n_partitions)]
-    shapes = cluster.fetch([cluster.submit(_shape_of, block) for block in raw])
+    raw = [cluster.submit(checked, block, coder.image_shape) for block in _blocks(cluster, images, n_partitions)]
+    shapes = cluster.fetch([cluster.submit(shape_of, block) for block in raw])
     if len({(shape[1:], kind) for shape, kind in shapes}) != 1:
         raise ValueError(f"partitions hold images of different shapes or types: {sorted(set(map(str, shapes)))[:4]}")
     coder.image_shape_ = shapes[0][0][1:]
@@ -178,8 +191,8 @@ def _open(cluster: _Cluster, coder: Any, images: Any, n_partitions: int) -> tupl
     coder._layout_ = coder._layout(coder.image_shape_)
     coder.scale_factor_ = 1.0
     if coder.scale == "max":
-        coder.scale_factor_ = max(cluster.fetch([cluster.submit(_largest, block) for block in raw])) or 1.0
-    parts = [cluster.submit(_scaled, block, coder.scale, coder.scale_factor_) for block in raw]
+        coder.scale_factor_ = max(cluster.fetch([cluster.submit(largest_pixel, block) for block in raw])) or 1.0
+    parts = [cluster.submit(scaled, block, coder.scale, coder.scale_factor_) for block in raw]
     return parts, [shape[0] for shape, _ in shapes]
 
 
@@ -189,55 +202,15 @@ def _blocks(cluster: _Cluster, images: Any, n_partitions: int) -> list[Any]:
         whole = images.rechunk((step, *images.shape[1:]))
         return list(cluster.client.compute(whole.to_delayed().ravel().tolist()))
     if _are_files(images):
-        return [cluster.submit(_read_file, str(item)) for item in images]
+        return [cluster.submit(read_file, str(item)) for item in images]
     stack = np.asarray(images)
     step = -(-len(stack) // n_partitions)
-    return [cluster.submit(_same, stack[start : start + step]) for start in range(0, len(stack), step)]
+    return [cluster.submit(same, stack[start : start + step]) for start in range(0, len(stack), step)]
 
 
 def _are_files(images: Any) -> bool:
     listed = isinstance(images, (list, tuple)) and len(images) > 0
     return listed and all(isinstance(item, str) or hasattr(item, "__fspath__") for item in images)
-
-
-def _read_file(path: str) -> NDArray[Any]:
-    if path.endswith(".npy"):
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    from tubal.datasets import load_images
-
-    return np.asarray(load_images(path).images)
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _add(left: Any, right: Any) -> Any:
-    return left + right
-
-
-def _checked(block: Any, image_shape: Any) -> NDArray[Any]:
-    return np.asarray(as_stack(check_images(block), image_shape))
-
-
-def _shape_of(block: NDArray[Any]) -> tuple[tuple[int, ...], str]:
-    return block.shape, block.dtype.str
-
-
-def _largest(block: NDArray[Any]) -> float:
-    return float(abs(block).max())
-
-
-def _scaled(block: NDArray[Any], scale: Any, factor: float) -> NDArray[Any]:
-    return np.asarray(scale_images(block, scale, factor)[0])
-
-
-def _to_tensor(images: NDArray[Any], layout: Any) -> Array:
-    return layout.to_tensor(images)
-
-
-def _take(array: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
-    return np.ascontiguousarray(array[..., columns])
 
 
 class _Remote:
@@ -246,9 +219,9 @@ class _Remote:
     def __init__(self, cluster: _Cluster, tensors: list[Any], sizes: list[int], matrix: Any = None) -> None:
         self.cluster, self.tensors, self.n_chunks = cluster, tensors, len(sizes)
         self.bounds = np.cumsum([0, *sizes])
-        self.ties = [] if matrix is None else [_Ties.of(matrix, self.bounds, index) for index in range(len(sizes))]
+        self.ties = [] if matrix is None else [Ties.of(matrix, self.bounds, index) for index in range(len(sizes))]
 
-    def ties_of(self, index: int) -> _Ties | None:
+    def ties_of(self, index: int) -> Ties | None:
         """Return how a partition is tied, or None without a graph."""
         return self.ties[index] if self.ties else None
 
@@ -270,7 +243,7 @@ class _Remote:
         wanted = {int(home): np.flatnonzero(homes == home) for home in np.unique(homes)}
         found = self.cluster.fetch(
             [
-                self.cluster.submit(_take, self.tensors[home], indices[at] - self.bounds[home])
+                self.cluster.submit(take_columns, self.tensors[home], indices[at] - self.bounds[home])
                 for home, at in wanted.items()
             ]
         )
@@ -278,38 +251,6 @@ class _Remote:
         for part, at in zip(found, wanted.values(), strict=True):
             tensor[..., at] = part
         return tensor
-
-
-class _Ties:
-    """How one partition is tied: within itself, and to the images of others it needs the codes of."""
-
-    def __init__(self, inner: Any, crossing: dict[int, tuple[NDArray[Any], Any]]) -> None:
-        self.inner, self.crossing = inner, crossing
-        self.degrees = sum(
-            (np.asarray(block.sum(1)).ravel() for _, block in crossing.values()), np.zeros(inner.shape[0])
-        )
-
-    @classmethod
-    def of(cls, matrix: Any, bounds: NDArray[Any], index: int) -> _Ties:
-        """Cut one partition's rows out of the Laplacian; weights are minus its entries."""
-        rows = matrix[bounds[index] : bounds[index + 1]].tocsc()
-        crossing = {}
-        for other in range(len(bounds) - 1):
-            columns = np.flatnonzero(np.diff(rows.indptr[bounds[other] : bounds[other + 1] + 1]))
-            if other != index and len(columns):
-                crossing[other] = (columns, sp.csr_matrix(-rows[:, bounds[other] + columns]))
-        return cls(sp.csr_matrix(rows[:, bounds[index] : bounds[index + 1]]), crossing)
-
-    def neighbor_sum(self, shape: tuple[int, ...], dtype: Any, edges: list[Any]) -> NDArray[Any]:
-        """Return the weighted sum of the codes of neighbours in other partitions."""
-        total = np.zeros((int(np.prod(shape[:-1])), shape[-1]), dtype)
-        for (_, block), codes in zip(self.crossing.values(), edges, strict=True):
-            total += (block @ codes.reshape(-1, codes.shape[-1]).T).T.astype(dtype, copy=False)
-        return total.reshape(shape)
-
-    def majorised(self) -> Any:
-        """Return the Laplacian of the separable majoriser: edges that leave count twice at their own end."""
-        return sp.csr_matrix(self.inner + sp.diags(self.degrees))
 
 
 # --- codes on the workers ------------------------------------------------------------------------------------
@@ -324,14 +265,14 @@ class _RemoteStore:
 
     def codes_of(self, index: int) -> Array:
         """Fetch a partition's codes."""
-        return self.cluster.fetch(self.cluster.submit(_codes_of, self.parts[index]))
+        return self.cluster.fetch(self.cluster.submit(codes_of, self.parts[index]))
 
     def exchange(self, collection: _Remote, parts: dict[int, Any]) -> list[list[Any]]:
         """Return, for every partition, the futures of the neighbours' codes it needs; none before the first step."""
         if not collection.ties or not parts:
             return [[] for _ in range(collection.n_chunks)]
         return [
-            [self.cluster.submit(_codes_at, parts[other], columns) for other, (columns, _) in ties.crossing.items()]
+            [self.cluster.submit(codes_at, parts[other], columns) for other, (columns, _) in ties.crossing.items()]
             for ties in collection.ties
         ]
 
@@ -341,7 +282,7 @@ class _RemoteStore:
         self.disk = self.disk or DiskStore(self.checkpoint.codes_folder)
         for offset, parts in ((0, self.parts), (len(self.parts), self.former)):
             for index, part in parts.items():
-                self.disk.put(offset + index, self.cluster.fetch(self.cluster.submit(_without_summary, part)))
+                self.disk.put(offset + index, self.cluster.fetch(self.cluster.submit(without_summary, part)))
         return self.disk.snapshot()
 
     def protect(self) -> None:
@@ -358,20 +299,20 @@ class _RemoteStore:
             return state
         state, self.disk = found
         assert self.disk is not None
-        sent = {index: self.cluster.submit(_same, self.disk.get(index)) for index in self.disk.indices()}
+        sent = {index: self.cluster.submit(same, self.disk.get(index)) for index in self.disk.indices()}
         self.parts = {index: part for index, part in sent.items() if index < n_parts}
         self.former = {index - n_parts: part for index, part in sent.items() if index >= n_parts}
         return state
 
     def collect(self, order: NDArray[Any] | None, sizes: list[int], gather: bool) -> Any:
         """Return all codes, samples last: here in the user's order, or as a dask.array in the workers' order."""
-        futures = [self.cluster.submit(_codes_of, self.parts[index]) for index in sorted(self.parts)]
+        futures = [self.cluster.submit(codes_of, self.parts[index]) for index in sorted(self.parts)]
         if gather:
             codes = np.concatenate(self.cluster.fetch(futures), -1)
             return codes if order is None else codes[..., np.argsort(order)]
         import dask.array as da
 
-        first = self.cluster.fetch(self.cluster.submit(_shape_of, futures[0]))
+        first = self.cluster.fetch(self.cluster.submit(shape_of, futures[0]))
         blocks = [
             da.from_delayed(future, (*first[0][:-1], size), dtype=first[1])
             for future, size in zip(futures, sizes, strict=True)
@@ -406,85 +347,28 @@ def _rounds(
 ) -> Tally:  # fmt: skip
     """Share the solver's steps out over rounds, codes exchanged between: so news of neighbours travels further."""
     cluster = collection.cluster
-    dictionary = cluster.submit(_same, state.dictionary)
+    dictionary = cluster.submit(same, state.dictionary)
     rounds = ROUNDS if collection.ties else 1
     solver = replace(code_solver, max_iter=-(-code_solver.max_iter // rounds))
     for _ in range(rounds):
         if collection.ties and store.former and push > 0.0:
             pairs = {index: (part, store.former[index]) for index, part in store.parts.items()}
-            starts = {index: cluster.submit(_pushed, *pair, push) for index, pair in pairs.items()}
+            starts = {index: cluster.submit(pushed, *pair, push) for index, pair in pairs.items()}
         else:
             starts = dict(store.parts)
         edges = store.exchange(collection, starts)
         store.former = dict(store.parts) if collection.ties else {}
         store.parts = {
             index: cluster.submit(
-                _code, model, dictionary, weights, solver, collection.tensors[index], starts.get(index),
+                code_part, model, dictionary, weights, solver, collection.tensors[index], starts.get(index),
                 collection.ties_of(index), edges[index],
             )
             for index in range(collection.n_chunks)
         }  # fmt: skip
     edges = store.exchange(collection, store.parts)
     tallies = [
-        cluster.submit(_tally, index, part, weights, collection.ties_of(index), edges[index])
+        cluster.submit(tally_part, index, part, weights, collection.ties_of(index), edges[index])
         for index, part in store.parts.items()
     ]
     total: Tally = cluster.reduce(tallies)
     return total
-
-
-def _pushed(coded: Coded, former: Coded, push: float) -> Coded:
-    """Return codes and solver state moved on along the way they came."""
-
-    def ahead(now: Any, before: Any) -> Any:
-        moves = isinstance(now, np.ndarray) and now.shape == coded.codes.shape
-        return now + now.dtype.type(push) * (now - before) if moves else now
-
-    moved = {
-        field.name: ahead(getattr(coded.state, field.name), getattr(former.state, field.name))
-        for field in fields(coded.state)
-    }
-    return Coded(ahead(coded.codes, former.codes), replace(coded.state, **moved))
-
-
-def _code(
-    model: Any, dictionary: Any, weights: Weights, code_solver: Any, data: Array, start: Coded | None,
-    ties: _Ties | None, edges: list[Any],
-) -> Coded:  # fmt: skip
-    """Code one partition; with a graph, its part of the separable majoriser. The start is left as it was."""
-    start = None if start is None else Coded(start.codes, copy.deepcopy(start.state))
-    if ties is None:
-        return code_chunk(model, dictionary, data, weights, code_solver, start=start)
-    pull = None
-    if start is not None:
-        pull = ties.neighbor_sum(start.codes.shape, start.codes.dtype, edges)
-        pull += ties.degrees.astype(pull.dtype) * start.codes
-    return code_chunk(
-        model, dictionary, data, weights, code_solver, laplacian=ties.majorised(), neighbor_sum=pull, start=start
-    )
-
-
-def _tally(index: int, coded: Coded, weights: Weights, ties: _Ties | None, edges: list[Any]) -> Tally:
-    """Tally one partition; an edge between partitions counts half at either end, at the new codes of both."""
-    found = Tally.of(index, coded)
-    if ties is None:
-        return found
-    summary = coded.summary
-    assert summary is not None
-    pull = ties.neighbor_sum(coded.codes.shape, coded.codes.dtype, edges)
-    energies, pulls = GraphTerm(ties.inner, weights.graph_weight, pull).energies(coded.codes)
-    alone = 0.5 * summary.residuals.sum() + weights.sparsity * summary.absolutes.sum()
-    graph = weights.graph_weight * (float(energies.sum()) - float(pulls.sum()))
-    return Tally(1, float(alone) + graph, found.nonzero, found.n_codes, found.statistics, found.worst, found.places)
-
-
-def _codes_of(coded: Coded) -> Array:
-    return coded.codes
-
-
-def _codes_at(coded: Coded, columns: NDArray[Any]) -> Array:
-    return np.ascontiguousarray(coded.codes[..., columns])
-
-
-def _without_summary(coded: Coded) -> Coded:
-    return Coded(coded.codes, coded.state)
