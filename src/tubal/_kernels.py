@@ -151,7 +151,8 @@ def split_independent(
 
 @_compiled
 def summarise(
-    codes, data, basis, map_head, map_pairs, start, stop, residuals, absolutes, gram_head, gram_pairs, cross_head, cross_pairs
+    codes, data, basis, map_head, map_pairs, start, stop, residuals, absolutes,
+    gram_head, gram_pairs, cross_head, cross_pairs,
 ):  # fmt: skip
     """Accumulate what learning needs to know of images [start, stop) at ``codes``.
 

@@ -91,9 +91,7 @@ def as_blocks(slices: Array, tube_length: int, reference: Array) -> BlockOperato
         empty = xp.zeros_like(real[:1])
         first = xp.concatenate([real[:1], empty], 2), xp.concatenate([empty, real[-1:]], 2)
         pairs = xp.concatenate([xp.concatenate(first, 1), pairs], 0)
-    return BlockOperator(
-        _contiguous(as_like(real[:n_head], reference)), _contiguous(as_like(pairs, reference))
-    )
+    return BlockOperator(_contiguous(as_like(real[:n_head], reference)), _contiguous(as_like(pairs, reference)))
 
 
 def as_slices(operator: BlockOperator, tube_length: int) -> Array:

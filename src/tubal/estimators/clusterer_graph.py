@@ -8,15 +8,32 @@ from typing import Any
 import numpy as np
 
 from tubal import clustering
-from tubal.graph import Graph
+from tubal.graph import Graph, deformable_graph, resolve_graph
+from tubal.graph.deformation import Effort
 from tubal.graph.hubs import capped_neighbours
 from tubal.graph.structure import symmetric_adjacency
 
 # How many times the wanted neighbours are looked at: those beyond only move up in the second reading.
 WIDER = 2
 _HUB_FACTOR = 5
+_SMALL = 2000
 # Share of an image's own scale taken out of its distances; a whole share would make outliers everybody's friends.
 _STRENGTH = 0.25
+
+
+def careful_effort(n_images: int, n_neighbors: int) -> Effort:
+    """Return longer candidate lists than a graph alone would take: labels are worth a second on 10 000 images."""
+    usual = Effort.for_collection(n_images, n_neighbors)
+    if not _SMALL < n_images <= usual.exact_limit:
+        return usual
+    return replace(usual, n_candidates=max(100, usual.n_candidates), n_kept=max(50, usual.n_kept), rank=128)
+
+
+def long_lists(graph: Any, images: Any, n_neighbors: int) -> Graph:
+    """Return the graph that ``graph`` names or is, with ``n_neighbors`` neighbours where it is built here."""
+    if isinstance(graph, str) and graph == "deformable":
+        return deformable_graph(images, n_neighbors, effort=careful_effort(len(images), n_neighbors))
+    return resolve_graph(graph, images, n_neighbors=n_neighbors)
 
 
 def as_found(wide: Graph, n_neighbors: int) -> Graph:
@@ -33,11 +50,12 @@ def relative(wide: Graph, n_neighbors: int) -> Graph:
     strangers.
     """
     distances = np.asarray(wide.distances, dtype=np.float64)
+    neighbors = np.asarray(wide.neighbors)
     near = distances[:, :n_neighbors]
     scale = np.where(np.isfinite(near), near, 0.0).mean(axis=1)
     positive = scale[scale > 0.0]
     scale = np.maximum(scale, positive.min() if positive.size else 1.0)
-    others = scale[np.maximum(wide.neighbors, 0)]
+    others = scale[np.maximum(neighbors, 0)]
     return _choose(wide, distances / (scale[:, None] * others) ** (_STRENGTH / 2), n_neighbors)
 
 
@@ -55,14 +73,15 @@ def better_reading(wide: Graph, n_neighbors: int, n_clusters: int, seed: int) ->
 
 def _choose(wide: Graph, order_by: Any, n_neighbors: int) -> Graph:
     """Keep the first ``n_neighbors`` of each list under another order, no image chosen too often."""
+    found, lengths = np.asarray(wide.neighbors), np.asarray(wide.distances)
     order = np.argsort(order_by, axis=1, kind="stable")
-    lists = np.take_along_axis(wide.neighbors, order, axis=1)
+    lists = np.take_along_axis(found, order, axis=1)
     ranked = np.where(lists >= 0, np.take_along_axis(order_by, order, axis=1), np.inf)
     slots = capped_neighbours(np.maximum(lists, 0), ranked, n_neighbors, _HUB_FACTOR * n_neighbors)
     kept = np.take_along_axis(order, np.maximum(slots, 0), axis=1)
     present = slots >= 0
-    neighbors = np.where(present, np.take_along_axis(wide.neighbors, kept, axis=1), -1)
-    distances = np.where(present, np.take_along_axis(wide.distances, kept, axis=1), np.inf)
+    neighbors = np.where(present, np.take_along_axis(found, kept, axis=1), -1)
+    distances = np.where(present, np.take_along_axis(lengths, kept, axis=1), np.inf)
     rows = np.arange(len(kept))[:, None]
     return replace(
         wide,

@@ -26,16 +26,18 @@ def component_links(graph: Graph, component: NDArray[np.intp], features: NDArray
         return by_features
     among = deformable_graph(graph.search.images[speakers], len(speakers) - 1)
     links = np.full(by_features.shape, np.inf)
-    rows, slots = np.nonzero((among.neighbors >= 0) & np.isfinite(among.distances))
-    ends = component[speakers[rows]], component[speakers[among.neighbors[rows, slots]]]
-    np.minimum.at(links, ends, among.distances[rows, slots])
+    neighbors: Any = among.neighbors
+    distances: Any = among.distances
+    rows, slots = np.nonzero((neighbors >= 0) & np.isfinite(distances))
+    ends = component[speakers[rows]], component[speakers[neighbors[rows, slots]]]
+    np.minimum.at(links, ends, distances[rows, slots])
     links = np.minimum(links, links.T)
     found = np.isfinite(links)
     farthest = links[found].max(initial=0.0)
     # What was not ranked lies beyond everything that was; among itself it is ordered by the codes.
     links = np.where(found, links, farthest + 1.0 + by_features)
     np.fill_diagonal(links, 0.0)
-    return links
+    return np.asarray(links)
 
 
 def _speakers(graph: Graph, component: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -26,7 +26,7 @@ class SplitState:
     of its own in ``extra``; :meth:`CodingProblem.settle` brings it back.
     """
 
-    point: Array | None
+    point: Array  # None while the problem keeps it in a form of its own
     movement: np.ndarray | None = None
     extra: Any = None
 
@@ -89,6 +89,10 @@ class CodingProblem(ABC):
     @abstractmethod
     def curvature(self, codes: Array) -> Array:
         """Return the Hessian of f applied to ``codes``."""
+
+    @abstractmethod
+    def reconstruct(self, codes: Array) -> Array:
+        """Return the images that codes describe, of the data's shape."""
 
     @abstractmethod
     def summary(self, codes: Array, *, statistics: bool = False) -> Summary:
@@ -178,7 +182,10 @@ class ImageModel(ABC):
 
     @abstractmethod
     def coding(self, dictionary: Any, data: Array, **terms: Any) -> CodingProblem:
-        """Return the coding problem of ``data`` (samples last); terms: sparsity, graph_weight, laplacian, neighbor_sum."""
+        """Return the coding problem of ``data``, samples last.
+
+        Terms are sparsity, graph_weight, laplacian and neighbor_sum.
+        """
 
     @abstractmethod
     def dictionary_problem(self, statistics: Any, dictionary: Any, step: int) -> Any:
@@ -198,4 +205,4 @@ class ImageModel(ABC):
 
     @abstractmethod
     def replace_atoms(self, dictionary: Any, unused: np.ndarray, images: Array) -> Any:
-        """Return the dictionary with the ``unused`` atoms replaced by ``images`` (samples last), each in the unit ball."""
+        """Return the dictionary with ``unused`` atoms replaced by ``images`` (samples last), in the unit ball."""

@@ -68,7 +68,9 @@ class CompiledTubal:
             return SplitState(state.point, state.movement)
         return SplitState(state.extra.point(), state.movement)
 
-    def _split_independent(self, point: Any, bound: Any, weight: Any, relax: Any, n_steps: int, active: Any, change: Any, size: Any) -> None:  # fmt: skip
+    def _split_independent(
+        self, point: Any, bound: Any, weight: Any, relax: Any, n_steps: int, active: Any, change: Any, size: Any
+    ) -> None:
         adjoint, inverse = self.problem.adjoint_blocks, self.problem.inverse_blocks(float(weight))
         with own_threads() as threads:
             self._over_images(
@@ -202,8 +204,8 @@ class _GraphSystems:
         with own_threads() as threads:
             compiled._over_images(
                 lambda start, stop: graph_kernels.split_before(
-                    self.blocks, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, weight, self.linear, start, stop,
-                    self.right,
+                    self.blocks, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, weight,
+                    self.linear, start, stop, self.right,
                 ),
                 threads,
             )  # fmt: skip
@@ -219,8 +221,8 @@ class _GraphSystems:
                 )  # fmt: skip
             compiled._over_images(
                 lambda start, stop: graph_kernels.split_after(
-                    self.solution, compiled.basis_t, back.head, back.pairs, self.rows, bound, relax, measure, start, stop, self.blocks,
-                    change, size,
+                    self.solution, compiled.basis_t, back.head, back.pairs, self.rows, bound, relax, measure,
+                    start, stop, self.blocks, change, size,
                 ),
                 threads,
             )  # fmt: skip

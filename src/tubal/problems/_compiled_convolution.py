@@ -100,9 +100,7 @@ class CompiledConvolution:
         return np.ascontiguousarray(inverse / np.prod(self.problem.plane), kind)
 
     # --- with a graph ----------------------------------------------------------------------------------
-    def _step_with_graph(
-        self, point: Any, bound: Any, penalty: float, relax: Any, change: Any, size: Any
-    ) -> None:
+    def _step_with_graph(self, point: Any, bound: Any, penalty: float, relax: Any, change: Any, size: Any) -> None:
         from tubal.problems.convolutional import planes_first, samples_last
 
         if self._linear is None:

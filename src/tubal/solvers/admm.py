@@ -47,7 +47,7 @@ class Admm:
                 now, penalty=self.penalty, relaxation=self.relaxation, n_steps=burst, tol=self.tol
             ),
             state,
-            stop=lambda now: bool(now.movement.max() <= self.tol),
+            stop=lambda now: now.movement is not None and bool(now.movement.max() <= self.tol),
             max_iter=self.max_iter,
             check_every=self.check_every,
             monitor=monitor,
