@@ -20,11 +20,11 @@ from tubal.clustering.diffusion import partition
 from tubal.estimators._base import scale_images
 from tubal.estimators._repr import NotebookView
 from tubal.estimators._validation import check_images, check_integer, check_weight
-from tubal.estimators.clusterer_graph import WIDER, better_reading
+from tubal.estimators.clusterer_graph import WIDER, better_reading, long_lists
 from tubal.estimators.clusterer_links import component_links
 from tubal.estimators.clusterer_presets import Preset, choose_preset, given_or
 from tubal.estimators.tubal_coders import GTSC
-from tubal.graph import Graph, resolve_graph
+from tubal.graph import Graph
 from tubal.pooling import unit_rows
 
 Labels = NDArray[np.intp]
@@ -174,7 +174,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         wanted = min(wanted, most)
         graph = given_or(self.graph, preset.graph)
         looked_at = min(WIDER * wanted, most) if preset.assignment == "diffusion" else wanted
-        return resolve_graph(graph, images, n_neighbors=looked_at), wanted
+        return long_lists(graph, images, looked_at), wanted
 
     def _build_model(self, preset: Preset, n_images: int) -> GTSC:
         return GTSC(

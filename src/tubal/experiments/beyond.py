@@ -37,6 +37,7 @@ def build_graph(images: Images, n_neighbors: int, deformation: str = "full") -> 
     >>> build_graph(np.random.default_rng(0).random((12, 8, 8)), 3, "no local warp").neighbors.shape
     (12, 3)
     """
+    from tubal.estimators.clusterer_graph import careful_effort
     from tubal.graph import deformable_graph
     from tubal.graph.deformation import Deformation
 
@@ -49,7 +50,12 @@ def build_graph(images: Images, n_neighbors: int, deformation: str = "full") -> 
     }
     if deformation not in parts:
         raise ValueError(f"deformation is {deformation!r}; choose one of {', '.join(parts)}")
-    return deformable_graph(images, n_neighbors, deformation=Deformation(**parts[deformation]))
+    return deformable_graph(
+        images,
+        n_neighbors,
+        deformation=Deformation(**parts[deformation]),
+        effort=careful_effort(len(images), n_neighbors),
+    )
 
 
 def fit_default(images: Images, n_clusters: int | None, settings: Settings, seed: int) -> Any:

@@ -39,6 +39,7 @@ def deformable_graph(
     n_neighbors: int = 5,
     *,
     deformation: Deformation | None = None,
+    effort: Effort | None = None,
     memory_budget: float = 1e9,
     random_state: int = 0,
 ) -> Graph:
@@ -49,7 +50,8 @@ def deformable_graph(
     ``5 n_neighbors`` others: the farthest of its choosers take their next candidate instead
     (``graph.max_in_degree`` tells). Constant images have no gradient; they are next to each other and as far
     as can be from everything else. Images of fewer than 16 pixels have no shape to deform and are compared by
-    their pixels, as in :func:`knn_graph`. ``memory_budget`` bounds the working memory, in bytes, beside the
+    their pixels, as in :func:`knn_graph`. ``effort`` says how many candidates each stage keeps; by default the
+    size of the collection decides. ``memory_budget`` bounds the working memory, in bytes, beside the
     images themselves; ``random_state`` draws the samples the affine basis is learned from.
 
     >>> wave = np.sin(np.arange(20)[:, None, None] / 3 + np.arange(8)[:, None] + np.arange(8))
@@ -61,7 +63,7 @@ def deformable_graph(
     wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
     if stack[0].size < _TOO_SMALL:
         return knn_graph(images, wanted)
-    model, effort = deformation or Deformation(), Effort.for_collection(len(stack), wanted)
+    model, effort = deformation or Deformation(), effort or Effort.for_collection(len(stack), wanted)
     search = DeformableSearch(stack, model, effort, float(memory_budget), int(random_state))
     if is_torch(images):
         from ._torch_deformable import DeviceSearch
