@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import time
@@ -21,7 +22,16 @@ LAYERS = [
     {"problems"},
     {"solvers", "pooling", "layout", "memory", "_archive"},
     {"learning", "clustering", "code_store", "graph_order", "chunked_graph", "streaming"},
-    {"checkpoints", "estimators", "datasets", "metrics", "distributed", "distributed_graph", "persistence"},
+    {
+        "checkpoints",
+        "estimators",
+        "datasets",
+        "metrics",
+        "distributed",
+        "distributed_graph",
+        "distributed_tasks",
+        "persistence",
+    },
     {"experiments", "report", "plot"},
     {"cli"},
 ]
@@ -85,3 +95,48 @@ def _seconds(program):
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
     return time.perf_counter() - began
+
+
+def test_nothing_imports_experiments_but_the_command_line():
+    for path in MODULES:
+        assert _top(path) in ("experiments", "cli") or "experiments" not in _imported(path), path
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_house_style_that_a_machine_can_see(path):
+    """Files of at most 400 lines, functions of at most 50, no print outside the command line."""
+    source = path.read_text(encoding="utf-8")
+    assert len(source.splitlines()) <= 400
+    # Compiled kernels cannot be split at will; constructors list their parameters one a line.
+    free = path.name.startswith(("_kernels", "_triton"))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
+            assert _top(path) == "cli", f"print at line {node.lineno}"
+        if isinstance(node, ast.FunctionDef) and node.name != "__init__" and not free:
+            length = (
+                (node.end_lineno or node.lineno) - node.lineno + 1 - len((ast.get_docstring(node) or "").splitlines())
+            )
+            assert length <= 50, f"{node.name} has {length} lines without its docstring"
+
+
+def test_every_public_name_is_there():
+    for name in tubal.__all__:
+        assert getattr(tubal, name) is not None
+    assert set(tubal.__all__) <= set(dir(tubal))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        tubal.nothing
+
+
+def test_theory_names_tests_that_exist():
+    """Every equation and erratum of docs/theory.md names its test; an ellipsis stands for the rest of a name."""
+    tests = Path(__file__).parent
+    theory = (tests.parent / "docs" / "theory.md").read_text(encoding="utf-8")
+    known = "\n".join(re.findall(r"def (test_\w+)", (tests / "test_paper.py").read_text(encoding="utf-8")))
+    named = re.findall(r"`(test_\w+)(…?)`", theory)
+    assert len(named) > 20
+    for name, open_end in named:
+        assert re.search(rf"^{name}{'' if open_end else '$'}", known, re.MULTILINE), name
+    numbered = " ".join(re.findall(r"^\| ([^|]*) \|", theory, re.MULTILINE))
+    for first, last in re.findall(r"(\d+)–(\d+)", numbered):
+        numbered += " " + " ".join(map(str, range(int(first), int(last) + 1)))
+    assert set(range(1, 21)) <= {int(number) for number in re.findall(r"\d+", numbered)}

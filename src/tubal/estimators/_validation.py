@@ -40,7 +40,9 @@ def _check_array(estimator: Any, images: Any, *, reset: bool) -> Array:
     from sklearn.utils.validation import check_array, validate_data
 
     images = _array_of_list(images) if isinstance(images, (list, tuple)) else images
-    if images is None or isinstance(images, (dict, set, str, bytes, Real)):
+    # Some sparse matrices are dictionaries too; scikit-learn refuses those in its own words.
+    wrong = isinstance(images, (dict, set, str, bytes, Real)) and not hasattr(images, "toarray")
+    if images is None or wrong:
         raise TypeError(f"X is a {type(images).__name__}; a stack of images (n, height, width) is wanted")
     _refuse_kinds(images)
     shape = getattr(images, "shape", None)
