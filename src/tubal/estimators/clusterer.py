@@ -48,7 +48,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     code_power : edges are weighted by this power of the cosine of their images' codes; 0 leaves the edges alone.
     max_clusters : the most clusters an estimate may find; None for half the images, at most 100 (50 beyond 2000).
     image_shape : (height, width[, channels]) of rows (n, features); without it rows are one-row images.
-    random_state : seed of the dictionary's start and of the order of the eigensolver.
+    random_state : seed of the graph's samples, the dictionary's start and the eigensolver's.
     callbacks, verbose : those of :class:`GTSC`.
 
     Attributes
@@ -116,7 +116,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         preset = choose_preset(self.preset)
         self._check_counts(len(images))
         self.__dict__.pop("embedding_", None)
-        self.seed_ = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.seed_ = seed_of(self.random_state)
         wide, n_neighbors = self._build_graph(images, preset)
         self.n_clusters_, self.n_clusters_scores_ = self._count(wide)
         self.graph_ = wide
@@ -174,7 +174,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         wanted = min(wanted, most)
         graph = given_or(self.graph, preset.graph)
         looked_at = min(WIDER * wanted, most) if preset.assignment == "diffusion" else wanted
-        return long_lists(graph, images, looked_at), wanted
+        return long_lists(graph, images, looked_at, self.seed_), wanted
 
     def _build_model(self, preset: Preset, n_images: int) -> GTSC:
         return GTSC(
@@ -270,6 +270,11 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the one number that all random choices of a fit are drawn from."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def _ties(graph: Graph, n_neighbors: int | None = None) -> Any:

@@ -29,10 +29,11 @@ def careful_effort(n_images: int, n_neighbors: int) -> Effort:
     return replace(usual, n_candidates=max(100, usual.n_candidates), n_kept=max(50, usual.n_kept), rank=128)
 
 
-def long_lists(graph: Any, images: Any, n_neighbors: int) -> Graph:
+def long_lists(graph: Any, images: Any, n_neighbors: int, seed: int) -> Graph:
     """Return the graph that ``graph`` names or is, with ``n_neighbors`` neighbours where it is built here."""
     if isinstance(graph, str) and graph == "deformable":
-        return deformable_graph(images, n_neighbors, effort=careful_effort(len(images), n_neighbors))
+        effort = careful_effort(len(images), n_neighbors)
+        return deformable_graph(images, n_neighbors, effort=effort, random_state=seed)
     return resolve_graph(graph, images, n_neighbors=n_neighbors)
 
 

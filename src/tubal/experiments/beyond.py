@@ -31,7 +31,7 @@ ABLATION: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def build_graph(images: Images, n_neighbors: int, deformation: str = "full") -> Any:
+def build_graph(images: Images, n_neighbors: int, deformation: str = "full", seed: int = 0) -> Any:
     """Return the deformable graph, or one with a part of the model left out.
 
     >>> build_graph(np.random.default_rng(0).random((12, 8, 8)), 3, "no local warp").neighbors.shape
@@ -55,6 +55,7 @@ def build_graph(images: Images, n_neighbors: int, deformation: str = "full") -> 
         n_neighbors,
         deformation=Deformation(**parts[deformation]),
         effort=careful_effort(len(images), n_neighbors),
+        random_state=seed,
     )
 
 
@@ -66,7 +67,7 @@ def fit_default(images: Images, n_clusters: int | None, settings: Settings, seed
     n_neighbors = settings["n_neighbors"]
     if "deformation" in settings:
         # Twice as many neighbours, since the clusterer compares two readings of the distances.
-        graph = build_graph(images, 2 * n_neighbors, settings["deformation"])
+        graph = build_graph(images, 2 * n_neighbors, settings["deformation"], seed)
     return ImageClusterer(
         None if settings.get("estimate") else n_clusters,
         graph=graph,
@@ -86,9 +87,11 @@ def _default(images: Images, n_clusters: int, settings: Settings, seed: int) -> 
 def _graph_alone(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
     """The default preset without GTSC: the same graph, the same cut, nothing proposed by codes."""
     from tubal import clustering
+    from tubal.estimators.clusterer import seed_of
     from tubal.estimators.clusterer_graph import better_reading
 
-    wide = build_graph(images, 2 * settings["n_neighbors"])
+    seed = seed_of(seed)  # the clusterer's own, so that the two differ by the codes and nothing else
+    wide = build_graph(images, 2 * settings["n_neighbors"], seed=seed)
     graph = better_reading(wide, settings["n_neighbors"], n_clusters, seed)
     ties = clustering.with_second_order(clustering.mutual_adjacency(graph.neighbors))
     rows = images.reshape(len(images), -1)
@@ -99,7 +102,7 @@ def _spectral(images: Images, n_clusters: int, settings: Settings, seed: int) ->
     """scikit-learn's spectral clustering on the deformable graph."""
     from sklearn.cluster import SpectralClustering
 
-    graph = build_graph(images, settings["n_neighbors"])
+    graph = build_graph(images, settings["n_neighbors"], seed=seed)
     model = SpectralClustering(n_clusters, affinity="precomputed", assign_labels="cluster_qr", random_state=seed)
     return Outcome(model.fit_predict(graph.adjacency.astype(np.float64)), {})
 
@@ -111,7 +114,7 @@ def _codes_alone(images: Images, n_clusters: int, settings: Settings, seed: int)
 
     preset = PRESETS["default"]
     model = GTSC(
-        graph=build_graph(images, settings["n_neighbors"]),
+        graph=build_graph(images, settings["n_neighbors"], seed=seed),
         sparsity=preset.sparsity,
         graph_weight=preset.graph_weight,
         max_iter=preset.max_iter,
