@@ -6,6 +6,7 @@ every image or pair runs here. All pairs are compared in the first stage, whatev
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -62,7 +63,8 @@ class DeviceSearch(DeformableSearch):
         xp = namespace(queries)
         others_of, warps, shifts = (xp.concatenate([part[place] for part in parts]) for place in range(3))
         distances = self._pair_distances(queries, others_of, warps, shifts)
-        blank = (known.energy_of(queries)[:, None] == 0) | (known.energies[others_of] == 0)
+        own = in_batches(known.energy_of, queries)
+        blank = (own[:, None] == 0) | (known.energies[others_of] == 0)
         distances = xp.where(blank, FARTHEST, distances)
         order = xp.argsort(distances, dim=1, stable=True)
         ranked = (xp.gather(values, 1, order) for values in (others_of, distances, warps, shifts))
@@ -141,7 +143,7 @@ class DeviceKnown:
         rng = np.random.default_rng(search.random_state)
         coefficients = MotionCoefficients.fit(distinct, search.bank, rank, rng)
         pooling = as_like(_soft_cells(shape), images)
-        pooled = _pooled(images, shape, pooling)
+        pooled = in_batches(lambda batch: _pooled(batch, shape, pooling), images)
         mean, axes = pooled.mean(0), None
         if len(images) > _PCA_FROM and pooled.shape[1] > _LEAD:
             centred = pooled - mean
@@ -157,7 +159,7 @@ class DeviceKnown:
     @cached_property
     def descriptors(self) -> Array:
         """Unit descriptors of the training images."""
-        return self.descriptors_of(self.images)
+        return in_batches(self.descriptors_of, self.images)
 
     def descriptors_of(self, images: Array) -> Array:
         """Unit descriptors (m, dimensions) of images."""
@@ -167,14 +169,16 @@ class DeviceKnown:
 
     @cached_property
     def _warped(self) -> tuple[Array, Array]:
-        xp, n_warps = namespace(self.images), len(self.corners)
-        energies = []
-        for warp in range(n_warps):
-            fields = sobel(_moved(self.images, self.corners[warp], self.shares[warp]), self.shape)
-            energies.append((fields * fields).sum((1, 2, 3)))
-        energy = xp.stack(energies, 1)
+        n_warps = len(self.corners)
+        energy = in_batches(self._warp_energies, self.images)
         flat = (self.images.reshape(len(self.images), -1) @ self.warp_map).reshape(len(self.images), n_warps, -1)
         return flat * _inverse_length(energy)[:, :, None], energy.amax(1)
+
+    def _warp_energies(self, images: Array) -> Array:
+        """Energy of the gradient of every warp, (m, warps)."""
+        tables = zip(self.corners, self.shares, strict=True)
+        energies = [self.energy_of(_moved(images, corners, shares)) for corners, shares in tables]
+        return namespace(images).stack(energies, 1)
 
     @property
     def warped(self) -> Array:
@@ -201,6 +205,13 @@ class DeviceKnown:
     def warp(self, others: Array, warps: Array) -> Array:
         """Images ``others`` (pairs,), each moved by its own warp: (pairs, channels, pixels)."""
         return _moved(self.images[others], self.corners[warps], self.shares[warps])
+
+
+def in_batches(work: Callable[[Array], Array], images: Array) -> Array:
+    """Return ``work`` of all images, taken so many at a time that its fields fit the working memory."""
+    step = max(1, _BATCH // (16 * images.shape[1] * images.shape[2]))
+    parts = [work(images[start : start + step]) for start in range(0, len(images), step)]
+    return namespace(images).concatenate(parts)
 
 
 def _moved(images: Array, corners: Array, shares: Array) -> Array:
