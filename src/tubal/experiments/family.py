@@ -78,7 +78,8 @@ def _member(kind: str) -> Callable[[Images, int, Settings, int], Outcome]:
     def cluster(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
         from tubal._backend import is_torch, namespace, to_device, to_numpy
 
-        scaled = scale_images(images, settings["scale"])
+        chosen = spread(len(images), settings.get("n_images"))
+        scaled = scale_images(images[chosen], settings["scale"])
         model = build(kind, scaled, settings, seed)
         data = to_device(scaled, settings.get("device", "cpu"))
         if is_torch(data):
@@ -86,7 +87,7 @@ def _member(kind: str) -> Callable[[Images, int, Settings, int], Outcome]:
         features = to_numpy(model.fit_transform(data))
         codes = model.codes_
         residual = to_numpy(model.decode(codes)) - scaled
-        n_images = len(images)
+        n_images = len(scaled)
         details = {
             "sparsity": float(model.sparsity),
             "objective": float(model.objective_[-1]),
@@ -100,9 +101,21 @@ def _member(kind: str) -> Callable[[Images, int, Settings, int], Outcome]:
             details["device_memory_mb"] = namespace(data).cuda.max_memory_allocated() / 2**20
         for pixels in settings.get("shifts", ()):
             details.update(_shift_distances(model, scaled, pixels, settings))
-        return Outcome(cluster_rows(features, n_clusters, settings, seed), details)
+        labels = np.full(len(images), -1)
+        labels[chosen] = cluster_rows(features, min(n_clusters, n_images), settings, seed)
+        return Outcome(labels, details)
 
     return cluster
+
+
+def spread(n_images: int, wanted: int | None) -> NDArray[Any]:
+    """Return which of the images to take, evenly spread; all of them without a wish.
+
+    >>> spread(10, 4)
+    array([0, 2, 5, 7])
+    """
+    count = n_images if wanted is None else min(wanted, n_images)
+    return np.arange(count) * n_images // count
 
 
 # --- shifts ----------------------------------------------------------------------------------------------------
@@ -127,7 +140,7 @@ def _shift_distances(model: Any, images: Images, pixels: int, settings: Settings
     """Return how far features are from those of the unmoved images, relative to their length."""
     from tubal._backend import to_device, to_numpy
 
-    chosen = images[:: max(1, len(images) // settings["shift_images"])][: settings["shift_images"]]
+    chosen = images[spread(len(images), settings["shift_images"])]
 
     def features(stack: Images) -> NDArray[Any]:
         return to_numpy(model.transform(to_device(stack, settings.get("device", "cpu"))))
@@ -201,21 +214,28 @@ def plan(
 
 
 def _curve_trials(datasets: Sequence[str], method: str, extra: dict[str, Any]) -> list[Trial]:
-    family, trials = _given()[1], []
-    for dataset in datasets:
-        base = {**settings_for(method, dataset), **extra}
-        if dataset in family["rate"]["datasets"] and method in FIVE:
-            changes = [{"sparsity_fraction": share} for share in family["rate"]["sparsity_fraction"]]
-            changes += [{"size": size} for size in family["rate"]["sizes"][method]]
-            steps = {"code_steps": family["rate"]["code_steps"]}
-            trials += [
-                Trial("family", dataset, method, f"rate {next(iter(change))}", 0, {**base, **steps, **change})
-                for change in changes
-            ]
-        if dataset in family["shift"]["datasets"]:
-            shifts = {"shifts": family["shift"]["pixels"], "shift_images": family["shift"]["images"]}
-            trials.append(Trial("family", dataset, method, "shift", 0, {**base, **shifts}))
-    return trials
+    family = _given()[1]
+    sizes = family["sizes"][method]
+    changes: list[tuple[str, dict[str, Any]]] = []
+    if method in FIVE:
+        changes += [("rate sparsity_fraction", {"sparsity_fraction": s}) for s in family["rate"]["sparsity_fraction"]]
+        changes += [("rate size", {"size": size}) for size in sizes]
+    shifts = {"shifts": family["shift"]["pixels"], "shift_images": family["shift"]["images"]}
+    changes.append(("shift", shifts))
+    curves = {name: family["curves"][name] for name in ("n_images", "code_steps")}
+    return [
+        Trial(
+            "family",
+            dataset,
+            method,
+            row,
+            0,
+            {**settings_for(method, dataset), **extra, **curves, "size": sizes[-2], **change},
+        )
+        for dataset in datasets
+        if dataset in family["curves"]["datasets"]
+        for row, change in changes
+    ]
 
 
 def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> list[Path]:
