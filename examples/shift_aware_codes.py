@@ -3,7 +3,8 @@
     python examples/shift_aware_codes.py [FILE.png]
 
 Shapes appear anywhere along the width. Ordinary sparse coding needs an atom for every place; a tubal code uses one
-atom and says how far it has been moved around its circle. With a file name the picture is drawn (matplotlib).
+atom and says how far it has been moved around its circle. With a file name, atoms of the handwritten digits are drawn,
+one of them at all its shifts (matplotlib).
 """
 
 import sys
@@ -14,7 +15,7 @@ from tubal import SparseCoding, TubSC
 from tubal.datasets import make_shifted_shapes
 
 shapes = make_shifted_shapes(120, n_classes=4, noise=0.02, random_state=0)
-tubal = TubSC(n_atoms=4, sparsity=0.02, random_state=0).fit(shapes.images)
+shift_aware = TubSC(n_atoms=4, sparsity=0.02, random_state=0).fit(shapes.images)
 ordinary = SparseCoding(n_atoms=4, sparsity=0.02, random_state=0).fit(shapes.images)
 
 
@@ -24,11 +25,11 @@ def left_over(model) -> float:
     return float(((unit - model.decode(model.codes_)) ** 2).sum() / (unit**2).sum())
 
 
-shares = f"{left_over(tubal):.1%} (TubSC) and {left_over(ordinary):.1%} (SC)"
+shares = f"{left_over(shift_aware):.1%} (TubSC) and {left_over(ordinary):.1%} (SC)"
 print(f"Four atoms for {len(shapes.images)} images leave over {shares} of their energy")
 
 image = shapes.images[0]
-explanation = tubal.explain(image)
+explanation = shift_aware.explain(image)
 print(f"\nimage 0 ({shapes.target_names[shapes.target[0]]}) is a sum of {len(explanation)} shifted atoms; the largest:")
 for k in range(3):
     atom, shift, coefficient = explanation.atoms[k], explanation.shifts[k], explanation.coefficients[k]
@@ -36,16 +37,20 @@ for k in range(3):
 
 # Move the image and only the shifts move; the pooled features (eq. 20) hardly change, if at all.
 moved = np.roll(image, 5, axis=1)
-before, after = tubal.transform(np.stack([image, moved]))
+before, after = shift_aware.transform(np.stack([image, moved]))
 print(f"\nmoved by 5 pixels, features change by {np.linalg.norm(after - before) / np.linalg.norm(before):.2%}")
 
 if len(sys.argv) > 1:
     from matplotlib import pyplot
+    from sklearn.datasets import load_digits
 
     from tubal import plot
 
-    figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(8, 3.4), layout="constrained")
-    plot.atoms(tubal, n_columns=4, ax=top)
-    plot.shifts(tubal, atom=int(explanation.atoms[0]), n_shifts=8, ax=bottom)
-    figure.savefig(sys.argv[1], dpi=120)
+    digits = np.pad(load_digits().images[:900], ((0, 0), (0, 0), (2, 2)))  # room to move
+    model = TubSC(n_atoms=12, sparsity=0.15, random_state=1).fit(digits)
+    most_used = int(np.linalg.norm(model.codes_, axis=(0, 2)).argmax())
+    figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(9, 2.3), layout="constrained")
+    plot.atoms(model, n_columns=12, ax=top)
+    plot.shifts(model, atom=most_used, n_shifts=12, ax=bottom)
+    figure.savefig(sys.argv[1], dpi=110, metadata={"Software": None})
     print("drawn to", sys.argv[1])

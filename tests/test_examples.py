@@ -1,16 +1,22 @@
-"""Every example runs as a newcomer would run it, and says what its text promises."""
+"""Every example, and every snippet of the README, runs as a newcomer would run it."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from cli_helpers import export
+from tubal.cli import run
+from tubal.datasets import make_shifted_shapes
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
+DOCS = EXAMPLES.parent / "docs"
 
 
 def execute(name: str, folder: Path, *arguments: str) -> str:
@@ -92,3 +98,37 @@ def test_four_models_draws_figure_1(tmp_path: Path) -> None:
 def test_no_example_is_forgotten() -> None:
     tested = set(re.findall(r'execute\("(\w+)"', Path(__file__).read_text(encoding="utf-8")))
     assert {path.stem for path in EXAMPLES.glob("*.py")} <= tested
+
+
+README = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", README, re.DOTALL), ids=["clusterer", "coder"])
+def test_the_readme_runs_as_python(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A third of the digits: the lines are what is tested here.
+    exec(snippet.replace("load_digits().images", "load_digits().images[:600]"), {})
+
+
+def test_the_readme_runs_at_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = make_shifted_shapes(48, n_classes=3, image_shape=(12, 12), random_state=0).images
+    export(shapes[:40], tmp_path / "photos")
+    export(shapes[40:], tmp_path / "new")
+    (tmp_path / "new" / "0000.png").rename(tmp_path / "new" / "one.png")
+    monkeypatch.chdir(tmp_path)
+    block = README.partition("command line")[2].partition("```sh\n")[2].partition("```")[0]
+    commands = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert len(commands) >= 6
+    for program, *arguments in commands:
+        assert program == "tubal"
+        assert run(arguments) == 0, arguments
+    assert (tmp_path / "tubal-out" / "report.html").exists()
+    assert len(list((tmp_path / "sorted" / "clusters").iterdir())) == 12
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in DOCS.glob("*.md"))])
+def test_links_within_the_project_lead_somewhere(name: str) -> None:
+    page = EXAMPLES.parent / name
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if "://" not in target and not target.startswith(("results/", "../results/")):
+            assert (page.parent / target).exists(), f"{name} links to {target}"
