@@ -1,46 +1,23 @@
-"""The four estimators: scikit-learn's contract, shapes, graphs, new images, explanations, and real faces."""
+"""The four estimators: shapes, parameters, graphs, new images, and explanations."""
 
 from __future__ import annotations
 
 import pickle
-import sys
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.cluster import KMeans
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import oracles
 from tubal import GTSC, GraphSC, SparseCoding, TubSC
 from tubal._backend import is_torch, to_numpy
-from tubal.datasets import fetch_orl, make_shifted_shapes
+from tubal.datasets import make_shifted_shapes
 from tubal.graph import knn_graph
-from tubal.metrics import clustering_accuracy
-from tubal.pooling import unit_rows
 from tubal.solvers import Admm, Fista, LagrangeDual, PrintedIstt, ProjectedGradient
 
 ALL = [TubSC, GTSC, SparseCoding, GraphSC]
 TUBAL = [TubSC, GTSC]
-
-
-# --- scikit-learn's own checks, no exception declared ------------------------------------------------------
-
-
-@parametrize_with_checks([estimator() for estimator in ALL])
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.parametrize("estimator", ALL)
-def test_no_tag_makes_scikit_learn_skip_checks(estimator):
-    tags = estimator().__sklearn_tags__()
-    assert not tags.non_deterministic
-    assert not tags.no_validation
-    assert tags.input_tags.two_d_array
-    assert tags.input_tags.three_d_array
 
 
 # --- shapes --------------------------------------------------------------------------------------------------
@@ -365,57 +342,3 @@ def test_a_shifted_image_is_explained_by_shifted_atoms(shapes):
     here, there = model.encode(images[:1]), model.encode(np.roll(images[:1], 3, axis=2))
     assert_allclose(there, np.roll(here, 3, axis=2), atol=1e-6)
     assert_allclose(model.transform(np.roll(images, 3, axis=2)), model.transform(images), atol=1e-5)
-
-
-# --- real images ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Faces:
-    images: np.ndarray
-    target: np.ndarray
-
-
-@pytest.fixture(scope="module")
-def faces():
-    orl = fetch_orl()
-    return Faces(orl.images, orl.target)
-
-
-def accuracy(features, target, seed):
-    labels = KMeans(40, n_init=10, random_state=seed).fit_predict(features)
-    return 100.0 * clustering_accuracy(target, labels)
-
-
-@pytest.mark.collection("orl")
-def test_gtsc_beats_k_means_on_faces(faces):
-    """The paper's setting (45 atoms drawn at random, weight 1, 3 neighbours): over 8 points, mean of 5 seeds."""
-    gains = []
-    for seed in range(5):
-        model = GTSC(45, sparsity=0.003, graph_weight=1.0, n_neighbors=3, init="random", max_iter=5, random_state=seed)
-        features = unit_rows(model.fit_transform(faces.images))
-        pixels = faces.images.reshape(400, -1)
-        gains.append(accuracy(features, faces.target, seed) - accuracy(pixels, faces.target, seed))
-    print(f"gains over K-means in points: {np.round(gains, 1)}", file=sys.stderr)
-    assert np.mean(gains) > 8.0
-
-
-@pytest.mark.collection("orl")
-@pytest.mark.parametrize("estimator", ALL)
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
-def test_objective_never_rises_on_faces(faces, estimator, dtype, tolerance):
-    model = small(estimator, n_atoms=20, max_iter=8, tol=0.0).fit(faces.images[:100].astype(dtype))
-    values = model.objective_
-    assert len(values) == 8
-    assert np.max((values[1:] - values[:-1]) / values[:-1]) <= tolerance
-
-
-@pytest.mark.collection("orl")
-@pytest.mark.parametrize("estimator", TUBAL)
-def test_faces_reproduce_bit_for_bit_and_transform_reproduces_codes(faces, estimator):
-    images = faces.images[:80]
-    first, second = (small(estimator, n_atoms=20).fit(images) for _ in range(2))
-    assert_array_equal(first.codes_, second.codes_)
-    assert_array_equal(first.encode(images), first.codes_)
-    explanation = first.explain(images[7])
-    assert_allclose(explanation.reconstruction(), first.decode(first.codes_[7:8])[0], atol=1e-5)
