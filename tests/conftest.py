@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,13 @@ from collections_plugin import pytest_runtest_setup  # noqa: F401  (a hook: pyte
 # Compiling a kernel on its first call takes longer than any deadline; the same examples on every run.
 settings.register_profile("tubal", deadline=None, derandomize=True, max_examples=30, database=None)
 settings.load_profile("tubal")
+
+
+if "PYTEST_XDIST_WORKER" in os.environ and find_spec("torch"):
+    # A worker has one core; torch would take all of them in every worker.
+    import torch
+
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
