@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tubal._backend import Array, is_floating, is_torch, namespace, to_numpy
+from tubal.streaming import is_source
 
 _ROWS = 2
 
@@ -17,6 +18,10 @@ def check_images(estimator: Any, images: Any, image_shape: tuple[int, ...] | Non
 
     Rows (n, features) become images of ``image_shape``, or one-row images without it.
     """
+    if is_source(images) and not hasattr(images, "__array__"):
+        raise TypeError(
+            f"images came as a {type(images).__name__}, which only fit of a coder reads piece by piece; pass an array"
+        )
     images = _check_tensor(images) if is_torch(images) else _check_array(estimator, images, reset=reset)
     _refuse_missing(images)
     stack = as_stack(images, image_shape)
