@@ -26,7 +26,7 @@ class Preset:
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         # Few and short coding steps: clusters need codes that tell images apart, not the last digits of them.
-        "default": Preset("deformable", 5, 10.0, 0.003, 2, "diffusion", Admm(max_iter=5, tol=3e-2, check_every=5)),
+        "default": Preset("deformable", 5, 10.0, 0.003, 2, "diffusion", Admm(max_iter=3, tol=0.2, check_every=3)),
         "paper": Preset("euclidean", 3, 1.0, 0.01, 25, "kmeans"),
     }
 )
