@@ -322,6 +322,7 @@ def test_resolve_graph_knows_the_name(rng):
 # Against the exhaustive recipe, on real images
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -331,7 +332,8 @@ def test_resolve_graph_knows_the_name(rng):
     ],
 )
 def test_coarse_to_fine_keeps_the_purity_of_the_exhaustive_graph(name, record_property):
-    images, labels = fetch(name, return_X_y=True)
+    bunch = fetch(name)
+    images, labels = bunch.images, bunch.target
     chosen = np.random.default_rng(0).permutation(len(images))[:1000]
     images, labels = images[chosen], labels[chosen]
     exact, _ = reference.exhaustive_neighbours(images, 3)
