@@ -47,15 +47,25 @@ def same(left, right):
     assert all(np.all(value == given[name]) for name, value in left.get_params(deep=False).items())
 
 
-@pytest.mark.parametrize("name", ["GTSC", "TubSC", "GraphSC", "SparseCoding"])
+@pytest.mark.parametrize("name", ["GTSC", "TubSC", "GraphSC", "SparseCoding", "TenSR", "CSC"])
 def test_a_model_comes_back_bit_for_bit(name, images, tmp_path):
-    model, path = fitted(name, images), tmp_path / "model.tubal"
+    atoms = {"n_atoms": (2, 3)} if name == "TenSR" else {}
+    model, path = fitted(name, images, **atoms), tmp_path / "model.tubal"
     tubal.save(model, path)
     loaded = tubal.load(path)
     same(loaded, model)
     new = images[:3] + np.float32(0.01)
     assert_array_equal(loaded.transform(new), model.transform(new))
     assert_array_equal(loaded.transform(images), model.transform(images))
+
+
+def test_a_clusterer_comes_back_with_all_it_found(images, tmp_path):
+    model = tubal.ImageClusterer(n_clusters=2, random_state=0).fit(images)
+    tubal.save(model, tmp_path / "model")
+    loaded = tubal.load(tmp_path / "model")
+    assert vars(loaded).keys() == vars(model).keys()
+    assert_array_equal(loaded.labels_, model.labels_)
+    assert_array_equal(loaded.predict(images + np.float32(0.01)), model.predict(images + np.float32(0.01)))
 
 
 def test_saving_again_gives_the_same_bytes(images, tmp_path):

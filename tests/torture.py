@@ -248,14 +248,14 @@ def two_workers(share: float) -> list[str]:
         for part, path in enumerate(paths):
             np.save(path, images[part::2])
         ratios = []
-        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster:
-            with Client(cluster) as client:
-                fit(tubal.TubSC(n_atoms=4, max_iter=1), images[:80], client)
-                for _ in range(3):
-                    alone, halves = _together(Path(folder) / "all.npy", 1), _together(Path(folder) / "all.npy", 2)
-                    began = time.perf_counter()
-                    fit(tubal.TubSC(n_atoms=32, max_iter=6, tol=0.0, random_state=0), paths, client, gather=False)
-                    ratios.append((alone / halves, alone / (time.perf_counter() - began)))
+        cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50)
+        with cluster, Client(cluster) as client:
+            fit(tubal.TubSC(n_atoms=4, max_iter=1), images[:80], client)
+            for _ in range(3):
+                alone, halves = _together(Path(folder) / "all.npy", 1), _together(Path(folder) / "all.npy", 2)
+                began = time.perf_counter()
+                fit(tubal.TubSC(n_atoms=32, max_iter=6, tol=0.0, random_state=0), paths, client, gather=False)
+                ratios.append((alone / halves, alone / (time.perf_counter() - began)))
     independent, workers = (float(np.median([pair[at] for pair in ratios])) for at in (0, 1))
     line = f"{n_images} images: two independent processes {independent:.2f} ×, two Dask workers {workers:.2f} ×"
     if workers < 0.8 * independent:
