@@ -13,6 +13,9 @@ from threadpoolctl import threadpool_limits
 from tubal import GTSC, ImageClusterer
 from tubal.clustering import kmeans
 from tubal.datasets import fetch
+from tubal.estimators.clusterer_graph import as_found, better_reading, relative, returned_share
+from tubal.graph import Graph, Neighbours
+from tubal.graph.structure import Weighting
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.pooling import unit_rows
 
@@ -143,6 +146,32 @@ def test_a_matrix_serves_as_graph(rng):
     assert not model.outliers_.any()
     with pytest.raises(ValueError, match="given as a matrix"):
         model.kneighbors()
+
+
+def test_hubs_change_the_reading_and_pairs_do_not(rng):
+    # One image that everybody chooses first, and a second one close behind.
+    n_images = 40
+    lists = np.array(
+        [
+            [*([0] if i else []), *([1] if i != 1 else []), (i + 1) % n_images, (i + 2) % n_images][:3]
+            for i in range(n_images)
+        ]
+    )
+    distances = np.sort(rng.uniform(1.0, 1.2, size=lists.shape), axis=1)
+    wide = Graph.from_neighbours(
+        Neighbours(lists, distances), weighting=Weighting(), search=None, n_neighbors=lists.shape[1]
+    )
+    assert returned_share(as_found(wide, 2)) < 0.5
+    assert_array_equal(better_reading(wide, 2).neighbors, relative(wide, 2).neighbors)
+    pairs = np.arange(n_images) ^ 1
+    tight = Graph.from_neighbours(
+        Neighbours(np.stack([pairs, (pairs + 2) % n_images], axis=1), np.tile([1.0, 2.0], (n_images, 1))),
+        weighting=Weighting(),
+        search=None,
+        n_neighbors=2,
+    )
+    assert returned_share(as_found(tight, 1)) == 1.0
+    assert_array_equal(better_reading(tight, 1).neighbors[:, 0], pairs)
 
 
 def test_exact_copies_are_reported(rng):

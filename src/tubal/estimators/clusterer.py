@@ -121,7 +121,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         self.n_clusters_, self.n_clusters_scores_ = self._count(wide)
         self.graph_ = wide
         if wide.n_neighbors is not None and wide.n_neighbors > n_neighbors:
-            self.graph_ = better_reading(wide, n_neighbors, self.n_clusters_, self.seed_)
+            self.graph_ = better_reading(wide, n_neighbors)
         self.model_ = self._build_model(preset, len(images))
         self.model_.fit(images, checkpoint=checkpoint)
         self.features_ = to_numpy(unit_rows(self.model_._pool(self.model_.codes_)))

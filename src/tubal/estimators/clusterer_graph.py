@@ -1,4 +1,4 @@
-"""Two readings of the same distances, and a label-free choice between them."""
+"""The neighbour lists of the default preset: how long, and in which of two readings."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _HUB_FACTOR = 5
 _SMALL = 2000
 # Share of an image's own scale taken out of its distances; a whole share would make outliers everybody's friends.
 _STRENGTH = 0.25
+_FEW_RETURNED = 0.5
 
 
 def careful_effort(n_images: int, n_neighbors: int) -> Effort:
@@ -60,16 +61,28 @@ def relative(wide: Graph, n_neighbors: int) -> Graph:
     return _choose(wide, distances / (scale[:, None] * others) ** (_STRENGTH / 2), n_neighbors)
 
 
-def better_reading(wide: Graph, n_neighbors: int, n_clusters: int, seed: int) -> Graph:
-    """Return the reading whose partition into ``n_clusters`` has the larger modularity."""
-    readings = [as_found(wide, n_neighbors), relative(wide, n_neighbors)]
-    scores = []
-    for graph in readings:
-        ties = clustering.mutual_adjacency(graph.neighbors)
-        features = np.arange(graph.n_images, dtype=np.float64)[:, None]
-        labels = clustering.diffusion_cut(clustering.with_second_order(ties), n_clusters, features=features, seed=seed)
-        scores.append(clustering.modularity(ties, labels))
-    return readings[int(np.argmax(scores))]
+def better_reading(wide: Graph, n_neighbors: int) -> Graph:
+    """Return the distances as found, or read relatively where hubs dominate.
+
+    An image is a hub when many choose it and it cannot choose them back. Where fewer than half of all
+    choices are returned, distances say more about the images' surroundings than about pairs, and the
+    relative reading is taken. No partition and no label is involved.
+    """
+    graph = as_found(wide, n_neighbors)
+    return relative(wide, n_neighbors) if returned_share(graph) < _FEW_RETURNED else graph
+
+
+def returned_share(graph: Graph) -> float:
+    """Return the share of choices ``i -> j`` for which ``j -> i`` is a choice too.
+
+    >>> pairs = Graph(None, neighbors=np.array([[1], [0], [1]]))
+    >>> round(returned_share(pairs), 3)
+    0.667
+    """
+    ties = clustering.mutual_adjacency(graph.neighbors)
+    # A tie weighs 1 when both chose it, counted from both ends, and 1/2 when one did.
+    n_returned, n_choices = np.count_nonzero(ties.data == 1.0), ties.data.sum()
+    return float(n_returned / n_choices) if n_choices else 1.0
 
 
 def _choose(wide: Graph, order_by: Any, n_neighbors: int) -> Graph:

@@ -92,7 +92,7 @@ def _graph_alone(images: Images, n_clusters: int, settings: Settings, seed: int)
 
     seed = seed_of(seed)  # the clusterer's own, so that the two differ by the codes and nothing else
     wide = build_graph(images, 2 * settings["n_neighbors"], seed=seed)
-    graph = better_reading(wide, settings["n_neighbors"], n_clusters, seed)
+    graph = better_reading(wide, settings["n_neighbors"])
     ties = clustering.with_second_order(clustering.mutual_adjacency(graph.neighbors))
     rows = images.reshape(len(images), -1)
     return Outcome(clustering.diffusion_cut(ties, n_clusters, features=rows, seed=seed), {})
