@@ -18,6 +18,7 @@ Summary = dict[str, Any]
 PAIRS = (("sc", "graphsc"), ("tensr", "gtensr"), ("csc", "gcsc"), ("tubsc", "gtsc"))
 _HEAD = (
     "model",
+    "runs",
     "accuracy (%)",
     "NMI (%)",
     "stored / image",
@@ -43,8 +44,8 @@ def summarise(records: Sequence[Record], methods: Mapping[str, Method]) -> Summa
         "methods": {name: method.title for name, method in methods.items()},
         "table": ordered,
         "averages": _averages(ordered, methods),
-        "rate": _rate(records),
-        "shift": _shift(records),
+        "rate": _rate(_in_order(records, methods)),
+        "shift": _shift(_in_order(records, methods)),
         "versions": records[-1]["versions"] if records else {},
         "data_sha256": {record["dataset"]: record["data_sha256"] for record in records},
     }
@@ -83,6 +84,12 @@ def _averages(table: Mapping[str, Mapping[str, Any]], methods: Mapping[str, Meth
         for method in methods
         if table and all(method in cells for cells in table.values())
     }
+
+
+def _in_order(records: Sequence[Record], methods: Mapping[str, Method]) -> list[Record]:
+    """Sort records by member, so that every curve has its place whatever finished first."""
+    places = list(methods)
+    return sorted(records, key=lambda record: places.index(record["method"]))
 
 
 def _rate(records: Sequence[Record]) -> dict[str, Any]:
@@ -171,12 +178,18 @@ def report(summary: Summary) -> str:
     parts = [
         "# The family, compared",
         "Mean ± standard deviation of the runs. Stored is the size of an image's code, error the share of the images' "
-        "energy that reconstruction leaves over. Seconds and memory are those of a whole run, images to labels. "
+        "energy that reconstruction leaves over. Seconds and memory are those of a whole run, images to labels; "
+        "*cuda* means seven runs at a time on one H200, and memory its own. "
         "Sparsity follows one rule for all (see `tubal.experiments.family`); no label was looked at.",
     ]
     for dataset, cells in summary["table"].items():
         parts += [f"## {_title(dataset)}", _markdown(_HEAD, [_line(summary, name, cells[name]) for name in cells])]
     parts += ["## What it says", "\n".join(findings(summary))]
+    if summary["rate"]:
+        parts.append(
+            "The curves below stop after a stated number of steps (`family.toml`), not at convergence: where sparsity "
+            "is high, coefficients that would still vanish are counted, most of all for CSC."
+        )
     parts += _rate_text(summary) + _shift_text(summary)
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -190,7 +203,7 @@ def _line(summary: Summary, method: str, cell: Mapping[str, Any]) -> list[str]:
     scores = [f"{cell[score]['mean']:.1f} ± {cell[score]['sd']:.1f}" for score in ("accuracy", "nmi")]
     where = "" if cell["device"] == "cpu" else f" ({cell['device']})"
     return [
-        summary["methods"][method], *scores, f"{cell['stored']:.0f}", f"{cell['nonzero']:.0f}",
+        summary["methods"][method], str(cell["runs"]), *scores, f"{cell['stored']:.0f}", f"{cell['nonzero']:.0f}",
         f"{100 * cell['error']:.2f}", f"{cell['seconds']:.1f}{where}", str(cell["peak_memory_mb"]),
     ]  # fmt: skip
 
@@ -255,6 +268,11 @@ def _draw(summary: Summary, folder: Path) -> list[Path]:
     return paths + [_draw_shift(summary, dataset, folder) for dataset in summary["shift"]]
 
 
+def _color(summary: Summary, method: str) -> str:
+    """One colour for a member in every picture."""
+    return f"C{list(summary['methods']).index(method)}"
+
+
 def _draw_rate(summary: Summary, dataset: str, folder: Path) -> Path:
     from matplotlib import pyplot
 
@@ -264,7 +282,7 @@ def _draw_rate(summary: Summary, dataset: str, folder: Path) -> Path:
         for method, points in summary["rate"].get(kind, {}).get(dataset, {}).items():
             axis.loglog(
                 [max(point[name], 0.5) for point in points], [100 * point["error"] for point in points], marker=".",
-                label=summary["methods"][method],
+                color=_color(summary, method), label=summary["methods"][method],
             )  # fmt: skip
         axis.set_xlabel(f"{word} coefficients an image")
     axes[0].set_ylabel("reconstruction error (% of energy)")
@@ -284,7 +302,10 @@ def _draw_shift(summary: Summary, dataset: str, folder: Path) -> Path:
     figure, axes = pyplot.subplots(1, len(ways), figsize=(3.6 * len(ways), 3.4), sharey=True, squeeze=False)
     for axis, (way, methods) in zip(axes[0], ways.items(), strict=True):
         for method, points in methods.items():
-            axis.plot([int(pixel) for pixel in points], points.values(), marker=".", label=summary["methods"][method])
+            axis.plot(
+                [int(pixel) for pixel in points], points.values(), marker=".", color=_color(summary, method),
+                label=summary["methods"][method],
+            )  # fmt: skip
         axis.set_title(way)
         axis.set_xlabel("shift (pixels)")
     axes[0, 0].set_ylabel("relative distance of features")
