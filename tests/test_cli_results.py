@@ -202,7 +202,10 @@ def test_explain_draws_the_terms(
         assert drawn.width > 300
     more = tmp_path / "more.png"
     assert run(["explain", str(picture), "-m", str(results), "-o", str(more), "--terms", "40", "--json", "-q"]) == 0
-    assert json.loads(capsys.readouterr().out)["unexplained"] <= told["unexplained"] + 1e-6
+    left = json.loads(capsys.readouterr().out)["unexplained"]
+    assert left <= told["unexplained"] + 1e-6
+    # Codes tied to the neighbours' by the graph spread over hundreds of terms and would leave more than half.
+    assert left < 0.25
 
 
 def test_encode_matches_the_features_of_the_fit(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from tubal.report.from_clusterer import image_norms, image_terms
+from tubal.report.from_clusterer import image_norms, image_terms, readable_coder
 
 __all__ = ["Explanation", "draw", "explain"]
 
@@ -21,7 +21,8 @@ INK, PAPER, FAINT = (32, 36, 44), (255, 255, 255), (110, 116, 128)
 class Explanation:
     """Terms ``(t, 4)`` with what each adds, the sums so far and the sum of all, in the units of the image.
 
-    ``error`` is the share of the image's energy that the sum of the terms leaves over.
+    ``error`` is the share of the image's energy that the sum of the terms leaves over; ``note`` says how the image was
+    coded, where not as in the fit.
     """
 
     image: np.ndarray
@@ -32,10 +33,12 @@ class Explanation:
     whole: np.ndarray
     n_terms: int
     error: float
+    note: str
 
 
 def explain(coder: Any, image: np.ndarray, *, limit: int) -> Explanation:
     """Return the ``limit`` largest terms of an image and how it grows from them."""
+    coder, note = readable_coder(coder)
     codes = np.asarray(coder.encode(image[None]))
     found = image_terms(coder, codes, limit=limit)
     if not found or not len(found[0]):
@@ -53,7 +56,7 @@ def explain(coder: Any, image: np.ndarray, *, limit: int) -> Explanation:
     energy = float(np.square(image).sum()) or 1.0
     error = float(np.square(image - sums[-1]).sum()) / energy
     whole = norm * np.asarray(coder.decode(codes))[0]
-    return Explanation(image, terms, atoms, parts, sums, whole, int((codes != 0).sum()), error)
+    return Explanation(image, terms, atoms, parts, sums, whole, int((codes != 0).sum()), error, note)
 
 
 def draw(explanation: Explanation) -> Image.Image:

@@ -181,12 +181,13 @@ def describe_run(
 def show_summary(talk: Talk, record: dict[str, Any], out: Path) -> None:
     """Print the table at the end of a run, and the record as JSON where asked."""
     sizes = record["cluster_sizes"]
+    estimated = ", estimated" if record["settings"]["clusters"] is None else ""
     rows = [
         (
             "images",
             f"{record['images']} of {'×'.join(map(str, record['image_shape']))}, {record['skipped']} skipped",
         ),
-        ("clusters", f"{record['clusters']} (smallest {min(sizes)}, largest {max(sizes)})"),
+        ("clusters", f"{record['clusters']}{estimated} (smallest {min(sizes)}, largest {max(sizes)})"),
         ("outliers", str(record["outliers"])),
         ("near-duplicates", f"{record['duplicate_groups']} groups"),
     ]

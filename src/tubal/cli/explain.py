@@ -59,6 +59,8 @@ def command(
         f"{len(explanation.terms)} of {explanation.n_terms} terms drawn in {out}; "
         f"they leave {100 * explanation.error:.1f} % of the image unexplained"
     )
+    if explanation.note:
+        talk.say(explanation.note)
     rows = [
         {"atom": int(atom), "dy": int(dy), "dx": int(dx), "coefficient": float(weight)}
         for atom, dy, dx, weight in explanation.terms

@@ -85,19 +85,27 @@ def image_terms(model: Any, codes: Array, *, limit: int) -> list[Array] | None:
 
 
 def readable_codes(model: Any, images: Array) -> tuple[Array, str]:
-    """Return codes ``(n, atoms, positions…)`` that say what builds each image, and a note on how they were found.
+    """Return codes ``(n, atoms, positions…)`` that say what builds each image, and a note on how they were found."""
+    coder, note = readable_coder(model)
+    if coder is model:
+        return to_numpy(model.codes_), note
+    return to_numpy(coder.encode(images.astype(to_numpy(model.codes_).dtype, copy=False))), note
+
+
+def readable_coder(model: Any) -> tuple[Any, str]:
+    """Return a coder whose codes a person can follow, and a note on what was changed.
 
     A strong graph ties an image's code to its neighbours' and fills it with hundreds of small terms: right for
     clustering, unreadable as an explanation. Such images are coded once more, alone, with the model's own atoms.
     """
     if not getattr(model, "graph_weight", 0.0):
-        return to_numpy(model.codes_), ""
+        return model, ""
     alone = copy.copy(model)
     alone.graph_weight = 0.0
     if getattr(model, "scale", None) == "unit" and isinstance(model.sparsity, int | float):
         alone.sparsity = max(float(model.sparsity), READABLE_SPARSITY)
     note = f"This image coded alone, at sparsity {alone.sparsity:g}. The clusters use codes tied to the neighbours'."
-    return to_numpy(alone.encode(images.astype(to_numpy(model.codes_).dtype, copy=False))), note
+    return alone, note
 
 
 def count_terms(codes: Array) -> Array:
