@@ -28,6 +28,7 @@ import mutations  # noqa: E402
 import tubal  # noqa: E402
 
 RESULTS = HERE.parent / "results" / "torture.md"
+COMMAND = (sys.executable, "-c", "from tubal.cli import main; main()")
 FIXTURE = HERE / "data" / "format_1.tubal"
 
 
@@ -136,7 +137,7 @@ def killed_reproduce(share: float) -> list[str]:
         hits = 0
         for number in range(kills + 1):
             last = number == kills
-            command = [sys.executable, "-m", "tubal.cli", "reproduce", *options, "--out", f"{folder}/killed"]
+            command = [*COMMAND, "reproduce", *options, "--out", f"{folder}/killed"]
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             if not last:
                 time.sleep(float(random.uniform(0.5, 6.0)))
@@ -145,7 +146,7 @@ def killed_reproduce(share: float) -> list[str]:
             hits += process.returncode == -signal.SIGKILL
             if last and process.returncode != 0:
                 raise AssertionError(error.decode()[-400:])
-        whole = [sys.executable, "-m", "tubal.cli", "reproduce", *options, "--out", f"{folder}/whole"]
+        whole = [*COMMAND, "reproduce", *options, "--out", f"{folder}/whole"]
         subprocess.run(whole, check=True, capture_output=True)
         scores = [_scores(Path(folder) / name) for name in ("killed", "whole")]
     if scores[0] != scores[1]:

@@ -64,9 +64,7 @@ class TubalStatistics:
 
     def scaled(self, factor: float) -> TubalStatistics:
         """Return the statistics with every image counted ``factor`` times (online forgetting)."""
-        return TubalStatistics(
-            factor * self.gram, factor * self.cross, factor * self.squares, self.tube_length
-        )
+        return TubalStatistics(factor * self.gram, factor * self.cross, factor * self.squares, self.tube_length)
 
     @property
     def usage(self) -> Array:
