@@ -41,10 +41,10 @@ bench-full: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
 
 reproduce: $(VENV)/.dev  ## Table 2 of the paper, ten runs a cell
-	$(BIN)/tubal reproduce --table 2 --out results
+	$(BIN)/tubal reproduce --table 2 --out results --readme README.md
 
 beyond: $(VENV)/.dev  ## the default preset against its peers, with the ablation
-	$(BIN)/tubal reproduce --table beyond --out results
+	$(BIN)/tubal reproduce --table beyond --out results --readme README.md
 
 torture: $(VENV)/.dev  ## full counts of kills, mutations and generated fits
 	$(BIN)/python -m tests.torture
