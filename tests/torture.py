@@ -154,14 +154,13 @@ def killed_reproduce(share: float) -> list[str]:
     return [f"reproduce: {kills} × `kill -9` ({hits} hit it running), the table is that of a run left alone"]
 
 
-def _scores(folder: Path) -> list[str]:
+def _scores(folder: Path) -> dict[str, tuple[float, float]]:
+    """Return every trial's scores; a line that is no JSON would mean a torn file."""
     import json
 
-    found = []
-    for path in sorted((folder / ".trials").rglob("*.json")):
-        trial = json.loads(path.read_text())
-        found.append(str({key: value for key, value in trial.items() if key in ("acc", "nmi", "accuracy")}))
-    return found
+    lines = (folder / ".trials" / "table2.jsonl").read_text().splitlines()
+    trials = [json.loads(line) for line in lines if line.strip()]
+    return {trial["key"]: (trial["accuracy"], trial["nmi"]) for trial in trials}
 
 
 def full_disk(share: float) -> list[str]:
