@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import oracles
+import tubal
 from tubal._backend import namespace, to_numpy
 from tubal.datasets import fetch_orl, make_shifted_shapes
 from tubal.graph import knn_graph, laplacian
@@ -312,3 +313,13 @@ def test_same_start_same_bits(shapes):
     assert first.objective == second.objective
     assert_array_equal(first.dictionary, second.dictionary)
     assert_array_equal(store.codes_of(0), other.codes_of(0))
+
+
+@pytest.mark.collection("orl")
+@pytest.mark.parametrize("estimator", ["TubSC", "GTSC"])
+def test_strong_sparsity_does_not_stop_the_fit_at_zero_codes(estimator):
+    """On bright faces the first few steps under strong sparsity leave nothing; the alternation must go on."""
+    images = fetch_orl().images[:120]
+    model = getattr(tubal, estimator)(n_atoms=20, sparsity=0.2, random_state=0, max_iter=10).fit(images)
+    assert model.density_[-1] > 1e-3
+    assert model.objective_[-1] < 0.7 * model.objective_[0]

@@ -325,7 +325,8 @@ def learn(
         state.objective.append(tally.objective)
         state.density.append(tally.nonzero / max(tally.n_codes, 1))
         stopped = _told_to_stop(state, max_iter, callbacks, began, store)
-        state.converged = _settled(state.objective, tol)
+        # Codes that have hardly left zero settle nothing: the first steps under strong sparsity are slow.
+        state.converged = _settled(state.objective, tol) and state.density[-1] > 1e-4
         state.finishing = stopped or state.converged or state.n_iter >= max_iter
         if not state.finishing:
             state = dictionary_pass(model, state, collection, tally.statistics, dictionary_solver, store)

@@ -118,7 +118,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return self
 
     def _solvers(self) -> tuple[Any, Any]:
-        return self.code_solver or learning_solver(), self.dictionary_solver or LagrangeDual()
+        return self.code_solver or learning_solver(self.sparsity, self.scale), self.dictionary_solver or LagrangeDual()
 
     def _keep(self, state: Any, codes: Array) -> None:
         self.dictionary_ = state.dictionary
@@ -205,9 +205,13 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return tags
 
 
-def learning_solver() -> Admm:
-    """Return the default coding solver of the alternation."""
-    return Admm(max_iter=LEARNING_STEPS, tol=1e-3)
+def learning_solver(sparsity: float, scale: str | None) -> Admm:
+    """Return the default coding solver of the alternation.
+
+    Shrinkage takes sparsity / penalty from every code at every step: strong sparsity on images of unit length
+    would leave nothing for more steps than there are, so the penalty grows with it.
+    """
+    return Admm(max_iter=LEARNING_STEPS, tol=1e-3, penalty=1.0 + 50.0 * sparsity if scale == "unit" else 1.0)
 
 
 def patient(solver: Any) -> Any:

@@ -19,7 +19,7 @@ class TubSC(ImageCoder):
     image_shape : (height, width[, channels]) of rows; without it rows are one-row images.
     tube_axis : -1 shifts atoms along the width, -2 along the height.
     max_iter, tol : most alternations, and the relative decrease of the objective below which they stop.
-    code_solver, dictionary_solver : solver objects; None means ``Admm(max_iter=5, tol=1e-3)`` and ``LagrangeDual()``.
+    code_solver, dictionary_solver : solver objects; None means a short ``Admm`` and ``LagrangeDual()``.
     init : "images", "random", or a dictionary (tube, row, atom).
     random_state : seed of the initial atoms.
     callbacks : called with a ``Progress`` after every coding step; return True to stop.
