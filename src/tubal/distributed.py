@@ -107,12 +107,13 @@ def fit(
 def _lost_scheduler_explained(client: Any, checkpoint: Checkpoint | None) -> Iterator[None]:
     from concurrent.futures import CancelledError
 
+    from distributed.client import ClosedClientError
     from distributed.comm.core import CommClosedError
 
     address = getattr(client.scheduler, "address", "of this client")
     try:
         yield
-    except (CancelledError, CommClosedError, TimeoutError) as error:
+    except (CancelledError, ClosedClientError, CommClosedError, TimeoutError) as error:
         remedy = (
             "start one and fit again"
             if checkpoint is None
