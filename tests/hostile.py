@@ -151,8 +151,8 @@ def sound(model: Any) -> None:
     if not (np.isfinite(objective).all() and np.isfinite(codes).all() and np.isfinite(atoms).all()):
         raise AssertionError("a fit left NaN or infinity")
     tolerance = 1e-5 if codes.dtype == np.float32 else 1e-10
-    # Images have about unit length: a perfect fit ends in the rounding of their squares.
-    floor = len(codes) * float(np.finfo(codes.dtype).eps) ** 1.5
+    # Images have about unit length: a perfect fit ends in the rounding of their squares and of the graph's terms.
+    floor = len(codes) * float(np.finfo(codes.dtype).eps) * (1.0 + getattr(model, "graph_weight", 0.0))
     if (np.diff(objective) > tolerance * np.abs(objective[:-1]) + floor).any():
         raise AssertionError(f"the objective rose: {objective}")
     if (np.linalg.norm(atoms.reshape(len(atoms), -1).astype(np.float64), axis=1) > 1 + 1e-5).any():

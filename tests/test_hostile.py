@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 import tubal
 from hostile import CASES, COMPLAINTS, ESTIMATORS, TOO_SMALL, check_fit, clear, fits, outcome
 from tubal.datasets import load_images
+from tubal.solvers import Admm, Fista
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -74,3 +75,21 @@ def test_load(loader, name, tmp_path):
     with pytest.raises((ValueError, OSError)) as caught:
         loader(path)
     assert 10 <= len(str(caught.value)) <= 600
+
+
+# --- found by the search, kept as they were found --------------------------------------------------------------
+def test_graph_systems_solved_to_the_last_denormal_stay_finite():
+    shades = np.array([-5.1e-09, -1.25e-08, 2.15e-08, 5.5e-09, 1.08e-08, 1e-08], np.float32)
+    images = np.broadcast_to(shades[:, None, None], (6, 3, 6)).copy()
+    solver = Admm(max_iter=7, penalty=0.5)
+    model = tubal.GTSC(
+        n_atoms=4, sparsity=1e-6, max_iter=1, random_state=109, code_solver=solver, graph_weight=100.0, n_neighbors=4
+    )
+    assert np.isfinite(model.fit(images, chunk_size=5).codes_).all()
+
+
+def test_atoms_without_curvature_take_steps_of_finite_length():
+    images = np.zeros((9, 6, 1), np.float32)
+    images[3, :, 0] = [4.1e-10, 1e-9, -1e-10, 1.3e-9, -6e-10, 3e-10]
+    model = tubal.TenSR(n_atoms=(1, 1), sparsity=0.0, max_iter=1, random_state=0, code_solver=Fista(max_iter=9))
+    assert np.isfinite(model.fit(images).codes_).all()

@@ -194,6 +194,7 @@ def solve_graph_systems(
     direction = np.empty_like(residual)
     product = np.empty_like(residual)
     conditioner = np.empty(n_samples, right.dtype)
+    floor = 1e-30 if right.itemsize == 4 else 1e-290
     total_steps = 0
     for slab in range(start, stop):
         shift, x, wanted = shifts[slab], solution[slab], right[slab]
@@ -206,7 +207,8 @@ def solve_graph_systems(
         push = np.zeros(LANES, right.dtype)
         _product_and_curvature(indptr, indices, weights, scale, shift, x, product, curvature)
         _start(wanted, product, conditioner, residual, direction, energy)
-        target = energy * (reduction * reduction)
+        # Below this the quotients of conjugate gradients are made of rounding, and grow without bound.
+        target = np.maximum(energy * (reduction * reduction), right.dtype.type(floor))
         for _ in range(max_steps):
             total_steps += 1
             curvature[:] = 0.0

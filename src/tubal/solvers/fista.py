@@ -10,6 +10,9 @@ from tubal.problems._base import CodingProblem, MomentumState, relative_movement
 from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
 
 
+FLATTEST = 1e-12
+
+
 @dataclass(frozen=True)
 class Fista:
     """Algorithm 1 with the exact Lipschitz constant and adaptive restart.
@@ -27,7 +30,8 @@ class Fista:
     ) -> Solution[MomentumState]:
         """Minimise from a former state, from codes, or from zero."""
         state = _start(problem, start)
-        step_size = 1.0 / problem.lipschitz
+        # Atoms that all vanish have no curvature, and a step of any length is as good.
+        step_size = 1.0 / max(problem.lipschitz, FLATTEST)
         return iterate(
             lambda now, burst: problem.accelerate(now, step_size=step_size, n_steps=burst),
             state,
