@@ -9,7 +9,6 @@ from tubal._backend import Array, namespace
 from tubal.problems._base import CodingProblem, MomentumState, relative_movement
 from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
 
-
 FLATTEST = 1e-12
 
 
