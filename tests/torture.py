@@ -240,7 +240,7 @@ def two_workers(share: float) -> list[str]:
 
     from tubal.distributed import fit
 
-    n_images = max(400, round(4000 * share))
+    n_images = max(4000, round(16000 * share))
     with tempfile.TemporaryDirectory() as folder:
         images = np.random.default_rng(0).random((n_images, 24, 24)).astype(np.float32)
         paths = [Path(folder) / f"{part}.npy" for part in (0, 1)]
