@@ -16,7 +16,7 @@ import deformable_reference as reference
 from tubal.datasets import fetch
 from tubal.graph import Deformation, Graph, candidate_recall, deformable_graph, knn_graph, resolve_graph
 from tubal.graph import _kernels as kernels
-from tubal.graph.affine import gradient_stack
+from tubal.graph.affine import field_stack
 from tubal.graph.approximate import approximate_candidates
 from tubal.graph.copies import spread_over_copies
 from tubal.graph.deformable import FARTHEST
@@ -68,23 +68,34 @@ def test_bilinear_table_is_interpolation_at_the_moved_places(rng, motion, shape)
 @pytest.mark.parametrize("shape", [(9, 12), (1, 10), (10, 1)])
 def test_gradient_fields_are_sobel_fields_of_unit_length(rng, shape):
     images = rng.random((3, 1, shape[0] * shape[1])).astype(np.float32)
-    fields, energies = gradient_stack(images, shape, threads=1)
+    fields, energies = field_stack(images, shape, threads=1)
     expected = reference.unit_fields(images.reshape(3, *shape)).reshape(3, 2, -1)
     assert_allclose(fields, expected, atol=1e-6)
     raw = (sobel_matrix(shape) @ images[:, 0].T).T
     assert_allclose(raw.reshape(3, 2, -1) / np.sqrt(energies)[:, None, None], expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(9, 12), (1, 10)])
+def test_plain_fields_are_pixels_of_unit_length(rng, shape):
+    images = rng.random((3, 2, shape[0] * shape[1])).astype(np.float32)
+    fields, energies = field_stack(images, shape, plain=True, threads=1)
+    assert_allclose(energies, (images**2).sum(axis=(1, 2)), rtol=1e-5)
+    assert_allclose(fields[:, ::2], images / np.sqrt(energies)[:, None, None], rtol=1e-5)
+    assert not fields[:, 1::2].any()
+
+
+@pytest.mark.parametrize("pixels", [False, True])
 @pytest.mark.parametrize("context", [0, 1, 2])
 @pytest.mark.parametrize("shift", [(0, 0), (2, -1), (-2, 2)])
 @pytest.mark.parametrize(("shape", "channels"), [((9, 12), 1), ((16, 7), 3), ((1, 15), 1)])
-def test_local_warp_distance_is_its_definition(rng, context, shift, shape, channels):
+def test_local_warp_distance_is_its_definition(rng, context, shift, shape, channels, pixels):
     """Every pixel of each image, every allowed partner, contexts with replicated border."""
     height, width = shape
     window, gap = (min(2, height - 1), 2), 4
     shift = (shift[0] if height > 1 else 0, shift[1])
     left, right = rng.random((2, 1, channels, height * width)).astype(np.float32)
-    plain = [gradient_stack(image, shape, threads=1)[0][0].reshape(-1, *shape) for image in (left, right)]
+    flat = [field_stack(image, shape, plain=pixels, threads=1)[0][0] for image in (left, right)]
+    plain = [field.reshape(-1, *shape) for field in flat]
     edge = ((0, 0), (context, context), (context, context))
     a, b = (np.pad(field, edge, mode="edge") for field in plain)
     size = 2 * context + 1
@@ -97,7 +108,8 @@ def test_local_warp_distance_is_its_definition(rng, context, shift, shape, chann
                     gap_here = a[:, y : y + size, x : x + size] - b[:, v : v + size, u : u + size]
                     costs[y, x, v, u] = (gap_here**2).sum()
     expected = costs.min(axis=(2, 3)).sum() + costs.min(axis=(0, 1)).sum()
-    padded = [gradient_stack(image, shape, margin=context, gap=gap, threads=1)[0][0] for image in (left, right)]
+    framed = {"plain": pixels, "margin": context, "gap": gap, "threads": 1}
+    padded = [field_stack(image, shape, **framed)[0][0] for image in (left, right)]
     layout = np.array([height, width, context, gap, *window])
     scratch = np.empty((4, padded[0].shape[1] + gap), dtype=np.float32)
     assert_allclose(kernels.distortion(*padded, layout, *shift, scratch), expected, rtol=1e-4)
@@ -223,6 +235,34 @@ def test_colour_edges_count(rng):
     assert purity(graph.neighbors, np.r_[labels, labels + 3]) == 100
 
 
+def test_pixels_in_place_of_gradients(rng):
+    """Light decides when pixels are compared; without motions and warps they are plain nearest neighbours."""
+    images, labels = glyphs(rng)
+    model = Deformation(field="pixels")
+    assert purity(deformable_graph(images, 5, deformation=model).neighbors, labels) == 100
+    still = Deformation(rotation=0, n_rotations=1, scale=1, n_scales=1, shift=0, window=0, field="pixels")
+    noise = rng.random((40, 16, 16)).astype(np.float32)
+    effort = Effort(n_candidates=39, n_kept=39, rank=40, context=0)
+    found = deformable_graph(noise, 3, deformation=still, effort=effort)
+    rows = noise.reshape(40, -1) / np.linalg.norm(noise.reshape(40, -1), axis=1, keepdims=True)
+    assert_array_equal(found.neighbors, np.argsort(cdist(rows, rows), axis=1)[:, 1:4])
+    side = np.arange(len(images)) % 2
+    lit = images + 2 * side[:, None, None].astype(np.float32)
+    assert purity(deformable_graph(lit, 3, deformation=model).neighbors, side) == 100
+    assert purity(deformable_graph(lit, 3).neighbors, side) < 75
+    arrays, meta = deformable_graph(images, 3, deformation=model).state()
+    assert Graph.from_state(arrays, json.loads(json.dumps(meta))).search.deformation == model
+
+
+def test_an_unknown_field_is_refused_and_tensors_keep_to_gradients(rng):
+    with pytest.raises(ValueError, match="'gradient' or by their 'pixels'"):
+        Deformation(field="edges")
+    torch = pytest.importorskip("torch")
+    images = torch.as_tensor(rng.random((10, 8, 8)))
+    with pytest.raises(ValueError, match="pass NumPy images"):
+        deformable_graph(images, 2, deformation=Deformation(field="pixels"))
+
+
 def test_images_too_small_to_deform_are_compared_by_pixels(rng):
     images = rng.random((20, 3, 3))
     assert_array_equal(deformable_graph(images, 3).neighbors, knn_graph(images, 3).neighbors)
@@ -278,7 +318,10 @@ def test_many_images_take_approximate_candidates(rng, monkeypatch, index):
     monkeypatch.setattr(Effort, "for_collection", few)
     graph = deformable_graph(images, 3)
     assert graph.search.training_candidates(100) is not None
-    assert 0.8 < candidate_recall(graph) < 1
+    # The stand-in leaves slots empty, so it must be found wanting; the index itself may well find everything.
+    recall = candidate_recall(graph)
+    assert recall > 0.9
+    assert recall < 1 or index is None
     assert purity(graph.neighbors, labels) == 100
     assert np.mean(graph.neighbors == exact.neighbors) > 0.9
     assert not (graph.neighbors == np.arange(300)[:, None]).any()

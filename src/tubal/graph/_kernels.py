@@ -1,4 +1,4 @@
-"""Compiled inner loops of the deformable graph: gradient fields, their warps, the local-warp distance.
+"""Compiled inner loops of the deformable graph: fields (gradients), their warps, the local-warp distance.
 
 Kernels are plain and release the interpreter lock; callers run them from threads over ranges of rows, which
 costs a fraction of the compile time of Numba's own parallel loops.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import float32, int32, int64, njit, void
+from numba import boolean, float32, int32, int64, njit, void
 
 FAR = np.float32(1e3)
 
@@ -39,9 +39,12 @@ def replicate_margin(plane: Any, height: Any, width: Any, margin: Any, stride: A
             plane[bottom + x] = plane[last + x]
 
 
-@njit(float32(_matrix, int64, int64, int64, int64, _matrix), **_flags)
-def sobel(image: Any, height: Any, width: Any, margin: Any, gap: Any, field: Any) -> Any:
-    """Write the Sobel derivatives of ``image`` (channels, pixels) into ``field``; return their energy."""
+@njit(float32(_matrix, int64, int64, int64, int64, boolean, _matrix), **_flags)
+def raw_field(image: Any, height: Any, width: Any, margin: Any, gap: Any, plain: Any, field: Any) -> Any:
+    """Write the Sobel derivatives of ``image`` (channels, pixels) into ``field``; return their energy.
+
+    If ``plain`` is set the first plane of each pair holds the pixels themselves and the second zeros.
+    """
     stride = width + 2 * margin + gap
     energy = float32(0.0)
     for channel in range(image.shape[0]):
@@ -52,6 +55,12 @@ def sobel(image: Any, height: Any, width: Any, margin: Any, gap: Any, field: Any
             below = pixels[min(y + 1, height - 1) * width :]
             start = (y + margin) * stride + gap + margin
             down, right = field[2 * channel, start:], field[2 * channel + 1, start:]
+            if plain:
+                for x in range(width):
+                    down[x] = here[x]
+                    right[x] = float32(0.0)
+                    energy += here[x] * here[x]
+                continue
             for x in range(width):
                 left, after = max(x - 1, 0), min(x + 1, width - 1)
                 vertical = (below[left] - above[left]) + (below[after] - above[after])
@@ -64,11 +73,11 @@ def sobel(image: Any, height: Any, width: Any, margin: Any, gap: Any, field: Any
     return energy
 
 
-@njit(float32(_matrix, int64, int64, int64, int64, _matrix), **_flags)
-def gradient_field(image: Any, height: Any, width: Any, margin: Any, gap: Any, field: Any) -> Any:
-    """Write the Sobel field of ``image``, scaled to unit length, into ``field``; return its energy before."""
+@njit(float32(_matrix, int64, int64, int64, int64, boolean, _matrix), **_flags)
+def unit_field(image: Any, height: Any, width: Any, margin: Any, gap: Any, plain: Any, field: Any) -> Any:
+    """Write the field of ``image``, scaled to unit length, into ``field``; return its energy before."""
     stride = width + 2 * margin + gap
-    energy = sobel(image, height, width, margin, gap, field)
+    energy = raw_field(image, height, width, margin, gap, plain, field)
     # A blank image keeps a zero field.
     scale = float32(1.0) / np.sqrt(energy) if energy > 0 else float32(0.0)
     for plane in range(field.shape[0]):
@@ -86,11 +95,13 @@ def gradient_field(image: Any, height: Any, width: Any, margin: Any, gap: Any, f
     return energy
 
 
-@njit(void(_cube, int64, int64, int64, int64, _cube, _vector), **_flags)
-def gradient_fields(images: Any, height: Any, width: Any, margin: Any, gap: Any, fields: Any, energies: Any) -> None:
-    """:func:`gradient_field` of every image."""
+@njit(void(_cube, int64, int64, int64, int64, boolean, _cube, _vector), **_flags)
+def unit_fields(
+    images: Any, height: Any, width: Any, margin: Any, gap: Any, plain: Any, fields: Any, energies: Any
+) -> None:
+    """:func:`unit_field` of every image."""
     for index in range(len(images)):
-        energies[index] = gradient_field(images[index], height, width, margin, gap, fields[index])
+        energies[index] = unit_field(images[index], height, width, margin, gap, plain, fields[index])
 
 
 @njit(void(_matrix, int32[:, ::1], _matrix, _matrix), **_flags)
@@ -185,20 +196,20 @@ def distortion(a: Any, b: Any, layout: Any, shift_y: Any, shift_x: Any, scratch:
     return total
 
 
-@njit(void(_cube, int64, int64, int32[:, :, ::1], _cube, _matrix), **_flags)
-def warped_energies(images: Any, height: Any, width: Any, corners: Any, shares: Any, energies: Any) -> None:
-    """Energy of the gradient of every warp of every image, ``(n, warps)``."""
+@njit(void(_cube, int64, int64, int32[:, :, ::1], _cube, boolean, _matrix), **_flags)
+def warped_energies(images: Any, height: Any, width: Any, corners: Any, shares: Any, plain: Any, energies: Any) -> None:
+    """Energy of the field of every warp of every image, ``(n, warps)``."""
     warped = np.empty((images.shape[1], images.shape[2]), np.float32)
     field = np.empty((2 * images.shape[1], images.shape[2]), np.float32)
     for index in range(len(images)):
         for warp in range(len(corners)):
             warp_image(images[index], corners[warp], shares[warp], warped)
-            energies[index, warp] = sobel(warped, height, width, 0, 0, field)
+            energies[index, warp] = raw_field(warped, height, width, 0, 0, plain, field)
 
 
 @njit(
     void(
-        _cube, _cube, int32[:, ::1], int64, int64, int32[:, :, ::1], _cube, int64[:, ::1], int64[::1], _vector
+        _cube, _cube, int32[:, ::1], int64, int64, int32[:, :, ::1], _cube, int64[:, ::1], int64[::1], boolean, _vector
     ),
     **_flags,
 )  # fmt: skip
@@ -212,6 +223,7 @@ def pair_distances(
     shares: Any,
     shifts: Any,
     layout: Any,
+    plain: Any,
     distances: Any,
 ) -> None:
     """Distortion of ``pairs[start:stop]``; a pair is (other, warp, field, shift), sorted in that order.
@@ -227,7 +239,7 @@ def pair_distances(
         if pairs[pair, 0] != other or pairs[pair, 1] != warp:
             other, warp = pairs[pair, 0], pairs[pair, 1]
             warp_image(images[other], corners[warp], shares[warp], warped)
-            gradient_field(warped, height, width, margin, gap, field)
+            unit_field(warped, height, width, margin, gap, plain, field)
         shift = shifts[pairs[pair, 3]]
         distances[pair] = distortion(fields[pairs[pair, 2]], field, layout, shift[0], shift[1], scratch)
 

@@ -34,6 +34,11 @@ class DeviceSearch(DeformableSearch):
     @classmethod
     def of(cls, search: DeformableSearch, images: Array) -> DeviceSearch:
         """Return ``search`` on the device of the tensor ``images``, in single precision whatever their type."""
+        if search.bank.plain:
+            raise ValueError(
+                "field='pixels' with a torch tensor: tensors are compared by gradients only; pass NumPy images, "
+                "or leave field='gradient'"
+            )
         xp = namespace(images)
         like = xp.empty(0, dtype=xp.float32, device=images.device)
         return cls(**{field.name: getattr(search, field.name) for field in fields(search)}, like=like)

@@ -1,7 +1,7 @@
 """Affine scores: how well a rotated, scaled and shifted image agrees with another one.
 
 All motions are a warp (rotation and scale) of the neighbour and a whole-pixel shift of the image itself.
-Motion, gradient and projection onto a short basis are linear, so the coefficients of every motion of every
+Motion, field (gradient) and projection onto a short basis are linear, so the coefficients of every motion of every
 image are one matrix product of its pixels, and a score is an inner product of coefficients.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from tubal._backend import parallel_ranges
 
 from . import _kernels
-from .warps import Float32, Int32, bilinear_table, sobel_matrix, table_matrix
+from .warps import Float32, Int32, bilinear_table, pixel_matrix, sobel_matrix, table_matrix
 
 _BASIS_SAMPLES = 600
 
@@ -26,6 +26,7 @@ class MotionBank:
     shape: tuple[int, int]
     warps: tuple[tuple[float, float], ...]  # (rotation in degrees, scale)
     shifts: tuple[tuple[int, int], ...]  # whole working pixels
+    plain: bool = False  # fields are the pixels themselves, not their gradients
 
     def warp_tables(self) -> tuple[Int32, Float32]:
         """Corners and shares of all warps, ``(warps, 4, pixels)``."""
@@ -49,7 +50,7 @@ class MotionCoefficients:
 
     @classmethod
     def fit(cls, images: Float32, bank: MotionBank, rank: int, rng: np.random.Generator) -> MotionCoefficients:
-        """Learn the basis from gradient fields of randomly moved images.
+        """Learn the basis from fields of randomly moved images.
 
         A basis of unmoved images would favour the identity; on faces under changing light that costs points.
         """
@@ -60,7 +61,7 @@ class MotionCoefficients:
         basis = fields.T @ (vectors[:, lead] / np.sqrt(np.maximum(values[lead], 1e-12))).astype(np.float32)
         n_channels = images.shape[1]
         tables = (bank.warp_tables(), bank.shift_tables())
-        warp_map, shift_map = (_pulled_back(basis, bank.shape, n_channels, *table) for table in tables)
+        warp_map, shift_map = (_pulled_back(basis, bank, n_channels, *table) for table in tables)
         return cls(bank, rank, warp_map, shift_map)
 
     def of_warps(self, images: Float32, threads: int) -> tuple[Float32, Float32]:
@@ -71,10 +72,11 @@ class MotionCoefficients:
         pixels = images.reshape(len(images), -1)
 
         def fill(start: int, stop: int) -> None:
-            _kernels.warped_energies(images[start:stop], *self.bank.shape, corners, shares, energies[start:stop])
+            own = energies[start:stop]
+            _kernels.warped_energies(images[start:stop], *self.bank.shape, corners, shares, self.bank.plain, own)
             np.matmul(pixels[start:stop], self.warp_map, out=result[start:stop])
             block = result[start:stop].reshape(stop - start, len(corners), -1)
-            block *= _inverse_length(energies[start:stop])[:, :, None]
+            block *= _inverse_length(own)[:, :, None]
 
         parallel_ranges(fill, len(images), grain=32, threads=threads)
         return result.reshape(len(images), len(corners), self.rank), energies.max(axis=1)
@@ -117,13 +119,16 @@ def _moved_fields(images: Float32, bank: MotionBank, rng: np.random.Generator) -
         image = images[rng.integers(len(images))]
         _kernels.warp_image(image, warp_tables[0][warp], warp_tables[1][warp], once)
         _kernels.warp_image(once, shift_tables[0][shift], shift_tables[1][shift], moved[sample])
-    return gradient_stack(moved, bank.shape, threads=1)[0].reshape(n_samples, -1)
+    return field_stack(moved, bank.shape, plain=bank.plain, threads=1)[0].reshape(n_samples, -1)
 
 
-def gradient_stack(
-    images: Float32, shape: tuple[int, int], *, margin: int = 0, gap: int = 0, threads: int
+def field_stack(
+    images: Float32, shape: tuple[int, int], *, plain: bool = False, margin: int = 0, gap: int = 0, threads: int
 ) -> tuple[Float32, Float32]:
-    """Unit gradient fields ``(n, 2 channels, length)``, padded as the kernels want, and energies before."""
+    """Unit fields ``(n, 2 channels, length)``, padded as the kernels want, and energies before.
+
+    A field is the gradient of an image or, if ``plain``, its pixels beside a plane of zeros.
+    """
     height, width = shape
     length = (height + 2 * margin) * (width + 2 * margin + gap) + gap
     fields = np.empty((len(images), 2 * images.shape[1], length), dtype=np.float32)
@@ -131,23 +136,23 @@ def gradient_stack(
 
     def fill(start: int, stop: int) -> None:
         block = slice(start, stop)
-        _kernels.gradient_fields(images[block], height, width, margin, gap, fields[block], energies[block])
+        _kernels.unit_fields(images[block], height, width, margin, gap, plain, fields[block], energies[block])
 
     parallel_ranges(fill, len(images), grain=64, threads=threads)
     return fields, energies
 
 
-def _pulled_back(basis: Float32, shape: tuple[int, int], n_channels: int, corners: Int32, shares: Float32) -> Float32:
-    """Adjoint of motion and gradient applied to the basis: ``(channels * pixels, motions * rank)``."""
-    n_pixels, rank = shape[0] * shape[1], basis.shape[1]
-    adjoint = sobel_matrix(shape).T
+def _pulled_back(basis: Float32, bank: MotionBank, n_channels: int, corners: Int32, shares: Float32) -> Float32:
+    """Adjoint of motion and field applied to the basis: ``(channels * pixels, motions * rank)``."""
+    n_pixels, rank = bank.shape[0] * bank.shape[1], basis.shape[1]
+    adjoint = (pixel_matrix(bank.shape) if bank.plain else sobel_matrix(bank.shape)).T
     planes = basis.reshape(n_channels, 2 * n_pixels, rank)
     pulled = np.empty((n_channels, n_pixels, len(corners), rank), dtype=np.float32)
     for channel in range(n_channels):
-        through_gradient = adjoint @ planes[channel]
+        through_field = adjoint @ planes[channel]
         for motion in range(len(corners)):
             table = table_matrix(corners[motion], shares[motion])
-            pulled[channel, :, motion] = table.T @ through_gradient
+            pulled[channel, :, motion] = table.T @ through_field
     return pulled.reshape(n_channels * n_pixels, -1)
 
 

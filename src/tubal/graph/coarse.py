@@ -14,7 +14,7 @@ import numpy as np
 from tubal._backend import parallel_ranges
 
 from . import _kernels
-from .affine import gradient_stack
+from .affine import field_stack
 from .warps import Float32, Int32
 
 _CELLS = 64
@@ -25,29 +25,32 @@ _FIELD_ROWS = 64
 
 @dataclass(frozen=True)
 class CoarseMap:
-    """The projection from gradient fields to unit descriptors, fitted once on the training images."""
+    """The projection from fields to unit descriptors, fitted once on the training images."""
 
     shape: tuple[int, int]
     pooling: Float32  # (cells, pixels)
     mean: Float32
     axes: Float32 | None
+    plain: bool = False
 
     @classmethod
-    def fit(cls, images: Float32, shape: tuple[int, int], threads: int) -> tuple[CoarseMap, Float32]:
+    def fit(
+        cls, images: Float32, shape: tuple[int, int], threads: int, *, plain: bool = False
+    ) -> tuple[CoarseMap, Float32]:
         """Return the map fitted on ``images`` (n, channels, pixels) and their descriptors."""
         pooling = _soft_cells(shape)
-        pooled = _pooled(images, shape, pooling, threads)
+        pooled = _pooled(images, shape, pooling, threads, plain=plain)
         mean = pooled.mean(axis=0)
         axes = None
         if len(images) > _PCA_FROM and pooled.shape[1] > _LEAD:
             centred = pooled - mean
             axes = np.linalg.eigh((centred.T @ centred).astype(np.float64))[1][:, -_LEAD:].astype(np.float32)
-        fitted = cls(shape, pooling, mean, axes)
+        fitted = cls(shape, pooling, mean, axes, plain)
         return fitted, fitted._finish(pooled)
 
     def descriptors(self, images: Float32, threads: int) -> Float32:
         """Unit descriptors ``(n, dimensions)`` of images at the working size."""
-        return self._finish(_pooled(images, self.shape, self.pooling, threads))
+        return self._finish(_pooled(images, self.shape, self.pooling, threads, plain=self.plain))
 
     def _finish(self, pooled: Float32) -> Float32:
         centred = pooled - self.mean
@@ -56,15 +59,15 @@ class CoarseMap:
         return np.ascontiguousarray(lead / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
 
-def _pooled(images: Float32, shape: tuple[int, int], pooling: Float32, threads: int) -> Float32:
-    """Rectified gradients pooled over the cells, ``(n, 4 channels * cells)``."""
+def _pooled(images: Float32, shape: tuple[int, int], pooling: Float32, threads: int, *, plain: bool) -> Float32:
+    """Rectified fields pooled over the cells, ``(n, 4 channels * cells)``."""
     n_images, n_channels, n_pixels = images.shape
     pooled = np.empty((n_images, 2, 2 * n_channels, len(pooling)), dtype=np.float32)
 
     def fill(start: int, stop: int) -> None:
         for low in range(start, stop, _FIELD_ROWS):
             high = min(low + _FIELD_ROWS, stop)
-            fields = gradient_stack(images[low:high], shape, threads=1)[0]
+            fields = field_stack(images[low:high], shape, plain=plain, threads=1)[0]
             for sign, half in ((1, 0), (-1, 1)):
                 rectified = np.maximum(sign * fields, 0).reshape(-1, n_pixels)
                 pooled[low:high, half] = (rectified @ pooling.T).reshape(high - low, 2 * n_channels, -1)

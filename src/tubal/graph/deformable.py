@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tubal._backend import is_torch, own_threads, parallel_ranges, thread_count
 
 from . import _kernels
-from .affine import MotionBank, MotionCoefficients, best_motions, gradient_stack
+from .affine import MotionBank, MotionCoefficients, best_motions, field_stack
 from .approximate import approximate_candidates
 from .coarse import CoarseMap, coarse_candidates
 from .copies import spread_over_copies
@@ -186,7 +186,7 @@ class DeformableSearch:
             return _empty_ranking(len(queries))
         reach = min(effort.n_candidates, others)
         candidates = self._candidates(queries, first, reach, threads)
-        fields, energies = gradient_stack(queries, self.size.shape, threads=threads)
+        fields, energies = field_stack(queries, self.size.shape, plain=self.bank.plain, threads=threads)
         shifted = known.coefficients.of_shifts(queries, fields, energies, threads)
         scores, warps, shifts = best_motions(shifted, known.warped, candidates, threads)
         n_kept = min(effort.n_kept, reach)
@@ -229,7 +229,8 @@ class DeformableSearch:
         window_y, window_x = (self.deformation.pixels(self.deformation.window, side) for side in (height, width))
         shifts = np.asarray(self.bank.shifts, dtype=np.int64)
         gap = int(window_x + np.abs(shifts[:, 1]).max())
-        fields, _ = gradient_stack(queries, self.size.shape, margin=margin, gap=gap, threads=threads)
+        plain = self.bank.plain
+        fields, _ = field_stack(queries, self.size.shape, plain=plain, margin=margin, gap=gap, threads=threads)
         layout = np.array([height, width, margin, gap, window_y, window_x], dtype=np.int64)
         corners, shares = self.bank.warp_tables()
         rows = np.broadcast_to(np.arange(len(queries), dtype=np.int32)[:, None], kept.indices.shape)
@@ -240,7 +241,7 @@ class DeformableSearch:
 
         def fill(start: int, stop: int) -> None:
             _kernels.pair_distances(
-                self.known.images, fields, pairs, start, stop, corners, shares, shifts, layout, totals
+                self.known.images, fields, pairs, start, stop, corners, shares, shifts, layout, plain, totals
             )
 
         parallel_ranges(fill, len(pairs), grain=64, threads=threads)
@@ -284,7 +285,7 @@ class Known:
         firsts, group = duplicate_groups(as_rows(working))
         images = working if len(firsts) == len(working) else working[firsts]
         shape = search.size.shape
-        coarse, descriptors = CoarseMap.fit(images, shape, threads)
+        coarse, descriptors = CoarseMap.fit(images, shape, threads, plain=search.bank.plain)
         rank = search.effort.rank
         while 4 * len(images) * len(search.bank.warps) * rank > 0.5 * search.memory_budget and rank > 16:
             rank //= 2

@@ -19,6 +19,7 @@ class Deformation:
     ``shift`` and ``window`` are at least ``least_pixels`` (working pixels), which is what counts below 64
     pixels a side. Images are compared at a working size of ``least_size`` to ``most_size`` pixels in all:
     larger ones are averaged down for the graph only, smaller two-dimensional ones interpolated up.
+    ``field="pixels"`` compares pixel values in place of gradients, which light and shade change more.
 
     >>> Deformation(rotation=15.0).warps()[0]
     (-15.0, 0.9259259259259258)
@@ -33,6 +34,7 @@ class Deformation:
     least_pixels: int = 2
     least_size: int = 256
     most_size: int = 4096
+    field: str = "gradient"
 
     def __post_init__(self) -> None:
         if not (0 <= self.rotation <= 180 and self.scale >= 1 and 0 <= self.shift < 1 and 0 <= self.window < 1):
@@ -42,6 +44,8 @@ class Deformation:
             )
         if self.n_rotations < 1 or self.n_scales < 1 or self.least_pixels < 0 or self.least_size < 1:
             raise ValueError(f"{self} is no deformation; counts and sizes must be positive")
+        if self.field not in ("gradient", "pixels"):
+            raise ValueError(f"field={self.field!r}; compare images by their 'gradient' or by their 'pixels'")
 
     def warps(self) -> tuple[tuple[float, float], ...]:
         """All (rotation, scale) pairs that are tried."""
@@ -59,7 +63,7 @@ class Deformation:
         # At most five steps a direction: the window bridges what lies between them.
         rows, columns = ({round(step) for step in np.linspace(-most, most, 5)} for most in (down, across))
         shifts = tuple((dy, dx) for dy in sorted(rows) for dx in sorted(columns))
-        return MotionBank(shape, self.warps(), shifts)
+        return MotionBank(shape, self.warps(), shifts, plain=self.field == "pixels")
 
 
 @dataclass(frozen=True)

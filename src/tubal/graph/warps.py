@@ -55,6 +55,12 @@ def sobel_matrix(shape: tuple[int, int]) -> Any:
     return sparse.csr_matrix(sparse.vstack([down, right]), dtype=np.float32)
 
 
+def pixel_matrix(shape: tuple[int, int]) -> Any:
+    """Pixels and as many zeros as a sparse ``(2 pixels, pixels)`` matrix: the place of Sobel's without derivatives."""
+    n_pixels = shape[0] * shape[1]
+    return sparse.eye(2 * n_pixels, n_pixels, format="csr", dtype=np.float32)
+
+
 def _three_taps(length: int, taps: tuple[float, float, float]) -> Any:
     here = np.arange(length)
     columns = np.concatenate([np.maximum(here - 1, 0), here, np.minimum(here + 1, length - 1)])
