@@ -48,8 +48,8 @@ def test_the_plan_holds_every_method_and_every_ablation():
     assert len(table) == 10 * len(beyond.DATASETS) * len(beyond.METHODS)
     assert {trial.row for trial in trials} == {"table", *beyond.ABLATION}
     assert len({trial.key for trial in trials}) == len(trials)
-    for needed in ("no affine bank", "no local warp", "q = 2", "q = 10", "graph weight 0.1", "graph weight 100"):
-        assert needed in beyond.ABLATION
+    parts = {"no affine bank", "no local warp", "pixels instead of gradients"}
+    assert parts | {"q = 2", "q = 10", "graph weight 0.1", "graph weight 100"} <= set(beyond.ABLATION)
 
 
 def test_one_setting_serves_every_collection():
@@ -70,8 +70,20 @@ def test_the_report_says_what_the_trials_say(tmp_path):
     assert json.loads(table.read_text()) == json.loads(json.dumps(summary))
     report = text.read_text()
     assert "92.2±0.1 / 80.0±0.0" in report
-    assert "| orl | 40 | 38.0 | -5 % |" in report
+    assert "| orl | 40 | 38.0 | -5 % | right |" in report
+    assert "nothing (the default)" in report
+    assert "one trial at a time" in report
     assert "DSC-Net" in report
+
+
+def test_an_estimate_that_fails_and_trials_side_by_side_are_said(tmp_path):
+    records = [{**record, "jobs": 2} for record in trial_records()]
+    for record in records:
+        record["details"] = {"n_clusters": 14.0 if record["settings"].get("estimate") else 10.0}
+    summary = beyond_report.summarise(records, beyond.METHODS, tuple(beyond.ABLATION))
+    report = beyond_report.report(summary)
+    assert "| digits | 10 | 14.0 | +40 % | **fails** |" in report
+    assert "2 trials side by side" in report
 
 
 def test_what_codes_add_has_its_standard_error():
@@ -95,6 +107,9 @@ def test_the_readme_block_is_replaced_between_its_markers(tmp_path):
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
     assert "Default preset" in text
+    assert "| orl | +1.15 ± 0.0" in text
+    assert text.index("| K-means") < text.index("| UMAP") < text.index("| Default preset")
+    assert "no measurable gain" in text
     readme.write_text("no markers")
     with pytest.raises(ValueError, match="must hold the lines"):
         beyond.update_readme(readme, tmp_path)
@@ -117,7 +132,9 @@ def test_methods_separate_plain_patterns(rng, method):
     assert len(set(outcome.labels)) == 3
 
 
-@pytest.mark.parametrize("row", ["no affine bank", "no local warp", "neither", "pixels, Euclidean", "q = 2"])
+@pytest.mark.parametrize(
+    "row", ["no affine bank", "no local warp", "neither", "pixels instead of gradients", "Euclidean graph", "q = 2"]
+)
 def test_ablations_change_one_thing_and_run(rng, row):
     patterns = rng.normal(size=(3, 10, 10))
     images = np.repeat(patterns, 12, axis=0) + 0.1 * rng.normal(size=(36, 10, 10))

@@ -7,21 +7,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from tubal import clustering
 from tubal._backend import Array, to_numpy
-from tubal.clustering.components import join_components
-from tubal.clustering.cut import check_n_clusters, order_by_size
+from tubal.clustering.cut import check_n_clusters
 from tubal.clustering.diffusion import partition
 from tubal.estimators._base import scale_images
 from tubal.estimators._repr import NotebookView
 from tubal.estimators._validation import check_images, check_integer, check_weight
 from tubal.estimators.clusterer_graph import WIDER, better_reading, long_lists
-from tubal.estimators.clusterer_links import component_links
+from tubal.estimators.clusterer_links import cut_or_join
 from tubal.estimators.clusterer_presets import Preset, choose_preset, given_or
 from tubal.estimators.tubal_coders import GTSC
 from tubal.graph import Graph
@@ -138,13 +136,9 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         check_n_clusters(n_clusters, len(self.features_))
         if choose_preset(self.preset).assignment == "kmeans":
             return clustering.kmeans(self.features_, n_clusters, seed=self.seed_)
-        n_components, component = connected_components(self.affinity_, directed=False)
-        if n_components > n_clusters:
-            links = component_links(self.graph_, component, self.features_)
-            return order_by_size(join_components(component, n_clusters, links=links))
         proposal = partition(self.features_.astype(np.float64), n_clusters, self.seed_)
-        return clustering.diffusion_cut(
-            self.affinity_, n_clusters, features=self.features_, proposals=[proposal], seed=self.seed_
+        return cut_or_join(
+            self.affinity_, self.graph_, n_clusters, features=self.features_, proposals=[proposal], seed=self.seed_
         )
 
     def _images(self, X: Any, *, reset: bool) -> Array:

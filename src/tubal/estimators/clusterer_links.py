@@ -1,17 +1,42 @@
-"""What it costs to join parts of a graph that no edge joins."""
+"""Labels from ties and neighbours: a cut, or parts joined where the ties fall into too many of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
-from tubal.clustering.components import cheapest_links
+from tubal.clustering import diffusion_cut
+from tubal.clustering.components import cheapest_links, join_components
+from tubal.clustering.cut import order_by_size
 from tubal.graph import Graph, deformable_graph
 
 # Images that speak for a part, and the most that are compared in all.
 _SPEAKERS, _MOST = 8, 800
+
+
+def cut_or_join(
+    affinity: Any,
+    graph: Graph,
+    n_clusters: int,
+    *,
+    features: NDArray[Any],
+    proposals: Sequence[NDArray[np.intp]] = (),
+    seed: int = 0,
+) -> NDArray[np.intp]:
+    """Return labels (n,): the ties ``affinity`` (n, n) cut, or their parts joined where there are too many.
+
+    Parts are joined by their cheapest links, see :func:`component_links`; ``proposals`` are partitions that
+    compete with the cuts, see :func:`~tubal.clustering.diffusion_cut`.
+    """
+    n_components, component = connected_components(affinity, directed=False)
+    if n_components > n_clusters:
+        links = component_links(graph, component, features)
+        return order_by_size(join_components(component, n_clusters, links=links))
+    return diffusion_cut(affinity, n_clusters, features=features, proposals=proposals, seed=seed)
 
 
 def component_links(graph: Graph, component: NDArray[np.intp], features: NDArray[Any]) -> NDArray[np.float64]:

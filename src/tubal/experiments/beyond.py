@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tubal.experiments.models import METHODS as BASELINES
-from tubal.experiments.models import Images, Method, Outcome, Settings, cluster_rows
+from tubal.experiments.models import Images, Method, Outcome, Settings, cluster_rows, scale_images
 from tubal.experiments.trials import Record, Trial
 
 __all__ = ["ABLATION", "DATASETS", "METHODS", "TITLE", "plan", "settings_for", "update_readme", "write"]
@@ -23,7 +23,8 @@ ABLATION: Mapping[str, Mapping[str, Any]] = {
     "no affine bank": {"deformation": "no affine bank"},
     "no local warp": {"deformation": "no local warp"},
     "neither": {"deformation": "neither"},
-    "pixels, Euclidean": {"graph": "euclidean"},
+    "pixels instead of gradients": {"deformation": "pixels"},
+    "Euclidean graph": {"graph": "euclidean"},
     "edges weighted by codes": {"code_power": 4.0},
     **{f"q = {q}": {"n_neighbors": q} for q in (2, 3, 4, 6, 8, 10)},
     **{f"graph weight {weight:g}": {"graph_weight": weight} for weight in (0.1, 1.0, 100.0)},
@@ -47,6 +48,7 @@ def build_graph(images: Images, n_neighbors: int, deformation: str = "full", see
         "no affine bank": still,
         "no local warp": {"window": 0.0},
         "neither": {**still, "window": 0.0},
+        "pixels": {"field": "pixels"},
     }
     if deformation not in parts:
         raise ValueError(f"deformation is {deformation!r}; choose one of {', '.join(parts)}")
@@ -62,12 +64,13 @@ def build_graph(images: Images, n_neighbors: int, deformation: str = "full", see
 def fit_default(images: Images, n_clusters: int | None, settings: Settings, seed: int) -> Any:
     """Fit the default preset, changed as the settings say."""
     from tubal import ImageClusterer
+    from tubal.estimators.clusterer import seed_of
 
     graph = settings.get("graph")
     n_neighbors = settings["n_neighbors"]
     if "deformation" in settings:
-        # Twice as many neighbours, since the clusterer compares two readings of the distances.
-        graph = build_graph(images, 2 * n_neighbors, settings["deformation"], seed)
+        # Twice as many neighbours, since the clusterer compares two readings of the distances; its own seed.
+        graph = build_graph(images, 2 * n_neighbors, settings["deformation"], seed_of(seed))
     return ImageClusterer(
         None if settings.get("estimate") else n_clusters,
         graph=graph,
@@ -89,13 +92,15 @@ def _graph_alone(images: Images, n_clusters: int, settings: Settings, seed: int)
     from tubal import clustering
     from tubal.estimators.clusterer import seed_of
     from tubal.estimators.clusterer_graph import better_reading
+    from tubal.estimators.clusterer_links import cut_or_join
 
     seed = seed_of(seed)  # the clusterer's own, so that the two differ by the codes and nothing else
+    images = scale_images(images, "unit")
     wide = build_graph(images, 2 * settings["n_neighbors"], seed=seed)
     graph = better_reading(wide, settings["n_neighbors"])
     ties = clustering.with_second_order(clustering.mutual_adjacency(graph.neighbors))
     rows = images.reshape(len(images), -1)
-    return Outcome(clustering.diffusion_cut(ties, n_clusters, features=rows, seed=seed), {})
+    return Outcome(cut_or_join(ties, graph, n_clusters, features=rows, seed=seed), {})
 
 
 def _spectral(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
