@@ -216,12 +216,14 @@ def test_bad_parameters_get_one_clear_sentence(rng, parameters, error, message):
     "images",
     [
         np.ones((9, 8, 8)),
+        np.broadcast_to(np.random.default_rng(5).random((8, 8)), (9, 8, 8)).copy(),
+        np.arange(9.0)[:, None, None] * np.ones((9, 8, 8)),
         np.concatenate([np.zeros((4, 8, 8)), np.random.default_rng(1).random((8, 8, 8))]),
         np.random.default_rng(2).random((10, 1, 30)),
         np.random.default_rng(3).random((4, 5, 40)),
         np.random.default_rng(4).random((3, 6, 6, 3)),
     ],
-    ids=["all equal", "blank among others", "one row", "wide", "few in colour"],
+    ids=["all ones", "copies of one", "all constant", "blank among others", "one row", "wide", "few in colour"],
 )
 def test_odd_collections_get_an_answer(images, n_clusters):
     model = ImageClusterer(n_clusters, random_state=0).fit(images)
@@ -229,10 +231,40 @@ def test_odd_collections_get_an_answer(images, n_clusters):
     assert np.isfinite(model.confidence_).all()
     assert np.isfinite(model.embedding_).all()
     again = model.predict(images)
-    distinct = np.unique(images.reshape(len(images), -1), axis=0)
+    # Images of one shade look alike at unit length: which copy is asked for cannot be told.
+    distinct = np.unique(unit_rows(images.reshape(len(images), -1)).round(9), axis=0)
     if len(distinct) == len(images):
         assert_array_equal(again, model.labels_)
     assert set(again) <= set(model.labels_)
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("kind", ["different", "equal", "constant"])
+@pytest.mark.parametrize("n_images", [2, 3, 7])
+def test_as_many_clusters_as_images_and_two_images(rng, n_images, kind, preset):
+    images = {
+        "different": rng.random((n_images, 8, 8)),
+        "equal": np.repeat(rng.random((1, 8, 8)), n_images, axis=0),
+        "constant": np.ones((n_images, 8, 8)),
+    }[kind]
+    for n_clusters in (1, 2, n_images, None):
+        model = ImageClusterer(n_clusters, preset=preset, random_state=0).fit(images)
+        assert model.labels_.shape == (n_images,)
+        assert model.n_clusters_ <= (n_clusters or n_images)
+        assert np.isfinite(model.confidence_).all()
+        if kind == "different" and n_clusters is not None:
+            assert model.n_clusters_ == n_clusters
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 3])
+def test_fewer_clusters_than_parts_without_edges_between(rng, n_clusters):
+    # Four patterns that share nothing, so far apart that no neighbour list leaves its pattern.
+    images = np.repeat(rng.normal(size=(4, 12, 12)), 8, axis=0) + 0.01 * rng.normal(size=(32, 12, 12))
+    model = ImageClusterer(n_clusters, random_state=0).fit(images)
+    assert connected_components(model.affinity_)[0] == 4
+    assert model.n_clusters_ == n_clusters
+    for start in range(0, 32, 8):
+        assert len(set(model.labels_[start : start + 8])) == 1
 
 
 def test_a_blank_image_lands_somewhere_and_others_are_not_disturbed(rng):
