@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tubal.problems._fused import chebyshev_weights, couplings_of
+from tubal.problems._fused import chebyshev_cycle, couplings_of
 from tubal.problems.tubal import TubalCoding
 
 
@@ -37,7 +37,7 @@ class PlainAdmm:
         self.vectors = vectors.to(torch.complex64)
         self.couplings, most = couplings_of(self.problem.graph, self.problem.data)
         self.shifts = torch.repeat_interleave(values.clamp(min=0.0).float().reshape(-1) + self.penalty, 2)
-        self.weights = chebyshev_weights(most, self.shifts, self.penalty)
+        self.weights = 2 * [None, *chebyshev_cycle(most, self.shifts, self.penalty)]
         self.now = torch.zeros(self.point.shape[2], self.shifts.numel(), device=self.point.device)
 
     def steps(self, n_steps: int) -> PlainAdmm:

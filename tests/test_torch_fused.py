@@ -77,18 +77,40 @@ def test_new_images_tied_to_fixed_ones_only(rng):
     assert abs(gradient)[~used].max() < 0.01 + 1e-6
 
 
+def test_correction_is_that_of_steps_on_the_solution(rng):
+    """The Chebyshev steps written on the solution itself, two cycles, each beginning with a Jacobi step."""
+    problem = coding(problem_parts(rng, 4), 5.0)
+    systems = problem.split(SplitState(problem.zeros()), n_steps=2, tol=0.0, **STEPS).extra
+    scale, now, before = systems.couplings.diagonal[:, None] + systems.shifts, systems.solution.clone(), None
+    for weight in systems.weights:
+        jacobi = (systems.couplings.matrix @ now + systems.right) / scale
+        before, now = now, jacobi if weight is None else before + weight * (jacobi - before)
+    assert len(systems.weights) > 2
+    systems.improve(problem._compiled.passes)
+    assert_allclose(systems.solution, now, atol=1e-13)
+
+
+def test_short_corrections_lead_to_the_same_codes(rng):
+    parts = problem_parts(rng, 6, n_rows=9)
+    solver, found = Admm(max_iter=2000, tol=1e-6), []
+    for kind in (torch.float32, torch.float64):
+        problem = coding(parts, 3.0, kind)
+        found.append(solver.codes(problem, solver.minimise(problem).state))
+    assert_allclose(found[0], found[1], atol=2e-5)
+
+
 def test_two_cycles_never_turn_an_error_around(rng):
     """The factor of every error is a square: within [0, 1), or over-relaxed splitting drifts away."""
     problem = coding(problem_parts(rng, 4), 5.0)
     systems = problem.split(SplitState(problem.zeros()), n_steps=1, tol=0.0, **STEPS).extra
-    passes, n_samples = problem._compiled.passes, 31
-    one_row = systems.shifts[:1].expand(n_samples).contiguous()
-    now, before = torch.eye(n_samples, dtype=torch.float64), torch.zeros(n_samples, n_samples, dtype=torch.float64)
-    for weight in systems.weights:
-        row = None if weight is None else weight[:1].expand(n_samples)
-        passes.smooth(systems.couplings, one_row, torch.zeros_like(now), now, before, row)
-        now, before = before, now
-    factors = np.linalg.eigvals(now.numpy())
+    n_samples = 31
+    systems.shifts = systems.shifts[:1].expand(n_samples).contiguous()
+    systems.weights = [None if weight is None else weight[:1].expand(n_samples) for weight in systems.weights]
+    square = torch.zeros(n_samples, n_samples, dtype=torch.float64)
+    systems.right, systems.solution = square, torch.eye(n_samples, dtype=torch.float64)
+    systems.corrections = [square.clone() for _ in systems.corrections]
+    systems.improve(problem._compiled.passes)
+    factors = np.linalg.eigvals(systems.solution.numpy())
     assert abs(factors.imag).max() < 1e-12
     assert factors.real.min() > -1e-12
     assert factors.real.max() < 1.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from tubal._backend import Array, namespace, own_threads, to_numpy
 from tubal.problems._base import ImageModel, Summary
+from tubal.problems._graph_term import SharedLaplacian
 from tubal.solvers.lagrange_dual import DictionaryState
 
 
@@ -50,9 +51,13 @@ class InMemory:
         """Return the images."""
         return self.images
 
-    def laplacian(self, index: int) -> Any:
-        """Return the Laplacian."""
-        return self.graph_laplacian
+    @cached_property
+    def _shared(self) -> SharedLaplacian | None:
+        return None if self.graph_laplacian is None else SharedLaplacian(self.graph_laplacian)
+
+    def laplacian(self, index: int) -> SharedLaplacian | None:
+        """Return the Laplacian, with what one coding step after another derives from it."""
+        return self._shared
 
     def neighbor_sum(self, index: int, store: Any, others: range) -> None:
         """Return nothing: there are no other chunks."""
@@ -139,7 +144,7 @@ class Tally:
         summary = coded.summary
         assert summary is not None
         usage = to_numpy(summary.statistics.usage)
-        worst = np.argsort(-summary.residuals, kind="stable")[: usage.size]
+        worst = _largest(summary.residuals, usage.size)
         places = np.stack([np.full_like(worst, index), worst], 1)
         nonzero, n_codes = int((coded.codes != 0).sum()), int(np.prod(coded.codes.shape))
         objective = float(summary.values.sum()) + later_pull
@@ -154,6 +159,14 @@ class Tally:
             self.n_chunks + other.n_chunks, self.objective + other.objective, self.nonzero + other.nonzero,
             self.n_codes + other.n_codes, self.statistics + other.statistics, worst[order], places[order],
         )  # fmt: skip
+
+
+def _largest(values: np.ndarray, number: int) -> np.ndarray:
+    """Return where the largest values are, largest first, equal ones in order; no more are sorted than that takes."""
+    places = np.arange(len(values))
+    if number < len(values):
+        places = np.flatnonzero(values >= np.partition(values, -number)[-number])
+    return places[np.argsort(-values[places], kind="stable")][:number]
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tubal._backend import Array, namespace, to_numpy
+from tubal._backend import Array, namespace, to_numpy_together
 from tubal.penalties import clip_to, soft_threshold
 
 
@@ -62,7 +62,7 @@ class Summary:
     ) -> Summary:
         """Put the terms together: ``residual/2 + sparsity·l1 + graph_weight (energy - 2 pull)``."""
         residual, absolute, energy, pull = (
-            np.asarray(to_numpy(term), np.float64) for term in (residuals, absolutes, energies, pulls)
+            np.asarray(term, np.float64) for term in to_numpy_together(residuals, absolutes, energies, pulls)
         )
         weight = problem.graph.weight if problem.graph is not None else 0.0
         alone = 0.5 * residual + problem.sparsity * absolute + weight * energy

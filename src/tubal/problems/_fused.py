@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tubal._backend import Array, as_double, as_like, namespace
+from tubal._backend import Array, as_double, as_like, namespace, to_numpy
 from tubal.fourier import BlockOperator, fourier_basis
 from tubal.problems._base import SplitState
 from tubal.problems._passes import Couplings, PlainPasses, Shrinkage
 from tubal.problems.tubal_dictionary import TubalStatistics
 
 if TYPE_CHECKING:
-    from tubal.problems._graph_term import GraphTerm
+    from tubal.problems._graph_term import GraphTerm, SharedLaplacian
     from tubal.problems.tubal import TubalCoding
 
 # Chebyshev steps of a cycle for each doubling of the slowest graph system's condition number.
@@ -175,31 +175,42 @@ class GraphSystems:
         forward = even_blocks(rotation)
         self.forward_t = (penalty * forward).transpose(1, 2).contiguous()
         self.back = forward.transpose(1, 2).contiguous()
-        self.shifts = as_like(self._rows_of(eigenvalues).clamp(min=0.0) + penalty, fused.data)
-        self.weights = chebyshev_weights(most, self.shifts, penalty)
-        self.linear = self._rotated(problem.linear, 1.0 / penalty)
+        shifts = self._rows_of(to_numpy(eigenvalues)).clip(min=0.0) + penalty
+        cycle = chebyshev_cycle(most, shifts, penalty)
+        self.shifts, *pushes = as_like(np.stack([shifts, *cycle]), fused.data)
+        self.weights = 2 * [None, *pushes]
+        self.linear = self._rotated_linear(forward)
         self.right = fused.torch.empty_like(self.linear)
         codes = point - point.clamp(-shrinkage.bound, shrinkage.bound)
-        self.now, self.before = self._rotated(codes, 1.0 / penalty), fused.torch.empty_like(self.linear)
+        self.solution = self._rotated(codes, forward)
+        self.corrections = [fused.torch.empty_like(self.linear, dtype=short_type(self.linear)) for _ in range(3)]
         self.spectrum = fused.buffer(fused.n_coefficients, fused.n_atoms, fused.n_samples)
 
-    def _rows_of(self, eigenvalues: Array) -> Array:
+    def _rows_of(self, eigenvalues: np.ndarray) -> np.ndarray:
         """Spread eigenvalues (tube, atom) over the rows, one zero row of atoms in for the padding of an odd tube."""
-        if eigenvalues.shape[0] == self.fused.n_coefficients:
-            return eigenvalues.reshape(-1)
-        padded = [eigenvalues[:1], 0.0 * eigenvalues[:1], eigenvalues[1:]]
-        return self.fused.torch.concatenate(padded, 0).reshape(-1)
+        if eigenvalues.shape[0] != self.fused.n_coefficients:
+            eigenvalues = np.insert(eigenvalues, 1, 0.0, axis=0)
+        return eigenvalues.reshape(-1)
 
     def _by_pair(self, rows: Array) -> Array:
         """View (sample, row) as (block, sample, row of the block)."""
         n_blocks, _, width = self.forward_t.shape
         return rows.view(-1, n_blocks, width).transpose(0, 1)
 
-    def _rotated(self, tensor: Array, scale: float) -> Array:
+    def _rotated(self, tensor: Array, blocks: Array) -> Array:
+        """Return the rows (sample, row) of ``blocks`` applied to the spectrum of a tensor (time, ·, sample)."""
         pairs = self.fused.spectrum(tensor)
-        rows = self.fused.buffer(tensor.shape[2], pairs.shape[0] * pairs.shape[1])
-        self._by_pair(rows).copy_(pairs.transpose(1, 2) @ (scale * self.forward_t))
+        rows = self.fused.buffer(tensor.shape[2], blocks.shape[0] * blocks.shape[1])
+        self._by_pair(rows).copy_(pairs.transpose(1, 2) @ blocks.transpose(1, 2))
         return rows
+
+    def _rotated_linear(self, forward: Array) -> Array:
+        """Return the rows of the problem's linear term, ``Dᵀ x`` and the pull of fixed neighbours."""
+        problem = self.fused.problem
+        linear = self._rotated(problem.data, forward @ even_blocks(problem.adjoint_blocks))
+        if problem.graph is None or problem.graph.neighbor_sum is None:
+            return linear
+        return linear + 2.0 * problem.graph.weight * self._rotated(problem.graph.neighbor_sum, forward)
 
     def advance(
         self, point: Array, shrinkage: Shrinkage, n_steps: int, active: Array | None, moved: Array, size: Array
@@ -210,43 +221,70 @@ class GraphSystems:
         passes.reflect(point, shrinkage, spectrum)
         for step in range(1, n_steps + 1):
             passes.rotate(self._by_pair(self.linear), pairs, self.forward_t, self._by_pair(self.right))
-            for weight in self.weights:
-                passes.smooth(self.couplings, self.shifts, self.right, self.now, self.before, weight)
-                self.now, self.before = self.before, self.now
-            passes.rotate_back(self.back, self._by_pair(self.now), pairs)
+            self.improve(passes)
+            passes.rotate_back(self.back, self._by_pair(self.solution), pairs)
             if step < n_steps:
                 passes.relax(point, spectrum, shrinkage, active, spectrum, None, None)
             else:
                 passes.relax(point, spectrum, shrinkage, active, None, moved, size)
 
+    def improve(self, passes: Any) -> None:
+        """Bring the solution closer to that of ``right``: the correction by :attr:`weights`, which ends with it."""
+        passes.defect(self.couplings, self.shifts, self.right, self.solution, self.corrections[0])
+        defect = now = self.corrections[0]  # also the first step, a plain one from zero
+        before = None
+        for number, weight in enumerate(self.weights[1:], start=1):
+            last = number == len(self.weights) - 1
+            target = self.solution if last else self.corrections[1 + number % 2]
+            passes.smooth(self.couplings, self.shifts, defect, now, before, weight, target, last)
+            before, now = now, target
+
+
+def short_type(reference: Array) -> Any:
+    """Return the type of corrections: half as long as single precision, which halves the traffic of their steps.
+
+    What rounding takes from a correction, up to 1 / 256 of it, the next one brings: as the splitting settles
+    corrections vanish, and their rounding with them. Double precision stays.
+    """
+    torch = namespace(reference)
+    return torch.bfloat16 if reference.dtype == torch.float32 else reference.dtype
+
 
 def couplings_of(graph: GraphTerm, reference: Array) -> tuple[Couplings, float]:
     """Return ``2 α L`` split into diagonal and weights on the device, and its largest diagonal entry."""
-    matrix, torch = graph.laplacian, namespace(reference)
-    edges = np.concatenate([[0], np.cumsum(graph.between)])
-    pointers, columns = edges[matrix.indptr], matrix.indices[graph.between]
-    weights, diagonal = -2.0 * graph.weight * matrix.data[graph.between], 2.0 * graph.weight * matrix.diagonal()
+    key = "couplings", graph.weight, reference.dtype, reference.device
+    if key not in graph.shared.kept:
+        graph.shared.kept[key] = _make_couplings(graph.shared, graph.weight, reference)
+    couplings, most = graph.shared.kept[key]
+    return couplings, most
+
+
+def _make_couplings(shared: SharedLaplacian, weight: float, reference: Array) -> tuple[Couplings, float]:
+    matrix, torch = shared.matrix, namespace(reference)
+    edges = np.concatenate([[0], np.cumsum(shared.between)])
+    pointers, columns = edges[matrix.indptr], matrix.indices[shared.between]
+    weights, diagonal = -2.0 * weight * matrix.data[shared.between], 2.0 * weight * matrix.diagonal()
     starts, ends = (torch.as_tensor(part.astype(np.int32), device=reference.device) for part in (pointers, columns))
     couplings = Couplings(as_like(diagonal, reference), starts, ends, as_like(weights, reference))
     return couplings, float(diagonal.max(initial=0.0))
 
 
-def chebyshev_weights(largest: float, shifts: Array, penalty: float) -> list[Array | None]:
-    """Return the weights (row,) of the steps made on every graph system; None is a plain Jacobi step.
+def chebyshev_cycle(largest: float, shifts: Array, penalty: float) -> list[Array]:
+    """Return the weights (row,) of the steps made on every graph system, after a first, plain Jacobi step.
 
-    The steps come as two equal cycles, so that they multiply each error by a square. A factor of either sign would
+    Every system gets two such cycles, so that they multiply each error by a square. A factor of either sign would
     turn over-relaxed splitting into a slow divergence: an error that changes sign is one stepped over too far.
     Jacobi's iteration matrix has its spectrum within ±γ, γ = largest / (largest + shift) (Gershgorin). A cycle
     has :data:`CYCLE_SHARE` steps for each doubling of the condition number (1 + γ) / (1 - γ) of the slowest system.
     """
     n_steps = max(1, ceil(CYCLE_SHARE * log2(1.0 + 2.0 * largest / penalty)))
     squared = (largest / (largest + as_double(shifts))) ** 2
-    weights: list[Array | None] = [None]
+    weights: list[Array] = []
     weight = 1.0 / (1.0 - 0.5 * squared)
     for _ in range(n_steps - 1):
         weights.append(as_like(weight, shifts))
         weight = 1.0 / (1.0 - 0.25 * squared * weight)
-    return 2 * weights
+    return weights
 
 
 def make_passes(basis: Array) -> Any:

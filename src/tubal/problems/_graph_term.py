@@ -21,33 +21,43 @@ from tubal._backend import (
 from tubal.graph import laplacian_norm
 
 
-class GraphTerm:
-    """``weight (Tr(B L Bᵀ) - 2 <B, neighbor_sum>)``: smoothness within a batch, pull of fixed codes outside it."""
+class SharedLaplacian:
+    """A Laplacian and what follows from it alone, worked out once for all problems that share it."""
 
-    def __init__(self, laplacian: Any, weight: float, neighbor_sum: Array | None = None) -> None:
-        self.laplacian = sp.csr_array(laplacian)
-        self.weight = float(weight)
-        self.neighbor_sum = neighbor_sum
-        self._tensors: dict[Any, Any] = {}
+    def __init__(self, laplacian: Any) -> None:
+        self.matrix = sp.csr_array(laplacian)
+        self.kept: dict[Any, Any] = {}  # what a backend derives from it, by a key of its own
+
+    @cached_property
+    def between(self) -> np.ndarray:
+        """Which entries lie off the diagonal."""
+        rows = np.repeat(np.arange(self.matrix.shape[0]), np.diff(self.matrix.indptr))
+        return np.asarray(self.matrix.indices != rows)
 
     @cached_property
     def ties(self) -> bool:
         """Whether two images of the batch depend on each other; new images tie to fixed ones only."""
-        return bool((self.laplacian.data[self.between] != 0).any())
+        return bool((self.matrix.data[self.between] != 0).any())
 
-    @cached_property
-    def between(self) -> np.ndarray:
-        """Which entries of the Laplacian lie off its diagonal."""
-        matrix = self.laplacian
-        rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-        return np.asarray(matrix.indices != rows)
+
+class GraphTerm:
+    """``weight (Tr(B L Bᵀ) - 2 <B, neighbor_sum>)``: smoothness within a batch, pull of fixed codes outside it.
+
+    ``laplacian`` is a sparse matrix, or one made ready for several problems in turn.
+    """
+
+    def __init__(self, laplacian: Any, weight: float, neighbor_sum: Array | None = None) -> None:
+        self.shared = laplacian if isinstance(laplacian, SharedLaplacian) else SharedLaplacian(laplacian)
+        self.laplacian, self.ties = self.shared.matrix, self.shared.ties
+        self.weight = float(weight)
+        self.neighbor_sum = neighbor_sum
 
     def _matrix_like(self, codes: Array) -> Any:
         """Return the Laplacian as a sparse tensor, sent to the device once."""
         key = codes.dtype, codes.device
-        if key not in self._tensors:
-            self._tensors[key] = sparse_like(self.laplacian, codes)
-        return self._tensors[key]
+        if key not in self.shared.kept:
+            self.shared.kept[key] = sparse_like(self.laplacian, codes)
+        return self.shared.kept[key]
 
     @cached_property
     def lipschitz(self) -> float:
@@ -89,7 +99,11 @@ class GraphTerm:
     def energies(self, codes: Array) -> tuple[Array, Array]:
         """Return each image's share of ``Tr(B L Bᵀ)`` and of ``<B, neighbor_sum>``."""
         axes = tuple(range(codes.ndim - 1))
-        energy = (codes * self.product(codes)).sum(axes) / (2.0 * self.weight)
+        if is_torch(codes):
+            by_sample = codes.reshape(-1, codes.shape[-1]).T.contiguous()  # a sparse product likes them so
+            energy = (by_sample * (self._matrix_like(codes) @ by_sample)).sum(1)
+        else:
+            energy = (codes * self.product(codes)).sum(axes) / (2.0 * self.weight)
         pull = 0.0 * energy if self.neighbor_sum is None else (codes * self.neighbor_sum).sum(axes)
         return energy, pull
 

@@ -71,21 +71,35 @@ class PlainPasses:
         """Set ``target`` to ``blocks @ source + offset``; all but ``blocks`` are (block, row, sample)."""
         self.torch.baddbmm(offset, blocks, source, out=target)
 
+    def defect(self, couplings: Couplings, shifts: Array, right: Array, solution: Array, target: Array) -> None:
+        """Set ``target`` to what a Jacobi step would add to the solution of ``(2 α L + shift) x = right``.
+
+        All are (sample, row), ``shifts`` (row,); ``target`` may be of a shorter type than the rest.
+        """
+        step = self.torch.sparse.mm(couplings.matrix, solution)
+        step += right
+        step /= couplings.diagonal[:, None] + shifts
+        target.copy_(step.sub_(solution))
+
     def smooth(
-        self, couplings: Couplings, shifts: Array, right: Array, now: Array, before: Array, weight: Array | None
-    ) -> None:
-        """One step of the Chebyshev semi-iteration for ``(2 α L + shift) x = right``; ``before`` becomes the next.
+        self, couplings: Couplings, shifts: Array, defect: Array, now: Array, before: Array | None,
+        weight: Array | None, target: Array, add: bool,
+    ) -> None:  # fmt: skip
+        """One step of the Chebyshev semi-iteration for the correction ``e`` that the ``defect`` asks for.
 
         With t the Jacobi step from ``now``, the next is ``before + weight (t - before)``, or t itself without a
-        ``weight``. All are (sample, row), ``shifts`` and ``weight`` (row,).
+        ``weight``; no ``before`` is one of zeros. It becomes ``target``, or is added to it.
         """
-        jacobi = self.torch.sparse.mm(couplings.matrix, now)
-        jacobi += right
-        jacobi /= couplings.diagonal[:, None] + shifts
-        if weight is None:
-            before.copy_(jacobi)
+        step = self.torch.sparse.mm(couplings.matrix, now.to(shifts.dtype))
+        step /= couplings.diagonal[:, None] + shifts
+        step += defect
+        if weight is not None:
+            old = self.torch.zeros_like(step) if before is None else before.to(step.dtype)
+            step = old.lerp(step, weight.expand_as(step))
+        if add:
+            target += step
         else:
-            before.lerp_(jacobi, weight.expand_as(jacobi))
+            target.copy_(step)
 
     def rotate(self, offset: Array, pairs: Array, rotation_t: Array, target: Array) -> None:
         """Set ``target`` to the rotated spectrum plus ``offset``, both (block, sample, row)."""

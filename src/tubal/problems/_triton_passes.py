@@ -14,11 +14,11 @@ import triton.language as tl
 from tubal._backend import Array
 from tubal.problems._passes import Couplings, PlainPasses, Shrinkage
 
-# Measured on an H200 at 20 000 images, k = 32, 45 atoms (ms): relax 0.18, apply 0.22 (cuBLAS in single precision
-# 0.34, in TF32 0.22), smooth 0.13. Rotating back is left to cuBLAS: 0.21 against 0.31 here.
+# Measured on an H200 at 20 000 images, k = 32, 45 atoms (ms): relax 0.18, apply 0.20 (cuBLAS in single precision
+# 0.34, in TF32 0.22), defect 0.12, smooth 0.07 to 0.12. Rotating back is left to cuBLAS: 0.21, here 0.22.
 RELAX_TILE = {"WIDTH": 64, "num_warps": 4}
-APPLY_TILE = {"ROWS": 32, "INNER": 32, "WIDTH": 128, "num_warps": 4, "num_stages": 2}
-SMOOTH_TILE = {"WIDTH": 512, "num_warps": 4}
+APPLY_TILE = {"ROWS": 32, "INNER": 16, "WIDTH": 128, "num_warps": 4, "num_stages": 3}
+SMOOTH_TILE = {"WIDTH": 512, "num_warps": 2}
 LARGEST_TUBE = 128
 
 
@@ -93,54 +93,108 @@ def _relax(
 
 
 @triton.jit
-def _apply(
-    blocks, source, offset, target, n_rows, n_inner, n_samples, blocks_block, blocks_row, blocks_inner,
-    source_block, source_inner, source_sample, target_block, target_row, target_sample,
-    ROWS: tl.constexpr, INNER: tl.constexpr, WIDTH: tl.constexpr, OFFSET: tl.constexpr,
-):  # fmt: skip
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    samples = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    block = tl.program_id(2).to(tl.int64)
-    inner = tl.arange(0, INNER)
-    total = tl.zeros((ROWS, WIDTH), tl.float32)
-    wide = samples[None, :].to(tl.int64)
-    for first in range(0, n_inner, INNER):
-        here = first + inner
-        left = tl.load(
-            blocks + block * blocks_block + rows[:, None] * blocks_row + here[None, :] * blocks_inner,
-            mask=(rows[:, None] < n_rows) & (here[None, :] < n_inner), other=0.0,
-        )  # fmt: skip
-        right = tl.load(
-            source + block * source_block + here[:, None].to(tl.int64) * source_inner + wide * source_sample,
-            mask=(here[:, None] < n_inner) & (samples[None, :] < n_samples), other=0.0,
-        )  # fmt: skip
-        total = tl.dot(left, right, total, input_precision="tf32x3")
-    to = block * target_block + rows[:, None].to(tl.int64) * target_row + wide * target_sample
-    mask = (rows[:, None] < n_rows) & (samples[None, :] < n_samples)
+def _tile(blocks, rows, here, n_rows, n_inner, blocks_row, blocks_inner):
+    return tl.load(
+        blocks + rows[:, None] * blocks_row + here[None, :] * blocks_inner,
+        mask=(rows[:, None] < n_rows) & (here[None, :] < n_inner), other=0.0,
+    )  # fmt: skip
+
+
+@triton.jit
+def _put(target, offset, total, rows, wide, n_rows, n_samples, target_row, target_sample, OFFSET: tl.constexpr):
+    to = rows[:, None].to(tl.int64) * target_row + wide * target_sample
+    mask = (rows[:, None] < n_rows) & (wide < n_samples)
     if OFFSET:
         total += tl.load(offset + to, mask=mask, other=0.0)
     tl.store(target + to, total, mask=mask)
 
 
 @triton.jit
-def _smooth(
-    pointers, columns, weights, diagonal, shifts, right, now, before, pushes, n_rows,
-    WIDTH: tl.constexpr, FIRST: tl.constexpr,
+def _apply(
+    blocks, source, offset, target, n_rows, n_inner, n_samples, blocks_block, blocks_row, blocks_inner,
+    source_block, source_inner, source_sample, target_block, target_row, target_sample,
+    ROWS: tl.constexpr, INNER: tl.constexpr, WIDTH: tl.constexpr, OFFSET: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    # Samples run fastest: programs in flight share a strip of rows, whose codes stay in the cache.
+    # A program makes up to three tiles of rows, so that it reads, and splits into TF32 terms, its samples once.
+    rows = tl.program_id(0) * (ROWS * GROUP) + tl.arange(0, ROWS)
+    samples = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    block = tl.program_id(2).to(tl.int64)
+    blocks += block * blocks_block
+    source += block * source_block
+    target += block * target_block
+    offset += block * target_block
+    wide = samples[None, :].to(tl.int64)
+    first = tl.zeros((ROWS, WIDTH), tl.float32)
+    second = tl.zeros((ROWS, WIDTH), tl.float32)
+    third = tl.zeros((ROWS, WIDTH), tl.float32)
+    for start in range(0, n_inner, INNER):
+        here = start + tl.arange(0, INNER)
+        right = tl.load(
+            source + here[:, None].to(tl.int64) * source_inner + wide * source_sample,
+            mask=(here[:, None] < n_inner) & (wide < n_samples), other=0.0,
+        )  # fmt: skip
+        left = _tile(blocks, rows, here, n_rows, n_inner, blocks_row, blocks_inner)
+        first = tl.dot(left, right, first, input_precision="tf32x3")
+        if GROUP > 1:
+            left = _tile(blocks, rows + ROWS, here, n_rows, n_inner, blocks_row, blocks_inner)
+            second = tl.dot(left, right, second, input_precision="tf32x3")
+        if GROUP > 2:
+            left = _tile(blocks, rows + 2 * ROWS, here, n_rows, n_inner, blocks_row, blocks_inner)
+            third = tl.dot(left, right, third, input_precision="tf32x3")
+    _put(target, offset, first, rows, wide, n_rows, n_samples, target_row, target_sample, OFFSET)
+    if GROUP > 1:
+        _put(target, offset, second, rows + ROWS, wide, n_rows, n_samples, target_row, target_sample, OFFSET)
+    if GROUP > 2:
+        _put(target, offset, third, rows + 2 * ROWS, wide, n_rows, n_samples, target_row, target_sample, OFFSET)
+
+
+@triton.jit
+def _of_neighbours(pointers, columns, weights, values, sample, rows, inside, n_rows, WIDTH: tl.constexpr):
+    total = tl.zeros((WIDTH,), tl.float32)
+    for entry in range(tl.load(pointers + sample), tl.load(pointers + sample + 1)):
+        column, weight = tl.load(columns + entry).to(tl.int64), tl.load(weights + entry)
+        total += weight * tl.load(values + column * n_rows + rows, mask=inside, other=0.0).to(tl.float32)
+    return total
+
+
+# In the next two samples run fastest: programs in flight share a strip of rows, whose codes stay in the cache.
+@triton.jit
+def _defect(
+    pointers, columns, weights, diagonal, shifts, right, solution, target, n_rows, WIDTH: tl.constexpr,
+):  # fmt: skip
     sample = tl.program_id(0).to(tl.int64)
     rows = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = rows < n_rows
     at = sample * n_rows + rows
     total = tl.load(right + at, mask=inside, other=0.0)
-    for entry in range(tl.load(pointers + sample), tl.load(pointers + sample + 1)):
-        column, weight = tl.load(columns + entry).to(tl.int64), tl.load(weights + entry)
-        total += weight * tl.load(now + column * n_rows + rows, mask=inside, other=0.0)
+    total += _of_neighbours(pointers, columns, weights, solution, sample, rows, inside, n_rows, WIDTH)
     step = total / (tl.load(diagonal + sample) + tl.load(shifts + rows, mask=inside, other=1.0))
-    if not FIRST:
-        old = tl.load(before + at, mask=inside, other=0.0)
-        step = old + tl.load(pushes + rows, mask=inside, other=0.0) * (step - old)
-    tl.store(before + at, step, mask=inside)
+    step -= tl.load(solution + at, mask=inside, other=0.0)
+    tl.store(target + at, step.to(target.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _smooth(
+    pointers, columns, weights, diagonal, shifts, defect, now, before, pushes, target, n_rows,
+    WIDTH: tl.constexpr, PLAIN: tl.constexpr, FROM_ZERO: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    sample = tl.program_id(0).to(tl.int64)
+    rows = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    inside = rows < n_rows
+    at = sample * n_rows + rows
+    total = _of_neighbours(pointers, columns, weights, now, sample, rows, inside, n_rows, WIDTH)
+    step = total / (tl.load(diagonal + sample) + tl.load(shifts + rows, mask=inside, other=1.0))
+    step += tl.load(defect + at, mask=inside, other=0.0).to(tl.float32)
+    if not PLAIN:
+        push = tl.load(pushes + rows, mask=inside, other=0.0)
+        if FROM_ZERO:
+            step *= push
+        else:
+            old = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
+            step = old + push * (step - old)
+    if ADD:
+        step += tl.load(target + at, mask=inside, other=0.0)
+    tl.store(target + at, step.to(target.dtype.element_ty), mask=inside)
 
 
 class TritonPasses(PlainPasses):
@@ -188,23 +242,37 @@ class TritonPasses(PlainPasses):
         """See :meth:`PlainPasses.apply`; any strides will do."""
         n_blocks, n_rows, n_inner = blocks.shape
         n_samples = target.shape[2]
-        grid = (triton.cdiv(n_rows, APPLY_TILE["ROWS"]), triton.cdiv(n_samples, APPLY_TILE["WIDTH"]), n_blocks)
+        group = min(3, triton.cdiv(n_rows, APPLY_TILE["ROWS"]))
+        grid = (
+            triton.cdiv(n_rows, group * APPLY_TILE["ROWS"]), triton.cdiv(n_samples, APPLY_TILE["WIDTH"]), n_blocks
+        )  # fmt: skip
         _apply[grid](
             blocks, source, target if offset is None else offset, target, n_rows, n_inner, n_samples,
-            *blocks.stride(), *source.stride(), *target.stride(), OFFSET=offset is not None, **APPLY_TILE,
+            *blocks.stride(), *source.stride(), *target.stride(), OFFSET=offset is not None, GROUP=group, **APPLY_TILE,
         )  # fmt: skip
 
     def rotate(self, offset: Array, pairs: Array, rotation_t: Array, target: Array) -> None:
         """See :meth:`PlainPasses.rotate`."""
         self.apply(rotation_t.transpose(1, 2), pairs, offset.transpose(1, 2), target.transpose(1, 2))
 
-    def smooth(
-        self, couplings: Couplings, shifts: Array, right: Array, now: Array, before: Array, weight: Array | None
-    ) -> None:
-        """See :meth:`PlainPasses.smooth`."""
+    def defect(self, couplings: Couplings, shifts: Array, right: Array, solution: Array, target: Array) -> None:
+        """See :meth:`PlainPasses.defect`."""
         n_samples, n_rows = right.shape
         grid = (n_samples, triton.cdiv(n_rows, SMOOTH_TILE["WIDTH"]))
+        _defect[grid](
+            couplings.pointers, couplings.columns, couplings.weights, couplings.diagonal, shifts, right, solution,
+            target, n_rows, **SMOOTH_TILE,
+        )  # fmt: skip
+
+    def smooth(
+        self, couplings: Couplings, shifts: Array, defect: Array, now: Array, before: Array | None,
+        weight: Array | None, target: Array, add: bool,
+    ) -> None:  # fmt: skip
+        """See :meth:`PlainPasses.smooth`."""
+        n_samples, n_rows = defect.shape
+        grid = (n_samples, triton.cdiv(n_rows, SMOOTH_TILE["WIDTH"]))
         _smooth[grid](
-            couplings.pointers, couplings.columns, couplings.weights, couplings.diagonal, shifts, right, now, before,
-            shifts if weight is None else weight, n_rows, FIRST=weight is None, **SMOOTH_TILE,
+            couplings.pointers, couplings.columns, couplings.weights, couplings.diagonal, shifts, defect, now,
+            defect if before is None else before, shifts if weight is None else weight, target, n_rows,
+            PLAIN=weight is None, FROM_ZERO=before is None, ADD=add, **SMOOTH_TILE,
         )  # fmt: skip

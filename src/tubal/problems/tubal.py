@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tubal._backend import Array, as_double, hermitian_eigh, is_torch, namespace, rfft
+from tubal._backend import Array, as_double, hermitian_eigh, is_torch, namespace, rfft, to_numpy
 from tubal.algebra import spectrum_weights
 from tubal.fourier import BlockOperator, as_blocks, from_coefficients, to_coefficients
 from tubal.penalties import atom_norms
@@ -84,8 +84,13 @@ class TubalCoding(CodingProblem):
 
     @cached_property
     def eigenbasis(self) -> tuple[BlockOperator, Array]:
-        """Rotation into the eigenvectors of ``DᵀD`` as real blocks, and eigenvalues (tube, atom)."""
-        values, vectors = hermitian_eigh(self.gram_hat)
+        """Rotation into the eigenvectors of ``DᵀD`` as real blocks, and eigenvalues (tube, atom), on the host."""
+        if not is_torch(self.data):
+            gram = self.gram_hat
+        else:  # so small that the way to the host and back is shorter than a device's eigensolver
+            spectrum = rfft(as_double(to_numpy(self.dictionary)), axis=0)
+            gram = _adjoint(spectrum) @ spectrum
+        values, vectors = hermitian_eigh(gram)
         rotation = as_blocks(_adjoint(vectors), self.tube_length, self.data)
         return rotation, self._per_coefficient(values)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tubal._backend import Array, machine_epsilon, namespace
+from tubal._backend import Array, invert, is_torch, machine_epsilon, namespace, solve
 from tubal.problems.tubal_dictionary import TubalDictionary
 from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
 
@@ -21,7 +21,7 @@ class DictionaryState:
 @dataclass(frozen=True)
 class _DualPoint:
     multipliers: Array
-    value: float
+    value: Array  # a number, left where the statistics are: asking a device for it means waiting
     gradient: Array
     inverse: Array
     dictionary_hat: Array
@@ -70,12 +70,13 @@ class LagrangeDual:
         length = 1.0
         for _ in range(40):
             candidate = dual.at(namespace(direction).clip(now.multipliers + length * direction, 0.0, None))
-            gain = float((now.gradient * (candidate.multipliers - now.multipliers)).sum())
+            gain = (now.gradient * (candidate.multipliers - now.multipliers)).sum()
             # Near the solution, or near singular slices, the gain drowns in the rounding of the value; a concave
             # function has also risen where its slope along the step has shrunk without much overshooting.
-            slope = float((candidate.gradient * (candidate.multipliers - now.multipliers)).sum())
-            risen = candidate.value >= now.value + 1e-4 * max(gain, 0.0) - 1e-13 * dual.squares
-            if risen or abs(slope) <= 0.5 * gain:
+            slope = (candidate.gradient * (candidate.multipliers - now.multipliers)).sum()
+            least = 1e-4 * namespace(gain).clip(gain, 0.0, None)
+            risen = candidate.value >= now.value + least - 1e-13 * dual.squares
+            if bool(risen | (abs(slope) <= 0.5 * gain)):
                 return candidate
             length *= 0.5
         return replace(now, stuck=True)
@@ -89,25 +90,29 @@ class _Dual:
         xp = namespace(statistics.gram)
         usage = statistics.usage
         self.problem, self.used = problem, usage > 0.0
-        gram = statistics.gram[:, self.used][:, :, self.used]
-        self.cross = statistics.cross[:, :, self.used]
+        # Taking a part of a tensor means waiting for its device, and all atoms are in use in all but a few steps.
+        self.whole = is_torch(usage) and bool(self.used.all())
+        if self.whole:
+            gram, self.cross = statistics.gram, statistics.cross
+        else:
+            gram, self.cross = statistics.gram[:, self.used][:, :, self.used], statistics.cross[:, :, self.used]
         self.eye = xp.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
         self.gram = gram + ridge * statistics.tube_length * usage[self.used] * self.eye
         self.counts, self.squares = problem.counts, statistics.squares
 
     def initial(self, multipliers: Array | None) -> Array:
         if multipliers is not None:
-            return multipliers[self.used]
+            return multipliers if self.whole else multipliers[self.used]
         # Small against the codes' own energy, so that the first Newton steps start from near-free atoms.
         return 1e-2 * self.problem.statistics.usage[self.used]
 
     def at(self, multipliers: Array) -> _DualPoint:
         """Evaluate the dual (eq. 19 with the terms it drops): D̂ = cross (gram + Λ)⁻¹."""
         xp = namespace(self.gram)
-        inverse = xp.linalg.inv(self.gram + multipliers * self.eye)
+        inverse = invert(self.gram + multipliers * self.eye)
         dictionary_hat = self.cross @ inverse
         fitted = (xp.conj(dictionary_hat) * self.cross).real.sum((1, 2))
-        value = 0.5 * (self.squares - float((self.counts * fitted).sum()) - float(multipliers.sum()))
+        value = 0.5 * (self.squares - (self.counts * fitted).sum() - multipliers.sum())
         norms = (self.counts[:, None] * (abs(dictionary_hat) ** 2).sum(1)).sum(0)
         return _DualPoint(multipliers, value, 0.5 * (norms - 1.0), inverse, dictionary_hat)
 
@@ -128,7 +133,7 @@ class _Dual:
         diagonal = xp.diagonal(hessian)
         floor = 1e-14 * diagonal.max() + 1e-300
         system = hessian * mask + xp.diag(xp.where(free, floor + 0.0 * diagonal, 1.0 + 0.0 * diagonal))
-        return xp.linalg.solve(system, xp.where(free, point.gradient, 0.0 * point.gradient))
+        return solve(system, xp.where(free, point.gradient, 0.0 * point.gradient))
 
     def residual(self, point: _DualPoint) -> float:
         """Return the largest violation of the KKT conditions, in units of the ball."""
@@ -140,6 +145,8 @@ class _Dual:
     def recover(self, point: _DualPoint, dictionary: Array) -> tuple[Array, Any]:
         """Return the full dictionary, unused atoms as they were, and all multipliers."""
         xp = namespace(self.gram)
+        if self.whole:
+            return self.problem.from_spectrum(point.dictionary_hat, dictionary), point.multipliers
         hat = self.problem.to_spectrum(dictionary)
         hat[:, :, self.used] = point.dictionary_hat
         multipliers = xp.zeros_like(self.problem.statistics.usage)
