@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import settings
+from threadpoolctl import threadpool_limits
 
 from collections_plugin import pytest_runtest_setup  # noqa: F401  (a hook: pytest finds it by its name here)
 
@@ -22,11 +23,14 @@ settings.register_profile("tubal", deadline=None, derandomize=True, max_examples
 settings.load_profile("tubal")
 
 
-if "PYTEST_XDIST_WORKER" in os.environ and find_spec("torch"):
-    # A worker has one core; torch would take all of them in every worker.
-    import torch
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # A worker has one core; libraries would start a thread for every core in every worker, and in their children.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    threadpool_limits(1)
+    if find_spec("torch"):
+        import torch
 
-    torch.set_num_threads(1)
+        torch.set_num_threads(1)
 
 
 @pytest.fixture

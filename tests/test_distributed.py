@@ -60,11 +60,11 @@ def test_without_a_graph_the_objective_is_that_of_one_process(name, images, clie
     assert_allclose(model.transform(images[:4]), expected.transform(images[:4]), atol=1e-5)
 
 
-def test_with_a_graph_the_objective_never_rises_and_ends_close(images, client):
+def test_with_a_graph_the_objective_never_rises_and_ends_no_higher(images, client):
     expected = coder(max_iter=15).fit(images)
     model = fit(coder(max_iter=15), images, client)
     assert (np.diff(model.objective_) <= 1e-10 * model.objective_[0]).all()
-    assert_allclose(model.objective_[-1], expected.objective_[-1], rtol=3e-2)
+    assert model.objective_[-1] <= (1 + 1e-3) * expected.objective_[-1]  # exchanges in between bring it further
     assert (model.graph_.adjacency != expected.graph_.adjacency).nnz == 0
     assert_array_equal(model.transform(images), model._pool(model.codes_))
 
@@ -188,8 +188,8 @@ def test_errors_are_sentences(images, client):
 @pytest.mark.collection("coil20")
 def test_on_real_images_the_graph_term_ends_where_one_process_does(client):
     images = np.asarray(fetch_coil20().images, np.float64)[:432:2]
-    model = tubal.GTSC(n_atoms=15, random_state=0, max_iter=20, tol=0.0)
+    # Two ways of descending: the cluster's is 0.2 % lower after ten alternations, level once both have settled.
+    model = tubal.GTSC(n_atoms=15, random_state=0, max_iter=40, tol=0.0)
     expected = model.fit(images).objective_[-1]
     found = fit(model, images, client).objective_[-1]
-    # Two ways of descending the same objective, stopped after as many alternations: neither has quite arrived.
-    assert_allclose(found, expected, rtol=3e-3)
+    assert_allclose(found, expected, rtol=1e-3)
