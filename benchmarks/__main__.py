@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks import coding, fits, scaling
+from benchmarks import clustering, coding, fits, scaling
 from benchmarks.timing import machine
 
 TITLES = {
@@ -22,6 +22,9 @@ TITLES = {
     "memory": "Peak memory of coding in units of the codes, data counted",
     "thread": "What a second thread brings, against a plain matrix product",
     "first use": "First use in a new process",
+    "default preset": "The deformable graph and the whole default preset, in units of UMAP + K-means",
+    "small collections": "The default preset on collections under 2000 images",
+    "many images": "Graph and default preset against the number of images (synthetic shifted digits)",
 }
 
 
@@ -43,6 +46,9 @@ def measure(quick: bool) -> dict[str, Any]:
     if not quick:  # compiling the kernels takes more memory than a small problem: only a large one shows its own
         tables["memory"] = scaling.memory(100000)
         tables["dictionary learning"] = fits.against_dictionary_learning(names)
+        tables["default preset"] = clustering.against_umap(repeats)
+        tables["small collections"] = clustering.small_collections()
+        tables["many images"] = clustering.time_against_n((10000, 20000, 50000))
     return tables
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from tubal.experiments import beyond, beyond_report, find_table
+from tubal.experiments import beyond, beyond_report, criterion, criterion_report, find_table
 from tubal.experiments.beyond_figures import align
 from tubal.experiments.paper import read_toml
 
@@ -170,3 +170,58 @@ def test_alignments_bring_neighbours_onto_their_images(rng, motion):
         before[index] = np.square(neighbour - images[index])[4:-4, 4:-4].sum()
         after[index] = np.square(align(neighbour, graph, index, 0) - images[index])[4:-4, 4:-4].sum()
     assert np.median(after / before) < 0.3
+
+
+def test_the_criterion_prefers_what_repeats_and_says_when_the_default_does_not():
+    """Two settings made up by hand: one gives every sample the same halves, the other random ones."""
+    generator = np.random.default_rng(0)
+    samples = []
+    for _ in range(4):
+        members = np.sort(generator.permutation(200)[:160])
+        labels = {("q", 5): generator.integers(2, size=160), ("q", 3): (members < 100).astype(np.intp)}
+        samples.append(criterion.Sample(members, labels, dict.fromkeys(labels, 0.5)))
+    steady, error = criterion.jackknife(criterion.agreement(samples, ("q", 3)))
+    assert (steady, error) == (1.0, 0.0)
+    shaky, error = criterion.jackknife(criterion.agreement(samples, ("q", 5)))
+    assert abs(shaky) < 0.05
+    assert error > 0
+    better = criterion._described(samples, "q", 3)
+    assert better["minus_default"] == pytest.approx(1.0 - shaky, abs=1e-4)
+    assert better["minus_default"] > 2 * better["minus_default_error"]
+
+
+def test_jackknife_error_of_independent_samples_is_that_of_a_mean(rng):
+    """Pairs that are sums of two samples' own values have a mean of twice the mean of those values."""
+    values = rng.normal(size=40)
+    pairs = values[:, None] + values
+    np.fill_diagonal(pairs, 0.0)
+    mean, error = criterion.jackknife(pairs)
+    assert mean == pytest.approx(2 * values.mean())
+    assert error == pytest.approx(2 * values.std(ddof=1) / np.sqrt(40), rel=1e-6)
+
+
+def test_the_criterion_runs_and_keeps_its_order(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUBAL_DATA", str(tmp_path / "nothing"))
+    few = {"q": (3, 5), "graph weight": (10.0,), "sparsity": (0.003,), "assignment": criterion.CHOICES["assignment"]}
+    monkeypatch.setattr(criterion, "CHOICES", few)
+    monkeypatch.setattr(criterion_report, "CHOICES", few)
+    monkeypatch.setattr(criterion, "THEN", ())
+    table, text = criterion.run(tmp_path, n_samples=3, most_images=80)
+    record = json.loads(table.read_text())
+    assert record["order"] == ["digits", "shapes"]
+    assert set(record["verdicts"]["first"]) == set(few)
+    page = text.read_text()
+    assert "after Yale's scores had been\nseen" in page
+    assert "**5** (default)" in page
+    made_up = {"digits": {"settings": {"q": {"3": _stable(0.9, 0.3, 0.01), "5": _stable(0.6, 0.0, 0.0)}}}}
+    assert not criterion_report.verdict(made_up, "q", ["digits"])["default_stands"]
+
+
+def _stable(stability, difference, error):
+    return {
+        "stability": stability,
+        "standard_error": 0.01,
+        "minus_default": difference,
+        "minus_default_error": error,
+        "modularity": 0.5,
+    }

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from tubal import GTSC, ImageClusterer
 from tubal.clustering import kmeans
-from tubal.datasets import fetch
+from tubal.datasets import fetch, make_shifted_shapes
 from tubal.estimators.clusterer_graph import as_found, better_reading, relative, returned_share
 from tubal.graph import Graph, Neighbours
 from tubal.graph.structure import Weighting
@@ -97,6 +97,15 @@ def test_parts_no_edge_joins_are_joined_by_their_looks(rng):
     model = ImageClusterer(5, random_state=0).fit(images)
     assert connected_components(model.affinity_)[0] > 5
     assert clustering_accuracy(labels, model.labels_) == 1.0
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_far_shifted_shapes_come_in_parts_and_are_joined(seed):
+    """Shapes at any position fall into many parts, and one accidental likeness must not join two of them."""
+    shapes_ = make_shifted_shapes(400, n_classes=8, random_state=seed)
+    model = ImageClusterer(8, random_state=0).fit(shapes_.images)
+    assert connected_components(model.affinity_)[0] > 8
+    assert clustering_accuracy(shapes_.target, model.labels_) == 1.0
 
 
 def test_the_number_of_clusters_is_estimated(rng):
