@@ -167,5 +167,5 @@ def test_a_run_is_written_as_table_curves_and_pictures(tmp_path, digits):
     assert [point["value"] for point in points] == [0.01, 0.3]
     assert points[0]["error"] < points[1]["error"]
     assert points[0]["nonzero"] > points[1]["nonzero"]
-    assert summary["shift"]["digits"]["circle, right"]["sc"]["0"] == 0.0
+    assert summary["shift"]["digits"]["circle, right"]["sc"]["0"] == pytest.approx(0.0, abs=1e-5)
     assert "Distance of features" in (tmp_path / "family.md").read_text()

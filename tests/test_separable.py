@@ -16,7 +16,7 @@ from tubal import TenSR
 from tubal._backend import to_numpy
 from tubal.layout import SeparableLayout
 from tubal.learning import InMemory, MemoryStore, Weights, initial_state, learn
-from tubal.problems import _mapped
+from tubal.problems import _graph_systems, _mapped
 from tubal.problems._base import CodingProblem
 from tubal.problems.separable import SeparableCoding, SeparableModel, SeparableStatistics
 from tubal.solvers import Admm, Fista, LagrangeDual, ProjectedGradient
@@ -223,8 +223,10 @@ def test_graph_pulls_neighbours_together(rng):
     assert spread(tied) < 0.5 * spread(free)
 
 
-def test_torch_tensors_give_the_same_codes(rng):
+def test_torch_tensors_give_the_same_codes(rng, monkeypatch):
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr(_graph_systems, "REDUCTION", 1e-13)  # tensors solve the graph's systems to the end
+    monkeypatch.setattr(_graph_systems, "FIRST_REDUCTION", 1e-13)
     images = rng.random((12, 6, 5))
     for weight in (0.0, 0.5):
         model = TenSR(n_atoms=(4, 3), max_iter=3, graph_weight=weight, random_state=0)
@@ -232,6 +234,12 @@ def test_torch_tensors_give_the_same_codes(rng):
         tensor = model.fit_transform(torch.as_tensor(images))
         assert isinstance(tensor, torch.Tensor)
         assert_allclose(tensor.numpy(), features, atol=1e-7)
+
+
+def test_new_images_are_coded_alike_in_any_company(rng):
+    images, fresh = rng.random((12, 6, 5)), rng.random((4, 6, 5))
+    model = TenSR(n_atoms=(4, 3), max_iter=3, graph_weight=0.5, random_state=0).fit(images)
+    assert_allclose(model.encode(fresh[:1]), model.encode(fresh)[:1], atol=1e-12)
 
 
 def test_layout_stacks_channels_or_leaves_them_a_mode(rng):

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import textwrap
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import tubal
+from peak_memory import peak_of
 from tubal.chunked_graph import BlockSearch, RowFile, chunked_knn_graph
 from tubal.code_store import DiskStore
 from tubal.datasets import fetch_coil20, fetch_usps
@@ -303,7 +299,7 @@ def test_partial_fit_with_a_graph_says_so(images):
 # --- memory --------------------------------------------------------------------------------------------------
 def test_a_fit_that_does_not_fit_streams_by_itself(images, monkeypatch):
     expected = coder("GTSC").fit(images)
-    need = fit_need(pixels=30, codes=20, atom_values=120, itemsize=8, graph=True)
+    need = fit_need(pixels=30, codes=20, atom_values=120, itemsize=8, n_tied=len(images))
     monkeypatch.setattr("tubal.memory.SMALLEST_CHUNK", 8)
     monkeypatch.setattr("tubal.memory.available_memory", lambda: need.of(25) / 0.7)
     model = coder("GTSC").fit(images)
@@ -317,35 +313,12 @@ def test_what_can_never_fit_says_what_to_do():
         chunk_size_for(Need(1e9, 0.0), 100, available=10**9)
 
 
-PEAK = """
-    import sys, h5py, numpy as np, tubal
-    import tubal.estimators._fitting as fitting
-    from tubal.solvers import Admm
-    fitting.CODES_SHARE = 0.0  # codes do not fit: they stay on disk
-    chunk, weight, folder = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
-    images = h5py.File(sys.argv[4])["images"]  # read, not mapped: mapped pages would count as memory
-    def resident():
-        return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) * 1024
-    parameters = dict(n_atoms=24, max_iter=1, random_state=0, graph_weight=weight, code_solver=Admm(max_iter=2))
-    tubal.GTSC(**parameters | {"n_atoms": 2}).fit(np.asarray(images[:70]), chunk_size=35)  # compile
-    open("/proc/self/clear_refs", "w").write("5")
-    before = resident()
-    tubal.GTSC(**parameters).fit(images, chunk_size=chunk, folder=folder)
-    print(resident() - before)
-"""
-
-
 @pytest.mark.parametrize("weight", [0.0, 1.0])
 def test_peak_memory_follows_the_chunk(weight, tmp_path):
-    h5py = pytest.importorskip("h5py")
-    path, chunk = tmp_path / "images.h5", 2000
-    with h5py.File(path, "w") as file:
-        file["images"] = np.random.default_rng(0).random((8000, 20, 20)).astype(np.float32)
-    command = [sys.executable, "-c", textwrap.dedent(PEAK), str(chunk), str(weight), str(tmp_path), str(path)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # every further thread has buffers of its own
-    peak = int(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
-    need = fit_need(pixels=400, codes=24 * 20, atom_values=24 * 400, itemsize=4, graph=weight > 0)
-    assert peak <= 1.2 * need.of(chunk), (peak, need.of(chunk))
+    pytest.importorskip("h5py")
+    images = np.random.default_rng(0).random((8000, 20, 20), np.float32)
+    peak, need = peak_of(images, tmp_path, chunk=2000, weight=weight, n_atoms=24)
+    assert peak <= 1.2 * need.of(2000), (peak, need.of(2000))
     assert peak <= 0.5 * need.of(8000)
 
 

@@ -25,6 +25,7 @@ sys.path.insert(0, str(HERE))
 
 import hostile  # noqa: E402
 import mutations  # noqa: E402
+import torture_scale  # noqa: E402
 import tubal  # noqa: E402
 
 RESULTS = HERE.parent / "results" / "torture.md"
@@ -173,96 +174,6 @@ def full_disk(share: float) -> list[str]:
     return ["full disk (RLIMIT_FSIZE): save and checkpoint end in one sentence, the former file intact"]
 
 
-def streamed_objectives(share: float) -> list[str]:
-    """Compare fits in chunks with fits in memory on real collections."""
-    if "TUBAL_DATA" not in os.environ:
-        return ["streaming on collections: not run, TUBAL_DATA is not set"]
-    from tubal.datasets import fetch_coil20, fetch_usps
-
-    lines = []
-    for name, fetch in (("COIL20", fetch_coil20), ("USPS", fetch_usps)):
-        images = np.asarray(fetch().images, np.float32)[: round(3000 * max(share, 0.2))]
-        for weight in (0.0, 1.0):
-            model = tubal.GTSC(graph_weight=weight, random_state=0)
-            whole = model.fit(images).objective_[-1]
-            chunked = model.fit(images, chunk_size=len(images) // 5 + 1).objective_[-1]
-            if chunked > 1.01 * whole:
-                raise AssertionError(f"{name}, α = {weight}: {chunked} in chunks, {whole} in memory")
-            lines.append(
-                f"{name} ({len(images)} images), α = {weight:g}, 5 chunks: {chunked / whole - 1:+.1e} of the objective"
-            )
-    return lines
-
-
-def cluster_of_processes(share: float) -> list[str]:
-    """Compare a cluster of 4 processes with one process, and kill its workers."""
-    import pytest
-
-    code = pytest.main(["-q", "-p", "no:cacheprovider", str(HERE / "test_distributed.py"), "--no-header"])
-    if code != 0:
-        raise AssertionError("the cluster's tests failed; see above")
-    return ["Dask: 4 worker processes, killed workers (in the fit, in the graph), a lost scheduler: all as promised"]
-
-
-HALF = """
-    import sys, time, numpy as np, tubal
-    images = np.load(sys.argv[1])[int(sys.argv[2]) :: int(sys.argv[3])]
-    tubal.TubSC(n_atoms=4, max_iter=1).fit(images[:40])  # compile
-    print("ready", flush=True)
-    sys.stdin.readline()
-    began = time.perf_counter()
-    tubal.TubSC(n_atoms=32, max_iter=6, tol=0.0, random_state=0).fit(images)
-    print(time.perf_counter() - began, flush=True)
-"""
-
-
-def _together(path: Path, parts: int) -> float:
-    """Fit parts of the images in processes of one thread at the same time; return the seconds of the slowest."""
-    environment = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(HALF), str(path), str(part), str(parts)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        )
-        for part in range(parts)
-    ]  # fmt: skip
-    for process in processes:
-        process.stdout.readline()
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    return max(float(process.communicate()[0]) for process in processes)
-
-
-def two_workers(share: float) -> list[str]:
-    """Compare the speed-up of two one-thread workers with that of two independent processes, in turns."""
-    from distributed import Client, LocalCluster
-
-    from tubal.distributed import fit
-
-    n_images = max(4000, round(16000 * share))
-    with tempfile.TemporaryDirectory() as folder:
-        images = np.random.default_rng(0).random((n_images, 24, 24)).astype(np.float32)
-        paths = [Path(folder) / f"{part}.npy" for part in (0, 1)]
-        np.save(Path(folder) / "all.npy", images)
-        for part, path in enumerate(paths):
-            np.save(path, images[part::2])
-        ratios = []
-        cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50)
-        with cluster, Client(cluster) as client:
-            fit(tubal.TubSC(n_atoms=4, max_iter=1), images[:80], client)
-            for _ in range(3):
-                alone, halves = _together(Path(folder) / "all.npy", 1), _together(Path(folder) / "all.npy", 2)
-                began = time.perf_counter()
-                fit(tubal.TubSC(n_atoms=32, max_iter=6, tol=0.0, random_state=0), paths, client, gather=False)
-                ratios.append((alone / halves, alone / (time.perf_counter() - began)))
-    independent, workers = (float(np.median([pair[at] for pair in ratios])) for at in (0, 1))
-    line = f"{n_images} images: two independent processes {independent:.2f} ×, two Dask workers {workers:.2f} ×"
-    if workers < 0.8 * independent:
-        raise AssertionError(f"{line}: less than 0.8 of it")
-    return [f"{line}, {workers / independent:.2f} of it (median of three turns)"]
-
-
 PARTS: dict[str, Callable[[float], list[str]]] = {
     "files": mutated_files,
     "fits": generated_fits,
@@ -271,10 +182,18 @@ PARTS: dict[str, Callable[[float], list[str]]] = {
     "saves": killed_saves,
     "reproduce": killed_reproduce,
     "disk": full_disk,
-    "streaming": streamed_objectives,
-    "dask": cluster_of_processes,
-    "speed": two_workers,
+    "streaming": torture_scale.streamed_objectives,
+    "memory": torture_scale.peak_memory,
+    "dask": torture_scale.cluster_of_processes,
+    "speed": torture_scale.two_workers,
 }
+
+
+def _findings(record: Path) -> str:
+    """Return what people wrote below the figures of a former record: which classes found a bug."""
+    former = record.read_text(encoding="utf-8") if record.exists() else ""
+    place = former.find("\n## ")
+    return former[place:] if place >= 0 else ""
 
 
 def main() -> None:
@@ -301,7 +220,7 @@ def main() -> None:
         lines += [f"- {line} ({time.perf_counter() - began:.0f} s)" for line in found]
         sys.stderr.write("\n".join(lines[-len(found) :]) + "\n")
     options.out.parent.mkdir(exist_ok=True)
-    options.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    options.out.write_text("\n".join(lines) + "\n" + _findings(options.out), encoding="utf-8")
     sys.exit(failed)
 
 

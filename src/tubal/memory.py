@@ -15,6 +15,8 @@ SHARE = 0.7
 IMAGE_COPIES = 4.0
 CODE_COPIES = 7.0
 GRAPH_CODE_COPIES = 10.0
+# The graph of the whole collection, beside whatever chunk: neighbours, weights and how chunks are tied, an image.
+GRAPH_BYTES = 1 << 10
 # Blocks in which files are read and neighbours searched.
 BUFFERS = 8 << 20
 SMALLEST_CHUNK = 64
@@ -32,17 +34,19 @@ class Need:
         return self.fixed + n_images * self.per_image
 
 
-def fit_need(*, pixels: int, codes: int, atom_values: int, itemsize: int, graph: bool) -> Need:
+def fit_need(*, pixels: int, codes: int, atom_values: int, itemsize: int, n_tied: int = 0) -> Need:
     """Return what a fit needs; ``pixels`` and ``codes`` are per image, ``atom_values`` is the dictionary's size.
 
-    >>> need = fit_need(pixels=1024, codes=45 * 32, atom_values=45 * 1024, itemsize=4, graph=True)
+    ``n_tied`` is how many images a graph ties in all, in whatever chunk: 0 without one.
+
+    >>> need = fit_need(pixels=1024, codes=45 * 32, atom_values=45 * 1024, itemsize=4, n_tied=1000)
     >>> round(need.of(1000) / 2**20)
-    92
+    93
     """
-    copies = GRAPH_CODE_COPIES if graph else CODE_COPIES
+    copies = GRAPH_CODE_COPIES if n_tied else CODE_COPIES
     per_image = itemsize * (IMAGE_COPIES * pixels + copies * codes)
     # Statistics and operators are double precision and complex; a handful of each is alive.
-    fixed = BUFFERS + 16.0 * 8 * (atom_values + codes * (atom_values / max(pixels, 1)))
+    fixed = BUFFERS + GRAPH_BYTES * n_tied + 16.0 * 8 * (atom_values + codes * (atom_values / max(pixels, 1)))
     return Need(per_image, fixed)
 
 

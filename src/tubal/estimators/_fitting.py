@@ -87,7 +87,7 @@ def _affordable(coder: Any, dictionary: Any, data: Array) -> int:
         codes=codes,
         atom_values=atom_values,
         itemsize=data.dtype.itemsize,
-        graph=coder._graph_weight() > 0,
+        n_tied=data.shape[-1] if coder._graph_weight() > 0 else 0,
     )
     return chunk_size_for(need, data.shape[-1])
 
