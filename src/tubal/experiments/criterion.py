@@ -122,12 +122,13 @@ def _partitions(
     """Every setting with its partition and the ties it is judged on; the default is fitted once for all choices."""
     default = defaults()
     model = _fit(images, wide, n_clusters, seed, default)
-    for choice in ("q", "graph weight", "sparsity"):
+    for q in CHOICES["q"]:
+        fitted = model if q == default["q"] else _fit(images, wide, n_clusters, seed, {**default, "q": q})
+        yield ("q", q), fitted.labels_, fitted.affinity_
+    for choice in ("graph weight", "sparsity"):
         for value in CHOICES[choice]:
-            same = value == default[choice]
-            fitted = model if same else _fit(images, wide, n_clusters, seed, {**default, choice: value})
-            labels = fitted.labels_ if choice == "q" else _by_codes(fitted, n_clusters)
-            yield (choice, value), labels, fitted.affinity_
+            features = _coded(model, images, {choice.replace(" ", "_"): value})
+            yield (choice, value), _by_codes(features, n_clusters, model.seed_), model.affinity_
     for rule, labels in _assignments(model, n_clusters).items():
         yield ("assignment", rule), labels, model.affinity_
 
@@ -147,11 +148,19 @@ def _fit(images: NDArray[Any], wide: Any, n_clusters: int, seed: int, setting: M
     ).fit(images)
 
 
-def _by_codes(model: Any, n_clusters: int) -> Labels:
+def _coded(model: Any, images: NDArray[Any], changed: Mapping[str, float]) -> NDArray[Any]:
+    """The pooled codes of the same images on the same graph, with another weight."""
+    from tubal import GTSC
+    from tubal.pooling import unit_rows
+
+    return np.asarray(unit_rows(GTSC(**{**model.model_.get_params(deep=False), **changed}).fit_transform(images)))
+
+
+def _by_codes(features: NDArray[Any], n_clusters: int, seed: int) -> Labels:
     """The partition the codes propose: K-means started from Ward's tree."""
     from tubal.clustering.diffusion import partition
 
-    return partition(model.features_.astype(np.float64), n_clusters, model.seed_)
+    return partition(features.astype(np.float64), n_clusters, seed)
 
 
 def _assignments(model: Any, n_clusters: int) -> dict[str, Labels]:
@@ -167,7 +176,7 @@ def _assignments(model: Any, n_clusters: int) -> dict[str, Labels]:
         cut_or_join(model.affinity_, model.graph_, n_clusters, features=features, seed=seed),
         clustering.spectral_cut(model.affinity_, n_clusters, features=features, seed=seed),
         clustering.spectral_cut(weighted, n_clusters, features=features, seed=seed),
-        _by_codes(model, n_clusters),
+        _by_codes(features, n_clusters, seed),
     )
     return dict(zip(CHOICES["assignment"], found, strict=True))
 

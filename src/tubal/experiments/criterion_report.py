@@ -19,6 +19,9 @@ percent, mean over all pairs of samples. No image's own label is read; the numbe
 errors below the best of its choice. In brackets: modularity on the graph that was cut, which cannot be compared
 between values of q, whose graphs differ. Graph weight and sparsity act on codes alone, and the default takes the
 codes' proposal only where the graph finds it better than its own cuts; they are judged by the partition of the codes.
+Stability can also be had by a partition that says nothing, one huge cluster and crumbs; its modularity is then near 0.
+
+The verdict is that over all collections. The one over the first two is given because they were looked at first.
 
 What this criterion did *not* fix: that distances are read relatively where fewer than half of all choices of neighbours
 are returned, and the resolution 2 of the modularity that picks among cuts, were chosen after Yale's scores had been
