@@ -10,7 +10,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-LANES = 32  # coefficient rows solved side by side in the graph systems
+LANES = 128  # coefficient rows solved side by side in the graph systems: long runs of memory, a block in cache
 
 _compiled = nb.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 
@@ -230,7 +230,7 @@ def _substitute(block, lower, upper):
 
 
 @_compiled
-def relax_images(solved, planes, filters_t, support, bound, relaxation, start, stop, point, change, size):
+def relax_images(solved, planes, filters_t, support, bound, relaxation, active, start, stop, point, change, size):
     """Move ``point`` towards ``solved - correlation of planes``, the end of a step with a graph, in place.
 
     point, solved : (n, atom, h·w); planes : (n, channel, h, w), what the rank-one part takes away.
@@ -238,6 +238,8 @@ def relax_images(solved, planes, filters_t, support, bound, relaxation, start, s
     patches = np.empty((filters_t.shape[1], point.shape[2]), point.dtype)
     correction = np.empty((point.shape[1], point.shape[2]), point.dtype)
     for image in range(start, stop):
+        if not active[image]:
+            continue
         _take_shifts(planes[image], support[0], support[1], patches)
         np.dot(filters_t, patches, correction)
         taken, found, target = correction.reshape(-1), solved[image].reshape(-1), point[image].reshape(-1)

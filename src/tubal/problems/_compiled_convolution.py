@@ -32,6 +32,7 @@ class CompiledConvolution:
         self.n_samples = problem.codes_shape[-1]
         self._factors: dict[float, RowFactors] = {}
         self._linear: Any = None
+        self._solved: Any = None
 
     def _over_images(self, work: Any) -> None:
         with own_threads() as threads:
@@ -68,14 +69,15 @@ class CompiledConvolution:
         number = self.dtype.type
         bound, relax = number(self.problem.sparsity / penalty), number(relaxation)
         change, size = np.zeros(self.n_samples), np.zeros(self.n_samples)
-        if self.problem.graph is not None:
+        waits = movement is not None and self.problem.independent
+        active = movement > tol if waits else np.ones(self.n_samples, np.bool_)
+        if self.problem.graph is None:
+            self._split_independent(point, bound, penalty, relax, n_steps, active, change, size)
+        else:
             for _ in range(n_steps):
-                self._step_with_graph(point, bound, penalty, relax, change, size)
-            return point, _relative(change, size)
-        active = np.ones(self.n_samples, np.bool_) if movement is None else movement > tol
-        self._split_independent(point, bound, penalty, relax, n_steps, active, change, size)
+                self._step_with_graph(point, bound, penalty, relax, active, change, size)
         moved = _relative(change, size)
-        return point, moved if movement is None else np.where(active, moved, movement)
+        return point, np.where(active, moved, movement) if waits else moved
 
     def _split_independent(
         self, point: Any, bound: Any, penalty: float, relax: Any, n_steps: int, active: Any, change: Any, size: Any
@@ -100,13 +102,14 @@ class CompiledConvolution:
         return np.ascontiguousarray(inverse / np.prod(self.problem.plane), kind)
 
     # --- with a graph ----------------------------------------------------------------------------------
-    def _step_with_graph(self, point: Any, bound: Any, penalty: float, relax: Any, change: Any, size: Any) -> None:
+    def _step_with_graph(
+        self, point: Any, bound: Any, penalty: float, relax: Any, active: Any, change: Any, size: Any
+    ) -> None:
         from tubal.problems.convolutional import planes_first, samples_last
 
         if self._linear is None:
-            self._linear = planes_first(self.problem.linear)
-        factors = self._factors_of(penalty)
-        solved = np.empty_like(point)
+            self._linear, self._solved = planes_first(self.problem.linear), np.empty_like(point)
+        factors, solved = self._factors_of(penalty), self._solved
         flat = [array.reshape(self.n_samples, -1) for array in (point, self._linear, solved)]
         if factors is None:
             right = flat[1] + penalty * (flat[0] - 2.0 * np.clip(flat[0], -bound, bound))
@@ -122,7 +125,7 @@ class CompiledConvolution:
         rows, found, planes = self._rows(point), self._rows(solved), planes_first(taken)
         self._over_images(
             lambda start, stop: kernels.relax_images(
-                found, planes, self.filters_t, self.support, bound, relax, start, stop, rows, change, size
+                found, planes, self.filters_t, self.support, bound, relax, active, start, stop, rows, change, size
             )
         )
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from tubal._backend import Array, as_double, is_torch, namespace, own_threads, parallel_ranges
+from tubal._backend import Array, as_double, as_like, is_torch, namespace, own_threads, parallel_ranges
 from tubal.problems._base import CodingProblem, SplitState, Summary
+from tubal.problems._graph_systems import GraphSystems
 from tubal.problems._graph_term import GraphTerm
 
 
 class MappedCoding(CodingProblem):
     """``1/2 ||X - map(B)||² + graph_weight Tr(B L Bᵀ) + sparsity ||B||₁`` for a map from codes to images.
 
-    A model says what ``reconstruct``, ``correlate`` (its adjoint), ``map_norm`` and ``solve_shifted`` are.
+    A model says what ``reconstruct``, ``correlate`` (its adjoint), ``map_norm`` and ``solve_shifted`` are; where
+    the last one meets the samples it calls ``solve_rows``.
     """
 
     block = 64  # images that the independent splitting works on at a time, so that they stay in cache
@@ -33,7 +37,8 @@ class MappedCoding(CodingProblem):
         self.dictionary, self.data, self.sparsity = dictionary, data, float(sparsity)
         tied = graph_weight > 0.0 and laplacian is not None
         self.graph = GraphTerm(laplacian, graph_weight, neighbor_sum) if tied else None
-        self.independent = self.graph is None
+        self.independent = self.graph is None or not self.graph.ties
+        self._systems: GraphSystems | None = None
         self.codes_shape = codes_shape
 
     # --- what a model says ---------------------------------------------------------------------------
@@ -89,11 +94,34 @@ class MappedCoding(CodingProblem):
         gathered = self.statistics(codes) if statistics else None
         return Summary.collect(self, residuals, absolutes, energies, pulls, gathered)
 
+    def solve_rows(self, rows: Array, shifts: Array) -> Array:
+        """Solve ``b (2 α L + shift) = row`` for rows (..., sample) and their shifts (...), which are positive."""
+        if self.graph is None:
+            return rows / shifts[..., None]
+        if not self.graph.ties:  # a diagonal system: no image may feel another, so no iteration
+            degrees = as_like(self.graph.laplacian.diagonal(), rows)
+            return rows / (2.0 * self.graph.weight * degrees + shifts[..., None])
+        return self.graph.solve(rows, shifts) if self._systems is None else self._systems.solve(rows, shifts)
+
+    @contextmanager
+    def warm_systems(self, state: SplitState) -> Iterator[GraphSystems | None]:
+        """Within a splitting, solve tied rows from where its last step left them; yield what the state is to keep."""
+        if self.independent or self.graph is None or is_torch(self.data):
+            yield None
+            return
+        self._systems = state.extra if isinstance(state.extra, GraphSystems) else GraphSystems(self.graph)
+        try:
+            yield self._systems
+        finally:
+            self._systems = None
+
     def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
         """Douglas-Rachford steps; images that nothing ties are done in blocks, by threads."""
         terms = {"penalty": penalty, "relaxation": relaxation, "n_steps": n_steps, "tol": tol}
         if self.graph is not None or is_torch(self.data) or self.codes_shape[-1] <= self.block:
-            return super().split(state, **terms)  # type: ignore[arg-type]
+            with self.warm_systems(state) as systems:
+                done = super().split(state, **terms)  # type: ignore[arg-type]
+            return SplitState(done.point, done.movement, systems)
         blocks = state.extra if isinstance(state.extra, dict) else {}
 
         def work(start: int, stop: int) -> SplitState:

@@ -114,10 +114,10 @@ class ConvolutionalCoding(MappedCoding):
         rotated = xp.einsum("hwcd,nchw->dhwn", xp.conj(basis), rfft2(planes_first(images), PLANES))
         shifts = as_like(xp.moveaxis(values, -1, 0) + penalty, self.data)
         if self.graph is None:
-            solved = rotated / shifts[..., None]
+            solved = self.solve_rows(rotated, shifts)
         else:
             both = xp.stack([rotated.real, rotated.imag])
-            real, imaginary = self.graph.solve(both, xp.stack([shifts, shifts]))
+            real, imaginary = self.solve_rows(both, xp.stack([shifts, shifts]))
             solved = real + 1j * imaginary
         spectra = xp.einsum("hwcd,dhwn->nchw", basis, solved)
         return samples_last(irfft2(spectra, self.plane, PLANES))
@@ -151,11 +151,12 @@ class ConvolutionalCoding(MappedCoding):
         """Douglas-Rachford steps, by compiled kernels for NumPy arrays."""
         if self._compiled is None:
             return super().split(state, penalty=penalty, relaxation=relaxation, n_steps=n_steps, tol=tol)
-        point, movement = self._compiled.split(
-            planes_first(state.point), state.movement, penalty=penalty, relaxation=relaxation,
-            n_steps=n_steps, tol=tol,
-        )  # fmt: skip
-        return SplitState(samples_last(point), movement)
+        with self.warm_systems(state) as systems:
+            point, movement = self._compiled.split(
+                planes_first(state.point), state.movement, penalty=penalty, relaxation=relaxation,
+                n_steps=n_steps, tol=tol,
+            )  # fmt: skip
+        return SplitState(samples_last(point), movement, systems)
 
 
 class ConvolutionalModel(ImageModel):

@@ -85,11 +85,7 @@ class SeparableCoding(MappedCoding):
         """Solve in the modes' eigenbases, where the Gram operator is the product of their eigenvalues."""
         vectors, spectrum = self._eigenbases
         rotated = multilinear(right, [basis.T for basis in vectors])
-        if self.graph is None:
-            rotated = rotated / (spectrum + penalty)[..., None]
-        else:
-            rotated = self.graph.solve(rotated, spectrum + penalty)
-        return multilinear(rotated, vectors)
+        return multilinear(self.solve_rows(rotated, spectrum + penalty), vectors)
 
     def statistics(self, codes: Array) -> SeparableStatistics:
         """Return the statistics of the first mode."""
