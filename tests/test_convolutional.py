@@ -195,11 +195,13 @@ def test_coding_reaches_the_objective_of_sporco():
 @pytest.mark.collection
 @pytest.mark.filterwarnings("ignore")
 def test_coding_is_three_times_as_fast_as_sporco():
+    """The ratio of record is that of ``python -m benchmarks``; here it must hold on the machine at hand."""
     problem = face_problem(60, 32, 0.01, np.float32)
     solver = Admm(max_iter=10, tol=0.0, penalty=3.0)
     solver.minimise(problem)  # compiled
+    rho = min((0.3, 1.0, 3.0), key=lambda rho: problem.value(sporco_codes(problem, 150, rho)))
     start = time.perf_counter()
-    referee = problem.value(sporco_codes(problem, 150))
+    referee = problem.value(sporco_codes(problem, 150, rho))
     theirs = time.perf_counter() - start
     reached = []
     start = time.perf_counter()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tubal.experiments import family, family_report, find_table
+from tubal.experiments import family, family_report, family_words, find_table
 from tubal.experiments.trials import Trial, run_trial
 
 MEMBERS = tuple(family.METHODS)
@@ -41,7 +42,7 @@ def test_the_table_is_found_and_plans_every_member_on_every_collection():
 
 
 def test_graphs_are_the_only_difference_between_the_members_of_a_pair():
-    for plain, tied in family_report.PAIRS:
+    for plain, tied in family_words.PAIRS:
         without, with_graph = (family.settings_for(method, "orl") for method in (plain, tied))
         assert {name: with_graph[name] for name in without} == without
         assert set(with_graph) - set(without) == {"graph_weight", "n_neighbors"}
@@ -141,14 +142,88 @@ def test_whoever_wins_is_printed(best, word):
         for method in MEMBERS
     ]
     summary = family_report.summarise(records, family.METHODS)
-    assert family_report.recommended(summary) == best
-    assert word in "\n".join(family_report.findings(summary))
+    assert family_words.recommended(summary) == best
+    assert word in "\n".join(family_words.findings(summary))
+
+
+def noisy(method, scores):
+    return [record(method, run=run, accuracy=score, nmi=score) for run, score in enumerate(scores)]
+
+
+@pytest.mark.parametrize(
+    ("scores", "best", "word"),
+    [
+        ([61.0, 55.0, 50.0], "gtsc", "CSC + graph is tied with GTSC"),
+        ([71.0, 70.0, 69.0], "gcsc", "CSC + graph beats GTSC in both"),
+        ([31.0, 30.0, 29.0], "gtsc", "CSC + graph is below GTSC in both"),
+    ],
+)
+def test_differences_within_two_standard_errors_are_ties(scores, best, word):
+    summary = family_report.summarise(noisy("gtsc", [48.0, 50.0, 52.0]) + noisy("gcsc", scores), family.METHODS)
+    assert family_words.recommended(summary) == best
+    assert word in "\n".join(family_words.findings(summary))
+    told = summary["against_gtsc"]["gcsc"]["nmi"]
+    assert_allclose(told["se"], np.sqrt((np.var([48, 50, 52], ddof=1) + np.var(scores, ddof=1)) / 3), atol=2e-3)
+
+
+def test_a_member_better_in_one_score_alone_is_not_recommended_and_said_to_be():
+    records = [record("gtsc", accuracy=50.0, nmi=50.0), record("graphsc", accuracy=50.0, nmi=70.0)]
+    summary = family_report.summarise(records, family.METHODS)
+    assert family_words.recommended(summary) == "gtsc"
+    assert "GraphSC against GTSC is better in NMI, tied in accuracy" in "\n".join(family_words.findings(summary))
+
+
+def test_the_readme_block_is_replaced_between_its_markers(tmp_path):
+    records = [record(method, dataset) for method in MEMBERS for dataset in ("orl", "yale")]
+    family.write(records, tmp_path, figures=False)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{family_words.BEGIN}\nold\n{family_words.END}\nafter\n")
+    family.update_readme(readme, tmp_path)
+    text = readme.read_text()
+    assert text.startswith("before\n")
+    assert text.endswith("\nafter\n")
+    assert "old" not in text
+    assert "| GTSC | 50.0 ± 0.0 |" in text
+    readme.write_text("no markers")
+    with pytest.raises(ValueError, match="must hold the lines"):
+        family.update_readme(readme, tmp_path)
+
+
+def test_the_readme_and_the_page_are_generated_from_the_committed_results():
+    root = Path(__file__).parents[1]
+    summary = json.loads((root / "results" / "family.json").read_text(encoding="utf-8"))
+    text = (root / "README.md").read_text(encoding="utf-8")
+    before, after = family_words.split_readme(text, root / "README.md")
+    block = f"{family_words.BEGIN}\n{family_words.readme_block(summary)}\n{family_words.END}"
+    assert text == before + block + after
+    assert (root / "results" / "family.md").read_text(encoding="utf-8") == family_words.report(summary)
+    assert family_words.recommended(summary) == summary["recommended"]
+
+
+def test_the_committed_table_is_whole():
+    """Every member on every collection, ten runs each, timed on the processor."""
+    root = Path(__file__).parents[1]
+    summary = json.loads((root / "results" / "family.json").read_text(encoding="utf-8"))
+    assert set(summary["table"]) == set(family.DATASETS)
+    for dataset, cells in summary["table"].items():
+        assert set(cells) == set(MEMBERS)
+        assert {cell["runs"] for cell in cells.values()} == {cell["timed_runs"] for cell in cells.values()} == {10}
+        for name, cell in cells.items():
+            assert cell["settings"] == family.settings_for(name, dataset)
+    for curves in summary["rate"].values():
+        assert set(curves) == set(family.DATASETS)
+        assert all(set(models) == set(family.FIVE) for models in curves.values())
+    for models in summary["rate"]["sparsity_fraction"].values():
+        for points in models.values():
+            counts = [point["nonzero"] for point in points]
+            assert counts == sorted(counts, reverse=True)
+    assert set(summary["shift"]) == set(family.DATASETS)
 
 
 def test_nothing_is_recommended_before_every_collection_has_been_seen():
     summary = family_report.summarise([record("gtsc"), record("csc", "yale")], family.METHODS)
     assert summary["averages"] == {}
-    assert family_report.findings(summary) == []
+    assert family_words.findings(summary) == []
 
 
 def test_a_run_is_written_as_table_curves_and_pictures(tmp_path, digits):
@@ -168,4 +243,4 @@ def test_a_run_is_written_as_table_curves_and_pictures(tmp_path, digits):
     assert points[0]["error"] < points[1]["error"]
     assert points[0]["nonzero"] > points[1]["nonzero"]
     assert summary["shift"]["digits"]["circle, right"]["sc"]["0"] == pytest.approx(0.0, abs=1e-5)
-    assert "Distance of features" in (tmp_path / "family.md").read_text()
+    assert "How far features move" in (tmp_path / "family.md").read_text()

@@ -17,13 +17,13 @@ def _names(_context: click.Context, _option: click.Parameter, values: tuple[str,
 
 
 @click.command(short_help="Run the paper's evaluation and write its table.")
-@click.option("--table", default="2", show_default=True, help="Which table: 2 or beyond.")
+@click.option("--table", default="2", show_default=True, help="Which table: 2, beyond or family.")
 @click.option("--datasets", multiple=True, callback=_names, help="Collections, comma-separated; default all.")
 @click.option("--methods", multiple=True, callback=_names, help="Methods, comma-separated; default all.")
 @click.option("--runs", default=10, show_default=True, type=click.IntRange(1), help="Seeds a cell.")
 @click.option("--out", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the JSON here too.")
-@click.option("--sweep", is_flag=True, help="Add accuracy against sparsity and graph weight.")
+@click.option("--sweep", is_flag=True, help="Add the table's curves against one setting at a time.")
 @click.option("--jobs", type=click.IntRange(1), help="Trials at a time; default one a core, at most 4.")
 @click.option("--fresh", is_flag=True, help="Forget stored trials instead of continuing.")
 @click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the pictures.")
@@ -50,6 +50,7 @@ def command(
       tubal reproduce --table 2
       tubal reproduce --table 2 --datasets orl,yale --methods gtsc --runs 3
       tubal reproduce --table beyond --out results
+      tubal reproduce --table family --sweep --jobs 4
     """
     from tubal.experiments import find_table
     from tubal.experiments.protocol import TrialStore

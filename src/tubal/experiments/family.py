@@ -19,7 +19,7 @@ from tubal.experiments.models import Method, Outcome, Settings, cluster_rows, sc
 from tubal.experiments.paper import load_paper, read_toml
 from tubal.experiments.trials import Record, Trial
 
-__all__ = ["DATASETS", "EXTRA_DATASETS", "METHODS", "TITLE", "plan", "settings_for", "write"]
+__all__ = ["DATASETS", "EXTRA_DATASETS", "METHODS", "TITLE", "plan", "settings_for", "update_readme", "write"]
 
 TITLE = "The family: code size, cost and clustering of every model"
 DATASETS = ("orl", "coil20", "yale")
@@ -52,19 +52,17 @@ def build(kind: str, images: Images, settings: Settings, seed: int) -> Any:
     """Return the unfitted estimator of one member; ``images`` have unit length."""
     from tubal import CSC, GTSC, GraphSC, SparseCoding, TenSR, TubSC
     from tubal.graph import knn_graph
-    from tubal.solvers import Admm
 
     size = settings["size"]
+    sparsity = settings["sparsity_fraction"] * attainable(kind, images, settings.get("filter_shape", ()))
     common: dict[str, Any] = {
         "n_atoms": tuple(size) if kind == "tensr" else size,
-        "sparsity": settings["sparsity_fraction"] * attainable(kind, images, settings.get("filter_shape", ())),
-        "scale": None,
+        "sparsity": sparsity,
+        "code_solver": code_solver(kind, sparsity, settings),
+        "scale": "unit" if settings["scale"] == "unit" else None,  # solvers' defaults know images of unit length
         "max_iter": settings["max_iter"],
         "random_state": seed,
     }
-    if "code_steps" in settings:
-        penalty = 1.0 + 50.0 * settings["sparsity_fraction"]
-        common["code_solver"] = Admm(max_iter=settings["code_steps"], tol=1e-4, penalty=penalty)
     if kind == "csc":
         common["filter_shape"] = tuple(settings["filter_shape"])
     if "graph_weight" not in settings:
@@ -72,6 +70,24 @@ def build(kind: str, images: Images, settings: Settings, seed: int) -> Any:
     common["graph_weight"] = settings["graph_weight"]
     common["graph"] = knn_graph(images, settings["n_neighbors"])
     return {"sc": GraphSC, "tubsc": GTSC, "tensr": TenSR, "csc": CSC}[kind](**common)
+
+
+def code_solver(kind: str, sparsity: float, settings: Settings) -> Any:
+    """Return the coding solver of a member: as many steps for all, at its estimator's own penalty or a stated one.
+
+    >>> code_solver("tubsc", 0.03, {"code_steps": 5, "code_tol": 1e-3}).penalty
+    2.5
+    """
+    from tubal.estimators._base import learning_solver
+    from tubal.estimators.convolutional_coder import PENALTY
+    from tubal.solvers import Admm
+
+    if "code_penalty" in settings:
+        least, slope = settings["code_penalty"]
+        penalty = least + slope * sparsity
+    else:
+        penalty = PENALTY if kind == "csc" else learning_solver(sparsity, "unit").penalty
+    return Admm(max_iter=settings["code_steps"], tol=settings["code_tol"], penalty=penalty)
 
 
 def _member(kind: str) -> Callable[[Images, int, Settings, int], Outcome]:
@@ -99,8 +115,8 @@ def _member(kind: str) -> Callable[[Images, int, Settings, int], Outcome]:
         }
         if is_torch(data):
             details["device_memory_mb"] = namespace(data).cuda.max_memory_allocated() / 2**20
-        for pixels in settings.get("shifts", ()):
-            details.update(_shift_distances(model, scaled, pixels, settings))
+        if "shifts" in settings:
+            details.update(_shift_distances(model, scaled, settings))
         labels = np.full(len(images), -1)
         labels[chosen] = cluster_rows(features, min(n_clusters, n_images), settings, seed)
         return Outcome(labels, details)
@@ -136,26 +152,25 @@ def moved(images: Images, pixels: int, way: str) -> Images:
 WAYS = ("circle, right", "circle, down", "border, right", "border, down")
 
 
-def _shift_distances(model: Any, images: Images, pixels: int, settings: Settings) -> dict[str, float]:
-    """Return how far features are from those of the unmoved images, relative to their length."""
+def _shift_distances(model: Any, images: Images, settings: Settings) -> dict[str, float]:
+    """Return how far features are from those of the unmoved images, relative to their length, for every shift."""
     from tubal._backend import to_device, to_numpy
 
-    chosen = images[spread(len(images), settings["shift_images"])]
-
-    def features(stack: Images) -> NDArray[Any]:
-        return to_numpy(model.transform(to_device(stack, settings.get("device", "cpu"))))
-
-    still = features(chosen)
-    lengths = np.linalg.norm(still, axis=1)
-    found = {}
-    for way in WAYS:
-        away = np.linalg.norm(features(moved(chosen, pixels, way)) - still, axis=1)
-        found[f"{way}, {pixels}"] = float(np.mean(away / np.where(lengths > 0, lengths, 1.0)))
-    return found
+    still = images[spread(len(images), settings["shift_images"])]
+    cases = [(way, pixels) for way in WAYS for pixels in settings["shifts"]]
+    stack = np.concatenate([still, *(moved(still, pixels, way) for way, pixels in cases)])
+    features = to_numpy(model.transform(to_device(stack, settings.get("device", "cpu"))))
+    first, *others = features.reshape(len(cases) + 1, len(still), -1)
+    lengths = np.linalg.norm(first, axis=1)
+    safe = np.where(lengths > 0, lengths, 1.0)
+    return {
+        f"{way}, {pixels}": float(np.mean(np.linalg.norm(after - first, axis=1) / safe))
+        for (way, pixels), after in zip(cases, others, strict=True)
+    }
 
 
 # --- the table -------------------------------------------------------------------------------------------------
-_SETTINGS = ("scale", "features", "sparsity_fraction", "max_iter", "n_starts", "size")
+_SETTINGS = ("scale", "features", "sparsity_fraction", "max_iter", "code_steps", "code_tol", "n_starts", "size")
 _GRAPH = ("graph_weight", "n_neighbors")
 
 METHODS: dict[str, Method] = {
@@ -215,23 +230,18 @@ def plan(
 
 def _curve_trials(datasets: Sequence[str], method: str, extra: dict[str, Any]) -> list[Trial]:
     family = _given()[1]
-    sizes = family["sizes"][method]
+    sizes, pixels = family["sizes"][method], family["shift"]["pixels"]
     changes: list[tuple[str, dict[str, Any]]] = []
     if method in FIVE:
-        changes += [("rate sparsity_fraction", {"sparsity_fraction": s}) for s in family["rate"]["sparsity_fraction"]]
-        changes += [("rate size", {"size": size}) for size in sizes]
-    shifts = {"shifts": family["shift"]["pixels"], "shift_images": family["shift"]["images"]}
-    changes.append(("shift", shifts))
-    curves = {name: family["curves"][name] for name in ("n_images", "code_steps")}
+        rate = family["rate"]
+        to_the_end = {name: rate[name] for name in ("max_iter", "code_steps", "code_tol", "code_penalty")}
+        shares = [{**to_the_end, "sparsity_fraction": share} for share in rate["sparsity_fraction"]]
+        changes += [("rate sparsity_fraction", change) for change in shares]
+        changes += [("rate size", {**to_the_end, "size": size}) for size in sizes]
+    changes.append(("shift", {"shifts": pixels, "shift_images": family["shift"]["images"]}))
+    base = {**extra, "n_images": family["curves"]["n_images"], "size": sizes[-2]}
     return [
-        Trial(
-            "family",
-            dataset,
-            method,
-            row,
-            0,
-            {**settings_for(method, dataset), **extra, **curves, "size": sizes[-2], **change},
-        )
+        Trial("family", dataset, method, row, 0, {**settings_for(method, dataset), **base, **change})
         for dataset in datasets
         if dataset in family["curves"]["datasets"]
         for row, change in changes
@@ -243,3 +253,10 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
     from tubal.experiments import family_report
 
     return family_report.write(records, folder, METHODS, figures=figures)
+
+
+def update_readme(readme: Path, folder: Path) -> None:
+    """Bring the README's table of the family up to date with ``family.json``."""
+    from tubal.experiments import family_words
+
+    family_words.update_readme(readme, folder)

@@ -78,7 +78,7 @@ def _run_here(trials: Iterable[Trial]) -> Generator[Record]:
 
 def _run_apart(trials: Sequence[Trial], jobs: int) -> Generator[Record]:
     others = set(multiprocessing.active_children())
-    threads = max(1, (os.cpu_count() or 1) // jobs)
+    threads = max(1, len(os.sched_getaffinity(0)) // jobs) if hasattr(os, "sched_getaffinity") else 1
     executor = ProcessPoolExecutor(
         jobs, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(threads,)
     )

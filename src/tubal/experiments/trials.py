@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import json
+import os
 import platform
 import time
 from collections.abc import Mapping
@@ -75,6 +77,7 @@ def run_trial(trial: Trial) -> Record:
         "details": outcome.details,
         "data_sha256": data_hash,
         "versions": versions(),
+        "machine": machine(),
     }
 
 
@@ -94,6 +97,17 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """Return the processor's name and how many cores this process may use."""
+    name = platform.processor()
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {"processor": name, "cores": cores}
 
 
 def _reset_peak_memory() -> int:
