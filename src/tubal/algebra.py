@@ -6,7 +6,9 @@ Public operands are ordered as in the paper, ``(rows, columns, tube)``. Half spe
 
 from __future__ import annotations
 
-from tubal._backend import Array, as_like, irfft, namespace, rfft
+import numpy as np
+
+from tubal._backend import Array, constant_like, irfft, namespace, rfft
 
 
 def t_product(left: Array, right: Array) -> Array:
@@ -55,8 +57,12 @@ def spectrum_weights(tube_length: int, reference: Array) -> Array:
 
     Parseval on half spectra reads ``k ||X||² = sum_l weight_l ||X̂_l||²``.
     """
-    weights = [1.0 if 2 * frequency in (0, tube_length) else 2.0 for frequency in range(tube_length // 2 + 1)]
-    return as_like(weights, reference)
+    return constant_like(_bin_weights, tube_length, reference)
+
+
+def _bin_weights(tube_length: int) -> np.ndarray:
+    frequencies = np.arange(tube_length // 2 + 1)
+    return np.where((frequencies == 0) | (2 * frequencies == tube_length), 1.0, 2.0)
 
 
 def unfold(tensor: Array) -> Array:

@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from tubal._backend import Array, as_like, namespace
+from tubal._backend import Array, as_like, constant_like, namespace
 
 
 @cache
@@ -36,7 +36,7 @@ def fourier_basis(tube_length: int, reference: Array) -> Array:
     >>> bool(np.allclose(basis @ basis.T, np.eye(6)))
     True
     """
-    return as_like(_basis(tube_length), reference)
+    return constant_like(_basis, tube_length, reference)
 
 
 def to_coefficients(tensor: Array) -> Array:
@@ -82,15 +82,14 @@ def as_blocks(slices: Array, tube_length: int, reference: Array) -> BlockOperato
     """
     xp = namespace(slices)
     real, imag = slices.real, slices.imag
-    n_head = tube_length % 2
-    inner = slice(1, (tube_length + 1) // 2)
-    top = xp.concatenate([real[inner], -imag[inner]], 2)
-    bottom = xp.concatenate([imag[inner], real[inner]], 2)
-    pairs = xp.concatenate([top, bottom], 1)
+    n_head, (rows, inner) = tube_length % 2, slices.shape[1:]
+    pairs = xp.zeros((tube_length // 2, 2 * rows, 2 * inner), dtype=real.dtype, device=real.device)
+    within, body = slice(1, (tube_length + 1) // 2), pairs[1 - n_head :]
+    body[:, :rows, :inner] = body[:, rows:, inner:] = real[within]
+    body[:, rows:, :inner] = imag[within]
+    body[:, :rows, inner:] = -imag[within]
     if n_head == 0:
-        empty = xp.zeros_like(real[:1])
-        first = xp.concatenate([real[:1], empty], 2), xp.concatenate([empty, real[-1:]], 2)
-        pairs = xp.concatenate([xp.concatenate(first, 1), pairs], 0)
+        pairs[0, :rows, :inner], pairs[0, rows:, inner:] = real[0], real[-1]
     return BlockOperator(_contiguous(as_like(real[:n_head], reference)), _contiguous(as_like(pairs, reference)))
 
 

@@ -55,6 +55,11 @@ class TubalCoding(CodingProblem):
         return rfft(as_double(self.dictionary), axis=0)
 
     @cached_property
+    def _small_hat(self) -> Array:
+        """The same on the host, also where the atoms are on a device: small parts are put together there sooner."""
+        return rfft(as_double(to_numpy(self.dictionary)), axis=0) if is_torch(self.data) else self.dictionary_hat
+
+    @cached_property
     def gram_hat(self) -> Array:
         """``D̂ᴴ D̂`` per frequency."""
         return _adjoint(self.dictionary_hat) @ self.dictionary_hat
@@ -62,7 +67,7 @@ class TubalCoding(CodingProblem):
     @cached_property
     def map_blocks(self) -> BlockOperator:
         """The dictionary as real blocks, in the data's own precision."""
-        return as_blocks(self.dictionary_hat, self.tube_length, self.data)
+        return as_blocks(self._small_hat, self.tube_length, self.data)
 
     @cached_property
     def adjoint_blocks(self) -> BlockOperator:
@@ -85,11 +90,7 @@ class TubalCoding(CodingProblem):
     @cached_property
     def eigenbasis(self) -> tuple[BlockOperator, Array]:
         """Rotation into the eigenvectors of ``DᵀD`` as real blocks, and eigenvalues (tube, atom), on the host."""
-        if not is_torch(self.data):
-            gram = self.gram_hat
-        else:  # so small that the way to the host and back is shorter than a device's eigensolver
-            spectrum = rfft(as_double(to_numpy(self.dictionary)), axis=0)
-            gram = _adjoint(spectrum) @ spectrum
+        gram = _adjoint(self._small_hat) @ self._small_hat if is_torch(self.data) else self.gram_hat
         values, vectors = hermitian_eigh(gram)
         rotation = as_blocks(_adjoint(vectors), self.tube_length, self.data)
         return rotation, self._per_coefficient(values)

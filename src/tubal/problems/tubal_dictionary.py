@@ -9,6 +9,7 @@ weight is 2 for inner bins; with that the objective is the paper's (15), which (
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from tubal._backend import Array, as_double, as_like, irfft, is_torch, namespace, rfft
 from tubal.algebra import spectrum_weights
@@ -66,7 +67,7 @@ class TubalStatistics:
         """Return the statistics with every image counted ``factor`` times (online forgetting)."""
         return TubalStatistics(factor * self.gram, factor * self.cross, factor * self.squares, self.tube_length)
 
-    @property
+    @cached_property
     def usage(self) -> Array:
         """Squared length of each atom's codes, (atom,): zero for an atom no image uses."""
         xp = namespace(self.gram)
