@@ -53,7 +53,7 @@ def measure(quick: bool) -> dict[str, Any]:
         tables["dictionary learning"] = fits.against_dictionary_learning(names)
         tables["default preset"] = clustering.against_umap(repeats)
         tables["small collections"] = clustering.small_collections()
-        tables["many images"] = clustering.time_against_n((10000, 20000, 50000))
+        tables["many images"] = clustering.time_against_n((20000, 35000, 50000))
     return tables
 
 

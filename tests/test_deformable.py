@@ -197,6 +197,18 @@ def test_query_runs_the_same_stages(rng):
     assert_array_equal(graph.identical(train[[4, 2]]), [4, 2])
 
 
+def test_a_search_that_forgot_answers_the_same(rng):
+    images, _ = glyphs(rng, n_each=6)
+    graph = deformable_graph(images, 3)
+    new = glyphs(rng, n_each=2)[0]
+    before = graph.query_full(new)
+    graph.search.forget()
+    assert "known" not in graph.search.__dict__
+    after = graph.query_full(new)
+    assert_array_equal(after.indices, before.indices)
+    assert_array_equal(after.distances, before.distances)
+
+
 def test_state_survives_and_queries_the_same(rng):
     images, _ = glyphs(rng, n_each=6)
     graph = deformable_graph(images, 3)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tubal import clustering
 from tubal.graph import Graph, deformable_graph, resolve_graph
+from tubal.graph.deformable import DeformableSearch
 from tubal.graph.deformation import Effort
 from tubal.graph.hubs import capped_neighbours
 from tubal.graph.structure import symmetric_adjacency
@@ -34,7 +35,11 @@ def long_lists(graph: Any, images: Any, n_neighbors: int, seed: int) -> Graph:
     """Return the graph that ``graph`` names or is, with ``n_neighbors`` neighbours where it is built here."""
     if isinstance(graph, str) and graph == "deformable":
         effort = careful_effort(len(images), n_neighbors)
-        return deformable_graph(images, n_neighbors, effort=effort, random_state=seed)
+        found = deformable_graph(images, n_neighbors, effort=effort, random_state=seed)
+        if len(images) > effort.exact_limit and isinstance(found.search, DeformableSearch):
+            # Codes are about to need the memory; only questions about new images would need what goes.
+            found.search.forget()
+        return found
     return resolve_graph(graph, images, n_neighbors=n_neighbors)
 
 

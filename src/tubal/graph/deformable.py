@@ -119,6 +119,11 @@ class DeformableSearch:
         with own_threads() as threads:
             return Known.prepare(self, threads)
 
+    def forget(self) -> None:
+        """Drop what was derived from the images, up to half the memory budget; a later query derives it again."""
+        for name in ("known", "_training_candidates"):
+            self.__dict__.pop(name, None)
+
     def among_themselves(self, n_neighbors: int) -> Neighbours:
         """The nearest other training images of every training image, no image chosen too often."""
         known = self.known
