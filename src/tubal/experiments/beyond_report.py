@@ -130,8 +130,8 @@ def report(summary: Summary) -> str:
     parts = [
         "# Beyond the paper",
         "Accuracy / NMI in percent (NMI by the larger entropy), mean ± standard deviation of the runs; one setting "
-        "for every collection, chosen without labels. Below: mean seconds from images to labels, "
-        + _side_by_side(summary),
+        "for every collection, judged without labels ([criterion](criterion.md)). Below: mean seconds from images to "
+        "labels, " + _side_by_side(summary),
         _score_table(summary, summary["table"], "method", summary["methods"]),
         "## What codes add to the graph",
         "Default preset minus the same pipeline without codes, paired by seed, ± standard error; below two standard "
@@ -155,7 +155,10 @@ def report(summary: Summary) -> str:
 
 def readme_block(summary: Summary) -> str:
     """Return the README's table, generated from ``beyond.json`` alone."""
-    intro = "Accuracy / NMI in percent, mean ± standard deviation of the runs (NMI by the larger entropy)."
+    intro = (
+        "Accuracy / NMI in percent, mean ± standard deviation of the runs (NMI by the larger entropy). How q, the "
+        "weights and the assignment were judged without labels: [criterion](results/criterion.md)."
+    )
     table = _score_table(summary, summary["table"], "method", summary["methods"], seconds=False)
     codes = f"What codes add to the graph alone, ± standard error; below two of them it says *{_NO_GAIN}*:"
     estimate = "Number of clusters, estimated with `n_clusters=None`:"
