@@ -21,7 +21,13 @@ between values of q, whose graphs differ. Graph weight and sparsity act on codes
 codes' proposal only where the graph finds it better than its own cuts; they are judged by the partition of the codes.
 Stability can also be had by a partition that says nothing, one huge cluster and crumbs; its modularity is then near 0.
 
-The verdict is that over all collections. The one over the first two is given because they were looked at first.
+The verdict is that over all collections. The one over the first two is given because they were looked at first, and
+where it is against the default it says so.
+
+How it was used: the settings stood before the criterion was written, so it judges them and did not choose them. A first
+pass over all six collections came before the one printed here and changed two things. Parts of a graph that no edge
+joins were joined by deformations alone, with a stability of 84.3 ± 6.7 on the shapes; they are now joined where codes
+and deformations agree. And the two weights, which changed nothing in the final labels, are judged by the codes since.
 
 What this criterion did *not* fix: that distances are read relatively where fewer than half of all choices of neighbours
 are returned, and the resolution 2 of the modularity that picks among cuts, were chosen after Yale's scores had been
