@@ -26,6 +26,7 @@ TITLES = {
     "first use": "First use in a new process",
     "default preset": "The deformable graph and the whole default preset, in units of UMAP + K-means",
     "small collections": "The default preset on collections under 2000 images",
+    "approximate index": "Candidates of the approximate index against the exact ones",
     "many images": "Graph and default preset against the number of images (synthetic shifted digits)",
 }
 
@@ -53,6 +54,7 @@ def measure(quick: bool) -> dict[str, Any]:
         tables["dictionary learning"] = fits.against_dictionary_learning(names)
         tables["default preset"] = clustering.against_umap(repeats)
         tables["small collections"] = clustering.small_collections()
+        tables["approximate index"] = clustering.approximate_index()
         tables["many images"] = clustering.time_against_n((20000, 35000, 50000))
     return tables
 

@@ -158,6 +158,24 @@ def grow(n_images: int) -> dict[str, Any]:
     }
 
 
+def approximate_index(name: str = "usps") -> list[dict[str, Any]]:
+    """What the approximate index finds of the exact candidates, and what its graph shares with the exact graph."""
+    from dataclasses import replace
+
+    from tubal.datasets import fetch
+    from tubal.graph import candidate_recall, deformable_graph
+    from tubal.graph.deformation import Effort
+
+    images = fetch(name).images
+    usual = Effort.for_collection(len(images), 5)
+    exact = deformable_graph(images, 5)
+    near = deformable_graph(images, 5, effort=replace(usual, exact_limit=1000))
+    pairs = zip(exact.neighbors, near.neighbors, strict=True)
+    common = np.mean([len(set(left.tolist()) & set(right.tolist())) / 5 for left, right in pairs])
+    recall = candidate_recall(near, n_sample=1000)
+    return [{"problem": name, "recall of candidates": recall, "common 5-neighbours": float(common)}]
+
+
 def time_against_n(sizes: tuple[int, ...]) -> list[dict[str, Any]]:
     """Time and memory of graph and preset against the number of images, and the log-log slopes; at most 1.5."""
     rows = [_apart(_GROW, str(n_images)) for n_images in sizes]
