@@ -79,7 +79,7 @@ def against_sporco(repeats: int, cases: tuple[tuple[str, int], ...] = CASES) -> 
 
 def best_penalty(problem: ConvolutionalCoding, target: float) -> tuple[float, int]:
     """Return the penalty that reaches ``target`` in the fewest steps, and how many those are."""
-    found = {}
+    found: dict[float, int] = {}
     for penalty in PENALTIES:
         most = min([1500, *found.values()])
         try:
