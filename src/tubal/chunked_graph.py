@@ -26,7 +26,7 @@ from tubal.graph.structure import Graph, Neighbours, Weighting
 
 # Candidates beyond the wanted number, so that rounding in the product cannot change the answer.
 SPARE = 8
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 2 << 20
 
 
 class RowFile:

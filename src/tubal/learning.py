@@ -248,7 +248,7 @@ def coding_pass(
         later = collection.neighbor_sum(index, store, range(index + 1, collection.n_chunks))
         coded = code_chunk(
             model, state.dictionary, collection.data(index), weights, code_solver,
-            laplacian=collection.laplacian(index), neighbor_sum=_sum(earlier, later),
+            laplacian=collection.laplacian(index), neighbor_sum=_added(earlier, later),
             start=None if afresh else store.get(index),
         )  # fmt: skip
         store.put(index, coded)
@@ -264,8 +264,12 @@ def edge_term(weights: Weights, codes: Array, neighbor_sum: Array | None) -> flo
     return 0.0 if neighbor_sum is None else 2.0 * weights.graph_weight * float((codes * neighbor_sum).sum())
 
 
-def _sum(left: Array | None, right: Array | None) -> Array | None:
-    return right if left is None else left if right is None else left + right
+def _added(total: Array | None, more: Array | None) -> Array | None:
+    """Return the sum, in the memory of the first."""
+    if total is None or more is None:
+        return more if total is None else total
+    total += more
+    return total
 
 
 def dictionary_pass(

@@ -103,7 +103,10 @@ class GraphTerm:
             by_sample = codes.reshape(-1, codes.shape[-1]).T.contiguous()  # a sparse product likes them so
             energy = (by_sample * (self._matrix_like(codes) @ by_sample)).sum(1)
         else:
-            energy = (codes * self.product(codes)).sum(axes) / (2.0 * self.weight)
+            product = self.product(codes)
+            product *= codes
+            energy = product.sum(axes) / (2.0 * self.weight)
+            del product
         pull = 0.0 * energy if self.neighbor_sum is None else (codes * self.neighbor_sum).sum(axes)
         return energy, pull
 
