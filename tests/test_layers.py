@@ -17,7 +17,7 @@ ROOT = Path(tubal.__file__).parent
 
 # From the bottom up; a module may import its own layer and those below it.
 LAYERS = [
-    {"_backend", "_kernels", "_kernels_graph", "_kernels_convolution", "_files"},
+    {"_backend", "_kernels", "_kernels_graph", "_kernels_convolution", "_kernels_dual", "_files"},
     {"algebra", "graph", "penalties", "fourier"},
     {"problems"},
     {"solvers", "pooling", "layout", "memory", "_archive"},

@@ -11,8 +11,9 @@ from tubal.fourier import to_coefficients
 from tubal.graph import deformable_graph, knn_graph, laplacian
 from tubal.problems._base import CodingProblem, SplitState
 from tubal.problems.tubal import TubalCoding
-from tubal.problems.tubal_dictionary import TubalStatistics
-from tubal.solvers import Admm
+from tubal.problems.tubal_dictionary import TubalDictionary, TubalStatistics
+from tubal.solvers import Admm, LagrangeDual
+from tubal.solvers.lagrange_dual import DictionaryState, _CompiledDual, _Dual
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
 
@@ -131,6 +132,23 @@ def test_sums_are_those_of_the_whole_spectrum(rng, tube_length):
     wanted = TubalStatistics.from_coefficients(to_coefficients(problem.data), to_coefficients(codes))
     assert_allclose(summary.statistics.gram, wanted.gram, atol=1e-10)
     assert_allclose(summary.statistics.cross, wanted.cross, atol=1e-10)
+
+
+@pytest.mark.parametrize("tube_length", [1, 5, 8])
+def test_compiled_dual_is_that_of_numpy(rng, tube_length):
+    data, codes = rng.normal(size=(tube_length, 7, 50)), rng.normal(size=(tube_length, 5, 50))
+    codes[:, 3] = 0.0  # an atom that no image uses
+    dictionary = rng.normal(size=(tube_length, 7, 5))
+    problem = TubalDictionary(TubalStatistics.from_coefficients(to_coefficients(data), to_coefficients(codes)))
+    by_numpy, compiled = _Dual(problem, 1e-10), _CompiledDual(problem, 1e-10)
+    wanted, found = (dual.at(np.full(4, 0.3)) for dual in (by_numpy, compiled))
+    assert_allclose(found.value, wanted.value, rtol=1e-13)
+    assert_allclose(found.gradient, wanted.gradient, atol=1e-13)
+    assert_allclose(compiled.hessian(found), by_numpy.hessian(wanted), atol=1e-13)
+    states = [DictionaryState(dictionary), DictionaryState(torch.as_tensor(dictionary))]
+    wanted, found = (LagrangeDual().minimise(problem, state).state for state in states)
+    assert_allclose(found.dictionary, wanted.dictionary, atol=1e-12)
+    assert_allclose(found.multipliers, wanted.multipliers, atol=1e-9)
 
 
 def test_deformable_graph_of_a_tensor_is_that_of_the_array(rng):

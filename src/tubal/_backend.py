@@ -55,6 +55,8 @@ def as_like(values: Any, reference: Array) -> Array:
     """Return ``values`` as an array of the kind, device and real type of ``reference``."""
     if is_torch(reference):
         torch = sys.modules["torch"]
+        if isinstance(values, np.ndarray) and reference.dtype == torch.float32:
+            values = values.astype(np.float32, copy=False)  # torch would wake all its threads for this
         return torch.as_tensor(values, dtype=reference.dtype, device=reference.device)
     return np.asarray(values, dtype=reference.dtype)
 
@@ -142,19 +144,6 @@ def hermitian_eigh(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         )
     values, vectors = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
     return values, vectors
-
-
-def invert(matrices: Array) -> Array:
-    """Return the inverses of a stack of matrices; of a singular one NumPy complains, torch returns no numbers."""
-    # Torch's own check would wait for the device.
-    return sys.modules["torch"].linalg.inv_ex(matrices).inverse if is_torch(matrices) else np.linalg.inv(matrices)
-
-
-def solve(matrix: Array, right: Array) -> Array:
-    """Return the solution of ``matrix x = right``; a singular matrix is met as in :func:`invert`."""
-    if is_torch(matrix):
-        return sys.modules["torch"].linalg.solve_ex(matrix, right).result
-    return np.linalg.solve(matrix, right)
 
 
 def machine_epsilon(array: Array) -> float:

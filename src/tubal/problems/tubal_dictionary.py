@@ -4,6 +4,7 @@
 
 Everything is double precision on half spectra. A bin counts ``weight_l / k`` in every norm and trace, where
 weight is 2 for inner bins; with that the objective is the paper's (15), which (16) prints 2k times too large.
+Statistics may be NumPy arrays where dictionaries are tensors: they are small, and the dictionary step is the host's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tubal._backend import Array, as_double, as_like, irfft, is_torch, namespace, rfft
+from tubal._backend import Array, as_double, as_like, irfft, is_torch, namespace, restore_like, rfft, to_numpy
 from tubal.algebra import spectrum_weights
 from tubal.fourier import BlockOperator, as_slices
 from tubal.penalties import project_to_ball
@@ -103,7 +104,7 @@ class TubalDictionary:
     def gradient(self, dictionary: Array) -> Array:
         """Return the gradient ``(D * B - X) * B†``, double precision."""
         slope_hat = self.to_spectrum(dictionary) @ self.statistics.gram - self.statistics.cross
-        return irfft(slope_hat, self.statistics.tube_length, axis=0)
+        return restore_like(irfft(slope_hat, self.statistics.tube_length, axis=0), dictionary)
 
     def project(self, dictionary: Array) -> Array:
         """Return the nearest dictionary whose atoms lie in the unit ball."""
@@ -114,8 +115,9 @@ class TubalDictionary:
         return (self.counts[:, None] * (abs(dictionary_hat) ** 2).sum(1)).sum(0)
 
     def to_spectrum(self, dictionary: Array) -> Array:
-        """Return the half spectrum of a dictionary, double precision."""
-        return rfft(as_double(dictionary), axis=0)
+        """Return the half spectrum of a dictionary, double precision, where the statistics are."""
+        here = dictionary if is_torch(self.statistics.gram) else to_numpy(dictionary)
+        return rfft(as_double(here), axis=0)
 
     def from_spectrum(self, dictionary_hat: Array, like: Array) -> Array:
         """Return the dictionary of a half spectrum, inside the unit ball, of the kind of ``like``."""

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tubal._backend import Array, invert, is_torch, machine_epsilon, namespace, solve
+import numpy as np
+
+from tubal._backend import Array, is_torch, machine_epsilon, namespace, own_threads, parallel_ranges, to_numpy
 from tubal.problems.tubal_dictionary import TubalDictionary
 from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
+
+# Frequencies that a thread is given at a time: the systems of one take less time than waking a thread.
+FREQUENCIES_A_TASK = 3
 
 
 @dataclass(frozen=True)
@@ -21,10 +26,11 @@ class DictionaryState:
 @dataclass(frozen=True)
 class _DualPoint:
     multipliers: Array
-    value: Array  # a number, left where the statistics are: asking a device for it means waiting
+    value: Array  # a number
     gradient: Array
-    inverse: Array
+    inverse: Array | None
     dictionary_hat: Array
+    curvature: Array = None  # minus the Hessian, where it comes with the point
     stuck: bool = False  # no step from here rises: the rounding of singular slices is reached
 
 
@@ -48,7 +54,8 @@ class LagrangeDual:
     ) -> Solution[DictionaryState]:
         """Return the best dictionary and its multipliers; ``start`` supplies unused atoms and a warm start."""
         # Products of single-precision codes carry rounding that would make a singular slice indefinite.
-        kind = _TensorDual if is_torch(problem.statistics.gram) else _Dual
+        compiled = is_torch(start.dictionary) and not is_torch(problem.statistics.gram)
+        kind = _CompiledDual if compiled else _Dual
         dual = kind(problem, max(self.ridge, 10.0 * machine_epsilon(start.dictionary)))
         if not bool(dual.used.any()):
             return Solution(start, 0, converged=True)
@@ -91,26 +98,22 @@ class _Dual:
         xp = namespace(statistics.gram)
         usage = statistics.usage
         self.problem, self.used = problem, usage > 0.0
-        # Taking a part of a tensor means waiting for its device, and all atoms are in use in all but a few steps.
-        self.whole = is_torch(usage) and bool(self.used.all())
-        if self.whole:
-            gram, self.cross = statistics.gram, statistics.cross
-        else:
-            gram, self.cross = statistics.gram[:, self.used][:, :, self.used], statistics.cross[:, :, self.used]
+        gram = statistics.gram[:, self.used][:, :, self.used]
+        self.cross = statistics.cross[:, :, self.used]
         self.eye = xp.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
         self.gram = gram + ridge * statistics.tube_length * usage[self.used] * self.eye
         self.counts, self.squares = problem.counts, statistics.squares
 
     def initial(self, multipliers: Array | None) -> Array:
         if multipliers is not None:
-            return multipliers if self.whole else multipliers[self.used]
+            return multipliers[self.used] if is_torch(self.gram) else to_numpy(multipliers)[self.used]
         # Small against the codes' own energy, so that the first Newton steps start from near-free atoms.
         return 1e-2 * self.problem.statistics.usage[self.used]
 
     def at(self, multipliers: Array) -> _DualPoint:
         """Evaluate the dual (eq. 19 with the terms it drops): D̂ = cross (gram + Λ)⁻¹."""
         xp = namespace(self.gram)
-        inverse = invert(self.gram + multipliers * self.eye)
+        inverse = xp.linalg.inv(self.gram + multipliers * self.eye)
         dictionary_hat = self.cross @ inverse
         fitted = (xp.conj(dictionary_hat) * self.cross).real.sum((1, 2))
         value = 0.5 * (self.squares - (self.counts * fitted).sum() - multipliers.sum())
@@ -134,7 +137,7 @@ class _Dual:
         diagonal = xp.diagonal(hessian)
         floor = 1e-14 * diagonal.max() + 1e-300
         system = hessian * mask + xp.diag(xp.where(free, floor + 0.0 * diagonal, 1.0 + 0.0 * diagonal))
-        return solve(system, xp.where(free, point.gradient, 0.0 * point.gradient))
+        return xp.linalg.solve(system, xp.where(free, point.gradient, 0.0 * point.gradient))
 
     def residual(self, point: _DualPoint) -> float:
         """Return the largest violation of the KKT conditions, in units of the ball."""
@@ -146,8 +149,6 @@ class _Dual:
     def recover(self, point: _DualPoint, dictionary: Array) -> tuple[Array, Any]:
         """Return the full dictionary, unused atoms as they were, and all multipliers."""
         xp = namespace(self.gram)
-        if self.whole:
-            return self.problem.from_spectrum(point.dictionary_hat, dictionary), point.multipliers
         hat = self.problem.to_spectrum(dictionary)
         hat[:, :, self.used] = point.dictionary_hat
         multipliers = xp.zeros_like(self.problem.statistics.usage)
@@ -155,34 +156,29 @@ class _Dual:
         return self.problem.from_spectrum(hat, dictionary), multipliers
 
 
-class _TensorDual(_Dual):
-    """The same on tensors, in fewer operations: on a device every one costs more than its arithmetic."""
+class _CompiledDual(_Dual):
+    """The same by a compiled kernel, for images on a device, whose other steps leave little time for this one.
 
-    def __init__(self, problem: TubalDictionary, ridge: float) -> None:
-        super().__init__(problem, ridge)
-        xp = namespace(self.gram)
-        self.weighted_cross = xp.view_as_real(self.counts[:, None, None] * self.cross).reshape(-1)
-        self.half_counts = 0.5 * self.counts
+    Arrays keep NumPy's own inverse, and with it their results to the last bit.
+    """
 
     def at(self, multipliers: Array) -> _DualPoint:
-        """Evaluate the dual."""
-        xp = namespace(self.gram)
-        shifted = self.gram.clone()
-        shifted.diagonal(dim1=1, dim2=2).add_(multipliers)
-        inverse = invert(shifted)
-        dictionary_hat = self.cross @ inverse
-        parts = xp.view_as_real(dictionary_hat)
-        fitted = xp.dot(parts.reshape(-1), self.weighted_cross)
-        value = 0.5 * (self.squares - fitted - multipliers.sum())
-        gradient = self.half_counts @ (parts * parts).sum((1, 3)) - 0.5
-        return _DualPoint(multipliers, value, gradient, inverse, dictionary_hat)
+        """Evaluate the dual, its Hessian included."""
+        from tubal._kernels_dual import dual_terms
 
-    def newton_direction(self, point: _DualPoint) -> Array:
-        """Newton on the free multipliers; those held at zero by their gradient stay there."""
-        xp = namespace(self.gram)
-        free = (point.multipliers > 0.0) | (point.gradient > 0.0)
-        hessian = -self.hessian(point)
-        floor = 1e-14 * hessian.diagonal().max() + 1e-300
-        system = xp.where(free[:, None] & free, hessian, 0.0)
-        system.diagonal().add_(xp.where(free, floor, 1.0))
-        return solve(system, point.gradient * free)
+        gram, cross = (np.ascontiguousarray(part) for part in (self.gram, self.cross))
+        n_frequencies, _, n_atoms = cross.shape
+        hat, fitted, norms = np.empty_like(cross), np.empty(n_frequencies), np.empty((n_frequencies, n_atoms))
+        curvature = np.empty((n_frequencies, n_atoms, n_atoms))
+
+        def work(start: int, stop: int) -> None:
+            dual_terms(gram, cross, self.counts, multipliers, start, stop, hat, fitted, norms, curvature)
+
+        with own_threads() as threads:
+            parallel_ranges(work, n_frequencies, grain=FREQUENCIES_A_TASK, threads=threads)
+        value = 0.5 * (self.squares - fitted.sum() - multipliers.sum())
+        return _DualPoint(multipliers, value, 0.5 * (norms.sum(0) - 1.0), None, hat, curvature=curvature.sum(0))
+
+    def hessian(self, point: _DualPoint) -> Array:
+        """Return the Hessian found with the point."""
+        return -point.curvature
