@@ -12,7 +12,7 @@ from tubal.problems.tubal_dictionary import TubalDictionary
 from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
 
 # Frequencies that a thread is given at a time: the systems of one take less time than waking a thread.
-FREQUENCIES_A_TASK = 3
+FREQUENCIES_A_TASK = 2
 
 
 @dataclass(frozen=True)
