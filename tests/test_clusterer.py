@@ -296,6 +296,19 @@ def test_required_scores(name, accuracy, nmi):
     assert 100 * clustering_nmi(bunch.target, found) >= nmi
 
 
+@pytest.mark.collection
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["coil20", "usps"])
+def test_a_held_back_tenth_of_a_collection_is_labelled_as_by_a_full_fit(name, rng):
+    bunch = fetch(name)
+    order = rng.permutation(len(bunch.images))
+    held, kept = np.split(order, [len(order) // 10])
+    n_clusters = len(np.unique(bunch.target))
+    full = ImageClusterer(n_clusters, random_state=0).fit_predict(bunch.images)
+    found = ImageClusterer(n_clusters, random_state=0).fit(bunch.images[kept]).predict(bunch.images[held])
+    assert clustering_accuracy(full[held], found) >= 0.98
+
+
 def test_digits_are_clustered_better_than_by_umap_and_kmeans():
     bunch = fetch("digits")
     found = ImageClusterer(10, random_state=0).fit_predict(bunch.images)

@@ -84,14 +84,15 @@ def test_plain_fields_are_pixels_of_unit_length(rng, shape):
     assert not fields[:, 1::2].any()
 
 
+@pytest.mark.parametrize("reach", [0, 1, 2])
 @pytest.mark.parametrize("pixels", [False, True])
 @pytest.mark.parametrize("context", [0, 1, 2])
 @pytest.mark.parametrize("shift", [(0, 0), (2, -1), (-2, 2)])
 @pytest.mark.parametrize(("shape", "channels"), [((9, 12), 1), ((16, 7), 3), ((1, 15), 1)])
-def test_local_warp_distance_is_its_definition(rng, context, shift, shape, channels, pixels):
-    """Every pixel of each image, every allowed partner, contexts with replicated border."""
+def test_local_warp_distance_is_its_definition(rng, context, shift, shape, channels, pixels, reach):
+    """Every pixel of each image, every allowed partner, contexts with replicated border; who has none is left out."""
     height, width = shape
-    window, gap = (min(2, height - 1), 2), 4
+    window, gap = (min(reach, height - 1), reach), 4
     shift = (shift[0] if height > 1 else 0, shift[1])
     left, right = rng.random((2, 1, channels, height * width)).astype(np.float32)
     flat = [field_stack(image, shape, plain=pixels, threads=1)[0][0] for image in (left, right)]
@@ -107,7 +108,8 @@ def test_local_warp_distance_is_its_definition(rng, context, shift, shape, chann
                 if 0 <= v < height and 0 <= u < width:
                     gap_here = a[:, y : y + size, x : x + size] - b[:, v : v + size, u : u + size]
                     costs[y, x, v, u] = (gap_here**2).sum()
-    expected = costs.min(axis=(2, 3)).sum() + costs.min(axis=(0, 1)).sum()
+    least = np.concatenate([costs.min(axis=(2, 3)).ravel(), costs.min(axis=(0, 1)).ravel()])
+    expected = least[np.isfinite(least)].mean() * 2 * height * width
     framed = {"plain": pixels, "margin": context, "gap": gap, "threads": 1}
     padded = [field_stack(image, shape, **framed)[0][0] for image in (left, right)]
     layout = np.array([height, width, context, gap, *window])
@@ -264,6 +266,20 @@ def test_pixels_in_place_of_gradients(rng):
     assert purity(deformable_graph(lit, 3).neighbors, side) < 75
     arrays, meta = deformable_graph(images, 3, deformation=model).state()
     assert Graph.from_state(arrays, json.loads(json.dumps(meta))).search.deformation == model
+
+
+@pytest.mark.parametrize("window", [0.0, 1 / 32])
+def test_moved_drawings_are_found_without_a_local_warp_too(rng, window):
+    """A shift with a window narrower than it leaves border pixels without partners, which must not count."""
+    torch = pytest.importorskip("torch")
+    images, labels = glyphs(rng)
+    model = Deformation(window=window)
+    graph = deformable_graph(images, 3, deformation=model)
+    assert purity(graph.neighbors, labels) == 100
+    assert graph.distances.max() < FARTHEST
+    assert np.abs(graph.alignments.dy).max() > 0
+    on_device = deformable_graph(torch.as_tensor(images), 3, deformation=model)
+    assert_allclose(on_device.distances, graph.distances, rtol=1e-3)
 
 
 def test_an_unknown_field_is_refused_and_tensors_keep_to_gradients(rng):

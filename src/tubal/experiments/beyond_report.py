@@ -25,10 +25,12 @@ _NEAR = 0.15
 
 def summarise(records: Sequence[Record], methods: Mapping[str, Method], ablation: Sequence[str]) -> Summary:
     """Return the table as plain data: cells of methods and of ablation rows, by collection."""
+    from tubal.experiments.beyond import DATASETS as order
+
     groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for record in records:
         groups[record["row"], record["method"], record["dataset"]].append(record)
-    datasets = list(dict.fromkeys(record["dataset"] for record in records))
+    datasets = [name for name in order if any(record["dataset"] == name for record in records)]
 
     def cells(row: str, method: str) -> dict[str, Any]:
         return {name: _cell(groups[row, method, name]) for name in datasets if groups[row, method, name]}

@@ -125,6 +125,7 @@ def distortion(a: Any, b: Any, layout: Any, shift_y: Any, shift_x: Any, scratch:
     ``layout`` is (height, width, margin, gap, window_y, window_x). With ``D(p, o)`` the squared difference of
     the contexts of ``a`` at ``p`` and ``b`` at ``p + o``, one pass over the offsets ``o`` around the shift
     gives both ``min_o D(p, o)`` for the pixels of ``a`` and ``min_p D(p, q - p)`` for the pixels of ``b``.
+    A window narrower than the shift leaves border pixels without a partner; the others then speak for them.
     """
     height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
     window_y, window_x = layout[4], layout[5]
@@ -189,11 +190,21 @@ def distortion(a: Any, b: Any, layout: Any, shift_y: Any, shift_x: Any, scratch:
                     fa[t] = z if z < fa[t] else fa[t]
                     fb[t] = z if z < fb[t] else fb[t]
     total = float32(0.0)
+    if abs(shift_y) <= window_y and abs(shift_x) <= window_x:
+        for y in range(height):
+            start = y * stride + gap + margin
+            for x in range(start, start + width):
+                total += least_a[x] + least_b[x]
+        return total
+    n_matched = 0
     for y in range(height):
         start = y * stride + gap + margin
         for x in range(start, start + width):
-            total += least_a[x] + least_b[x]
-    return total
+            for least in (least_a[x], least_b[x]):
+                if least < FAR:
+                    total += least
+                    n_matched += 1
+    return total * float32(2 * height * width / max(n_matched, 1))
 
 
 @njit(void(_cube, int64, int64, int32[:, :, ::1], _cube, boolean, _matrix), **_flags)

@@ -23,6 +23,8 @@ from .structure import IndexArray
 
 # Working memory of one batch of queries or pairs, in numbers.
 _BATCH = 2**26
+# More than any two unit fields differ by: no partner was found.
+_NOBODY = 1e6
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,7 @@ def distortion(left: Array, right: Array, shift: tuple[int, int], window: tuple[
     """
     xp = namespace(left)
     height, width = left.shape[2] - 2 * margin, left.shape[3] - 2 * margin
-    least_left = xp.full((len(left), height, width), 1e6, dtype=left.dtype, device=left.device)
+    least_left = xp.full((len(left), height, width), _NOBODY, dtype=left.dtype, device=left.device)
     least_right = least_left + 0.0
     for dy in range(shift[0] - window[0], shift[0] + window[0] + 1):
         for dx in range(shift[1] - window[1], shift[1] + window[1] + 1):
@@ -276,7 +278,13 @@ def distortion(left: Array, right: Array, shift: tuple[int, int], window: tuple[
             for least, y, x in ((least_left, top, first), (least_right, top + dy, first + dx)):
                 part = least[:, y : y + bottom - top, x : x + last - first]
                 xp.minimum(part, context, out=part)
-    return (least_left + least_right).sum((1, 2))
+    if all(abs(step) <= reach for step, reach in zip(shift, window, strict=True)):
+        return (least_left + least_right).sum((1, 2))
+    # A window narrower than the shift leaves border pixels without a partner; the others then speak for them.
+    both = xp.stack([least_left, least_right])
+    matched = both < _NOBODY
+    n_matched = matched.sum((0, 2, 3)).clamp(min=1)
+    return xp.where(matched, both, 0.0).sum((0, 2, 3)) * (2.0 * height * width / n_matched)
 
 
 def _pooled(images: Array, shape: tuple[int, int], pooling: Array) -> Array:
