@@ -74,11 +74,11 @@ def against_sporco(repeats: int, cases: tuple[tuple[str, int], ...] = CASES) -> 
     return rows
 
 
-def against_algorithm_1(repeats: int, cases: tuple[tuple[str, int | None], ...]) -> list[dict[str, Any]]:
+def against_algorithm_1(repeats: int, names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Time to 1.001 of the best objective, set-up included, against Algorithm 1 with exact constant and restart."""
     rows = []
-    for name, n_images in cases:
-        case = load_case(name, n_images)
+    for name in names:
+        case = load_case(name)
         for graph_weight in (1.0, 10.0):
             problem = case.coding(graph_weight=graph_weight)
             solver = Admm(max_iter=1000, tol=1e-6)

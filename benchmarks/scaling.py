@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.timing import alternate, seconds
+from tubal import TubSC
 from tubal.problems.tubal import TubalCoding
 from tubal.solvers import Admm
 
@@ -20,7 +22,7 @@ def synthetic(n_images: int, tube_length: int = 28, n_rows: int = 28, n_atoms: i
     generator = np.random.default_rng(0)
     atoms = generator.standard_normal((tube_length, n_rows, n_atoms), np.float32)
     atoms /= np.sqrt((atoms**2).sum((0, 1)))
-    data = atoms[:, :, generator.integers(n_atoms, size=n_images)]
+    data = np.ascontiguousarray(atoms[:, :, generator.integers(n_atoms, size=n_images)])
     data += 0.1 / np.sqrt(n_rows * tube_length) * generator.standard_normal(data.shape, np.float32)
     return TubalCoding(atoms, data, sparsity=0.01)
 
@@ -67,44 +69,72 @@ def time_against(axis: str, values: tuple[int, ...]) -> list[dict[str, Any]]:
 
 
 _MEMORY = """
-import json, resource, sys
-from benchmarks.scaling import ring, synthetic
-from tubal.solvers import Admm
-from tubal.problems.tubal import TubalCoding
-n_images, weight = int(sys.argv[1]), float(sys.argv[2])
-small = synthetic(64)
-graph = dict(graph_weight=weight, laplacian=ring(64)) if weight else {}
-solver = Admm(2, 0.0)
-warm = TubalCoding(small.dictionary, small.data, sparsity=0.01, **graph)
-solver.codes(warm, solver.minimise(warm).state)
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-problem = synthetic(n_images)
-graph = dict(graph_weight=weight, laplacian=ring(n_images)) if weight else {}
-problem = TubalCoding(problem.dictionary, problem.data, sparsity=0.01, **graph)
-baseline = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-solver.minimise(problem)
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-codes = 4 * 28 * 45 * n_images
-print(json.dumps({"peak": 1024 * (after - before), "codes": codes}))
+import json, sys
+from benchmarks.scaling import peak_of_coding
+print(json.dumps(peak_of_coding(**json.loads(sys.argv[1]))))
 """
 
 
-def memory(n_images: int) -> list[dict[str, Any]]:
-    """Peak memory of coding in units of the codes, data counted, in a fresh process."""
+def peak_of_coding(n_images: int, graph_weight: float, **sizes: int) -> int:
+    """Return the bytes at the peak of coding, images counted, kernels loaded before.
+
+    Without a graph it is what ``encode`` takes, with one what the coding step of a fit does.
+    """
+    run = _coding_step if graph_weight else _encoding
+    run(300, **sizes)()
+    work = run(n_images, **sizes)
+    images = 4 * sizes.get("tube_length", 28) * 28 * n_images
+    with open("/proc/self/clear_refs", "w") as peak:
+        peak.write("5")  # the peak starts anew from what is held now
+    before = _resident("VmRSS")
+    work()
+    return _resident("VmHWM") - before + images
+
+
+def _encoding(n_images: int, **sizes: int) -> Callable[[], Any]:
+    images = np.ascontiguousarray(synthetic(n_images, **sizes).data.transpose(2, 1, 0))
+    model = TubSC(sizes.get("n_atoms", 45), max_iter=1, random_state=0).fit(images[:300])
+    return lambda: model.encode(images)
+
+
+def _coding_step(n_images: int, **sizes: int) -> Callable[[], Any]:
+    plain = synthetic(n_images, **sizes)
+    problem = TubalCoding(plain.dictionary, plain.data, sparsity=0.01, graph_weight=1.0, laplacian=ring(n_images))
+    solver = Admm(5, 0.0)
+    return lambda: solver.codes(problem, solver.minimise(problem).state)
+
+
+def _resident(name: str) -> int:
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def memory() -> list[dict[str, Any]]:
+    """Peak memory of coding in units of the codes, data counted, each in a fresh process; Linux only."""
     rows = []
-    for weight, limit in ((0.0, 2.0), (1.0, 5.0)):
-        done = subprocess.run(
-            [sys.executable, "-c", _MEMORY, str(n_images), str(weight)], check=True, capture_output=True, text=True
-        )
-        found = json.loads(done.stdout)
-        rows.append(
-            {
-                "problem": f"{n_images} images, graph weight {weight:g}",
-                "peak in codes": found["peak"] / found["codes"],
-                "at most": limit,
-            }
-        )
+    varied = {
+        "n": [{"n_images": n} for n in (10000, 30000, 100000)],
+        "n_atoms": [{"n_images": 20000, "n_atoms": n} for n in (15, 45, 90)],
+        "tube_length": [{"n_images": 20000, "tube_length": n} for n in (8, 16, 32)],
+    }
+    for key, problems in varied.items():
+        for sizes in problems:
+            for weight, limit in ((0.0, 2.0), (1.0, 5.0)):
+                row = _memory_row(key, {**sizes, "graph_weight": weight})
+                rows.append(row | ({"at most": limit} if key == "n" else {}))
     return rows
+
+
+def _memory_row(key: str, sizes: dict[str, Any]) -> dict[str, Any]:
+    command = [sys.executable, "-c", _MEMORY, json.dumps(sizes)]
+    peak = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    n_images, n_atoms, tube = sizes["n_images"], sizes.get("n_atoms", 45), sizes.get("tube_length", 28)
+    return {
+        "problem": f"{n_images} images, {n_atoms} atoms, tube {tube}, graph weight {sizes['graph_weight']:g}",
+        "against": key, "n": n_images, "n_atoms": n_atoms, "tube_length": tube,
+        "graph weight": sizes["graph_weight"], "peak MB": peak / 2**20,
+        "peak in codes": peak / (4 * tube * n_atoms * n_images),
+    }  # fmt: skip
 
 
 def second_thread(repeats: int) -> list[dict[str, Any]]:

@@ -342,3 +342,14 @@ def test_a_shifted_image_is_explained_by_shifted_atoms(shapes):
     here, there = model.encode(images[:1]), model.encode(np.roll(images[:1], 3, axis=2))
     assert_allclose(there, np.roll(here, 3, axis=2), atol=1e-6)
     assert_allclose(model.transform(np.roll(images, 3, axis=2)), model.transform(images), atol=1e-5)
+
+
+@pytest.mark.parametrize("estimator", [TubSC, GTSC])
+def test_many_images_are_coded_as_few_are(estimator, shapes, monkeypatch):
+    model = small(estimator).fit(shapes)
+    new = np.concatenate([shapes[:2], shapes + 0.01])
+    expected = model.encode(new)
+    monkeypatch.setattr("tubal.estimators._base.CODED_TOGETHER", 8)
+    found = model.encode(new)
+    assert_allclose(found, expected, atol=1e-6)
+    assert found.strides[0] == found.itemsize  # laid out in memory as codes are

@@ -78,6 +78,15 @@ def _reflect(point, bound, reflected):
 
 
 @_compiled
+def _shrink(point, bound, codes):
+    """Set ``codes`` to point - clip(point)."""
+    source, target = point.reshape(-1), codes.reshape(-1)
+    for index in range(source.size):
+        value = source[index]
+        target[index] = value - min(max(value, -bound), bound)
+
+
+@_compiled
 def _relax(point, solved, bound, relaxation):
     """Move ``point`` towards ``solved`` + clip(point) in place."""
     target, source = point.reshape(-1), solved.reshape(-1)

@@ -10,7 +10,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from tubal._kernels import BLOCK, LANES, _apply, _compiled, _load, _measure, _reflect, _relax, _store, _transform
+from tubal._kernels import (
+    BLOCK,
+    LANES,
+    _apply,
+    _compiled,
+    _load,
+    _measure,
+    _reflect,
+    _relax,
+    _shrink,
+    _store,
+    _transform,
+)
 
 
 @_compiled
@@ -26,12 +38,13 @@ def _to_slabs(block, rows, scale, offset, first, last, slabs):
         held = rows[slab]
         for column in range(last - first):
             target = slabs[slab, first + column]
-            for lane in range(lanes):
-                target[lane] = scale * flat[held[lane], column]
             if offset.size:
                 extra = offset[slab, first + column]
                 for lane in range(lanes):
-                    target[lane] += extra[lane]
+                    target[lane] = scale * flat[held[lane], column] + extra[lane]
+            else:
+                for lane in range(lanes):
+                    target[lane] = scale * flat[held[lane], column]
 
 
 @_compiled
@@ -48,21 +61,36 @@ def _from_slabs(slabs, rows, first, last, block):
 
 
 @_compiled
-def rotate_into_slabs(source, basis, head, pairs, rows, start, stop, slabs):
-    """Write the rotated Fourier coefficients of ``source`` (k, rows, n) into ``slabs``."""
+def rotate_into_slabs(source, basis, head, pairs, rows, scale, offset, start, stop, slabs):
+    """Write the rotated Fourier coefficients of ``source`` (k, rows, n), scaled, plus ``offset`` into ``slabs``.
+
+    ``offset`` is laid out like ``slabs``, which it may be, or empty.
+    """
     tube_length = source.shape[0]
     block = np.empty((tube_length, source.shape[1], BLOCK), source.dtype)
     coefficients = np.empty_like(block)
     n_rows = pairs.shape[1] // 2 if pairs.shape[0] else head.shape[1]
     rotated = np.empty((tube_length, n_rows, BLOCK), source.dtype)
-    nothing = np.empty((0, 0, 0), source.dtype)
-    one = basis[0, 0] / basis[0, 0]
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
         _load(source, first, last, block)
         _transform(basis, block, coefficients)
         _apply(head, pairs, coefficients, rotated)
-        _to_slabs(rotated, rows, one, nothing, first, last, slabs)
+        _to_slabs(rotated, rows, scale, offset, first, last, slabs)
+
+
+@_compiled
+def rotate_codes(blocks, basis, head, pairs, rows, bound, start, stop, slabs):
+    """Write the rotated Fourier coefficients of the codes, the points in ``blocks`` shrunk, into ``slabs``."""
+    codes = np.empty_like(blocks[0])
+    buffer = np.empty_like(codes)
+    nothing = np.empty((0, 0, 0), blocks.dtype)
+    one = basis[0, 0] / basis[0, 0]
+    for first in range(start, stop, BLOCK):
+        _shrink(blocks[first // BLOCK], bound, codes)
+        _transform(basis, codes, buffer)
+        _apply(head, pairs, buffer, codes)
+        _to_slabs(codes, rows, one, nothing, first, min(first + BLOCK, stop), slabs)
 
 
 @_compiled

@@ -67,6 +67,10 @@ class BlockOperator:
             return image
         return namespace(image).concatenate([self.head @ coefficients[:n_head], image], 0)
 
+    def after(self, first: BlockOperator) -> BlockOperator:
+        """Return the map that applies ``first`` and then this one."""
+        return BlockOperator(self.head @ first.head, self.pairs @ first.pairs)
+
     @property
     def transpose(self) -> BlockOperator:
         """The adjoint map, blocks contiguous."""

@@ -225,8 +225,7 @@ def code_chunk(
     former = problem.zeros() if start is None else start.codes
     if problem.value(former) < summary.values.sum():
         codes, summary = former, problem.summary(former, statistics=True)
-    # A problem and its compiled kernels refer to each other: without this a chunk's arrays would outlive it.
-    vars(problem).clear()
+    problem.close()
     return Coded(codes, solution.state, summary)
 
 

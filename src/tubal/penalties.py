@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tubal._backend import Array, namespace
 
 
 def soft_threshold(values: Array, threshold: float) -> Array:
     """Shrink each value towards zero by ``threshold``, the prox of the l1 norm (eq. 12).
 
-    >>> import numpy as np
     >>> soft_threshold(np.array([-3.0, 0.5, 2.0]), 1.0)
     array([-2.,  0.,  1.])
     """
-    return values - clip_to(values, threshold)
+    taken = clip_to(values, threshold)
+    return np.subtract(values, taken, out=taken) if isinstance(taken, np.ndarray) else values - taken
 
 
 def clip_to(values: Array, bound: float) -> Array:

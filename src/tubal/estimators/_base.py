@@ -35,6 +35,8 @@ from tubal.solvers import Admm, LagrangeDual
 LEARNING_STEPS = 5
 # The last coding step of fit, and every encode, may take this many times as many.
 PATIENCE = 20
+# New images are coded so many at a time: beside images and codes little else is then in memory.
+CODED_TOGETHER = 512
 
 
 class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -155,12 +157,28 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """
         check_is_fitted(self)
         images = check_images(self, X, self.image_shape, reset=False)
+        together = neighbors is not None and len(neighbors) != len(images)  # which ends in a sentence
+        if together or is_torch(images) or len(images) <= CODED_TOGETHER:
+            return self._encode(images, neighbors)
+        codes = None
+        for start in range(0, len(images), CODED_TOGETHER):
+            part = slice(start, start + CODED_TOGETHER)
+            found = self._encode(images[part], None if neighbors is None else neighbors[part])
+            if codes is None:
+                inner = self._inner_codes(found)
+                codes = self._public_codes(np.empty((*inner.shape[:-1], len(images)), inner.dtype))
+            codes[part] = found
+        return codes
+
+    def _encode(self, images: Array, neighbors: Any) -> Array:
+        """Return the codes of images that are held in memory together; no image feels another."""
         scaled, _ = scale_images(images, self.scale, self.scale_factor_)
         dictionary = self._dictionary_like(scaled)
         terms = self._new_graph_terms(scaled, neighbors)
         problem = self._model().coding(dictionary, self._layout_.to_tensor(scaled), sparsity=self.sparsity, **terms)
         solver = patient(self._solvers()[0])
         codes = self._public_codes(solver.codes(problem, solver.minimise(problem).state))
+        problem.close()
         return self._recognise(scaled, codes, neighbors)
 
     def _recognise(self, images: Array, codes: Array, neighbors: Any) -> Array:

@@ -142,9 +142,16 @@ class CodingProblem(ABC):
         )
         return SplitState(point, movement, after.extra)
 
-    def settle(self, state: SplitState) -> SplitState:
-        """Return the state with its point as one array, without what the problem kept for its own speed."""
+    def settle(self, state: SplitState, *, last: bool = False) -> SplitState:
+        """Return the state with its point as one array, without what the problem kept for its own speed.
+
+        The given state makes no more steps when it is the ``last``.
+        """
         return SplitState(state.point, state.movement)
+
+    def close(self) -> None:
+        """Let go of every array: a problem and its kernels refer to each other, and would outlive their use."""
+        vars(self).clear()
 
     def accelerate(self, state: MomentumState, *, step_size: float, n_steps: int) -> MomentumState:
         """Make ``n_steps`` of Algorithm 1 with restart, at a fixed ``step_size``."""

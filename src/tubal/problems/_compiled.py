@@ -62,10 +62,12 @@ class CompiledTubal:
             movement = np.where(resting, state.movement, movement)
         return SplitState(None, movement, systems)
 
-    def settle(self, state: SplitState) -> SplitState:
+    def settle(self, state: SplitState, *, last: bool) -> SplitState:
         """Return the state with its point as one array, and nothing kept beside it."""
         if not isinstance(state.extra, _GraphSystems):
             return SplitState(state.point, state.movement)
+        if last:
+            state.extra.release()
         return SplitState(state.extra.point(), state.movement)
 
     def _split_independent(
@@ -140,8 +142,8 @@ class _GraphSystems:
 
     def __init__(self, compiled: CompiledTubal, point: Any, bound: Any, penalty: float) -> None:
         problem = compiled.problem
+        assert problem.graph is not None
         self.compiled, self.graph = compiled, problem.graph
-        assert self.graph is not None
         self.rotation, eigenvalues = problem.eigenbasis
         self.back = self.rotation.transpose
         n_slabs = -(-eigenvalues.size // kernels.LANES)
@@ -151,21 +153,42 @@ class _GraphSystems:
         self.rows = padded.reshape(n_slabs, kernels.LANES)
         self.shifts = row_shifts[self.rows].astype(compiled.dtype)
         shape = (n_slabs, compiled.n_samples, kernels.LANES)
-        self.right = np.zeros(shape, compiled.dtype)
-        self.linear = self._rotated(problem.linear, np.zeros(shape, compiled.dtype))
-        self.blocks = self._in_blocks(point)
-        codes = point - np.clip(point, -bound, bound)
-        self.solution = self._rotated(codes, np.zeros(shape, compiled.dtype))
         self.csr = self.graph.csr(compiled.dtype)
         self.scale = compiled.dtype.type(2.0 * self.graph.weight)
+        self.right: Any = np.zeros(shape, compiled.dtype)
+        self.linear: Any = self._rotated_linear(shape)
+        self.blocks = self._in_blocks(point)
+        self.solution: Any = self._rotated_codes(bound, np.zeros(shape, compiled.dtype))
 
-    def _rotated(self, source: Any, slabs: Any) -> Any:
-        compiled, rotation = self.compiled, self.rotation
-        source = np.ascontiguousarray(source)
+    def _rotated_linear(self, shape: tuple[int, ...]) -> Any:
+        """Return ``D† * X`` and the pull of fixed neighbours, rotated, straight from images: nothing else is held."""
+        problem, dtype = self.compiled.problem, self.compiled.dtype
+        none = np.empty((0, 0, 0), dtype)
+        slabs = self._rotated(problem.data, self.rotation.after(problem.adjoint_blocks), dtype.type(1), none, shape)
+        if self.graph.neighbor_sum is None:
+            return slabs
+        return self._rotated(self.graph.neighbor_sum, self.rotation, self.scale, slabs, shape)
+
+    def _rotated(self, source: Any, rotation: BlockOperator, scale: Any, slabs: Any, shape: tuple[int, ...]) -> Any:
+        """Return ``scale`` times the rotated source, added to ``slabs`` where these are not empty."""
+        compiled, source = self.compiled, np.ascontiguousarray(source)
+        target = slabs if slabs.size else np.zeros(shape, compiled.dtype)
         with own_threads() as threads:
             compiled._over_images(
                 lambda start, stop: graph_kernels.rotate_into_slabs(
-                    source, compiled.basis, rotation.head, rotation.pairs, self.rows, start, stop, slabs
+                    source, compiled.basis, rotation.head, rotation.pairs, self.rows, scale, slabs, start, stop, target
+                ),
+                threads,
+            )
+        return target
+
+    def _rotated_codes(self, bound: Any, slabs: Any) -> Any:
+        """Return the codes of the point, rotated."""
+        compiled, rotation = self.compiled, self.rotation
+        with own_threads() as threads:
+            compiled._over_images(
+                lambda start, stop: graph_kernels.rotate_codes(
+                    self.blocks, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, start, stop, slabs
                 ),
                 threads,
             )
@@ -187,6 +210,10 @@ class _GraphSystems:
         padded[: resting.size] = resting
         mask = padded.reshape(-1, 1, 1, kernels.BLOCK)
         np.copyto(self.blocks, kept, where=mask)
+
+    def release(self) -> None:
+        """Let go of all that only further steps would ask for."""
+        self.right = self.linear = self.solution = None
 
     def point(self) -> Any:
         """Return the point as one array (k, atoms, n)."""

@@ -167,9 +167,11 @@ class TubalCoding(CodingProblem):
         """Douglas-Rachford steps, by compiled kernels for NumPy arrays, by fused passes for tensors."""
         return self._compiled.split(state, penalty=penalty, relaxation=relaxation, n_steps=n_steps, tol=tol)
 
-    def settle(self, state: SplitState) -> SplitState:
+    def settle(self, state: SplitState, *, last: bool = False) -> SplitState:
         """Return the state with its point as one array."""
-        return self._compiled.settle(state) if isinstance(self._compiled, CompiledTubal) else super().settle(state)
+        if not isinstance(self._compiled, CompiledTubal):
+            return super().settle(state, last=last)
+        return self._compiled.settle(state, last=last)
 
     def accelerate(self, state: MomentumState, *, step_size: float, n_steps: int) -> MomentumState:
         """Steps of Algorithm 1, by compiled kernels for NumPy arrays."""

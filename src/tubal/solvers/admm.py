@@ -53,7 +53,7 @@ class Admm:
             monitor=monitor,
         )
         # What a problem kept for its own speed ends with it: the next one has other atoms.
-        return Solution(problem.settle(solution.state), solution.n_iter, solution.converged)
+        return Solution(problem.settle(solution.state, last=True), solution.n_iter, solution.converged)
 
     def codes(self, problem: CodingProblem, state: SplitState) -> Array:
         """Return the codes of a state."""
