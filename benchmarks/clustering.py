@@ -98,7 +98,7 @@ print(json.dumps(grow(int(sys.argv[1]))))
 def _apart(program: str, argument: str) -> dict[str, Any]:
     """Run in a process of its own, whose peak memory is then that of this problem and of Python itself."""
     command = [sys.executable, "-W", "ignore", "-c", program, argument]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
