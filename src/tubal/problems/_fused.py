@@ -82,7 +82,7 @@ class FusedTubal:
     def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
         """Make Douglas-Rachford steps; the state's point changes in place."""
         shrinkage = Shrinkage(self.problem.sparsity / penalty, relaxation)
-        before: Array | None = state.movement if self.problem.independent else None
+        before: Array | None = state.movement if self.problem.independent and tol > 0.0 else None
         active = None if before is None else (before > tol).to(self.data.dtype)
         moved, size = self.buffer(self.n_atoms, self.n_samples), self.buffer(self.n_atoms, self.n_samples)
         systems = None

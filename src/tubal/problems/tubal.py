@@ -67,7 +67,9 @@ class TubalCoding(CodingProblem):
     @cached_property
     def map_blocks(self) -> BlockOperator:
         """The dictionary as real blocks, in the data's own precision."""
-        return as_blocks(self._small_hat, self.tube_length, self.data)
+        # Without a graph the spectrum is wanted on the device anyway, and fetching it would mean waiting.
+        spectrum = self.dictionary_hat if self.graph is None else self._small_hat
+        return as_blocks(spectrum, self.tube_length, self.data)
 
     @cached_property
     def adjoint_blocks(self) -> BlockOperator:
