@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
+from tubal._backend import gram_eigh
 from tubal.fourier import to_coefficients
 from tubal.graph import deformable_graph, knn_graph, laplacian
 from tubal.problems._base import CodingProblem, SplitState
@@ -132,6 +133,16 @@ def test_sums_are_those_of_the_whole_spectrum(rng, tube_length):
     wanted = TubalStatistics.from_coefficients(to_coefficients(problem.data), to_coefficients(codes))
     assert_allclose(summary.statistics.gram, wanted.gram, atol=1e-10)
     assert_allclose(summary.statistics.cross, wanted.cross, atol=1e-10)
+
+
+@pytest.mark.parametrize("n_rows", [2, 3, 5, 9])
+def test_eigenvectors_of_a_product_from_its_factor(rng, n_rows):
+    factors = rng.normal(size=(4, n_rows, 6)) + 1j * rng.normal(size=(4, n_rows, 6))
+    factors[1], factors[2, 1] = 0.0, factors[2, 0]  # of less than full rank
+    values, vectors = gram_eigh(factors)
+    adjoint = vectors.conj().swapaxes(1, 2)
+    assert_allclose(adjoint @ vectors, np.broadcast_to(np.eye(6), (4, 6, 6)), atol=1e-13)
+    assert_allclose((vectors * values[:, None]) @ adjoint, factors.conj().swapaxes(1, 2) @ factors, atol=1e-12)
 
 
 @pytest.mark.parametrize("tube_length", [1, 5, 8])

@@ -146,6 +146,23 @@ def hermitian_eigh(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return values, vectors
 
 
+def gram_eigh(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues (batch, n) and eigenvectors (batch, n, n) of ``Fᴴ F`` for small factors F (batch, rows, n).
+
+    With few rows most eigenvalues are zero: ``Fᴴ = Q R`` leaves a problem of the rows' size, and Q the rest.
+    """
+    n_rows, size = factors.shape[1:]
+    adjoint = np.conj(np.swapaxes(factors, 1, 2))
+    if 2 * n_rows > size:
+        return hermitian_eigh(adjoint @ factors)
+    vectors, triangle = np.linalg.qr(adjoint, mode="complete")
+    core = triangle[:, :n_rows]
+    largest, turn = np.linalg.eigh(core @ np.conj(np.swapaxes(core, 1, 2)))
+    values = np.zeros((len(factors), size))
+    values[:, :n_rows], vectors[:, :, :n_rows] = largest, vectors[:, :, :n_rows] @ turn
+    return values, vectors
+
+
 def machine_epsilon(array: Array) -> float:
     """Return the rounding unit of the array's floating type."""
     xp = namespace(array)
