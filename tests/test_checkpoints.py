@@ -172,16 +172,20 @@ def test_a_damaged_checkpoint_is_refused(images, tmp_path):
         coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, resume=True))
 
 
-def test_on_tensors(images, tmp_path):
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_on_tensors(device, images, tmp_path):
     torch = pytest.importorskip("torch")
-    tensors = torch.as_tensor(images)
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+    tensors = torch.as_tensor(images, device=device)
     whole, place = coder().fit(tensors), tmp_path / "a"
     with pytest.raises(Interrupted):
         coder(callbacks=stop_at(4)).fit(tensors, checkpoint=Checkpoint(place, every_seconds=0.0))
     resumed = coder().fit(tensors, checkpoint=Checkpoint(place, resume=True))
     assert torch.is_tensor(resumed.codes_)
+    assert resumed.codes_.device.type == device
     assert_allclose(resumed.objective_, whole.objective_, rtol=1e-6)
-    assert_allclose(resumed.atoms_, whole.atoms_, atol=1e-6)
+    assert_allclose(resumed.atoms_.cpu(), whole.atoms_.cpu(), atol=1e-6)
 
 
 # --- kills ---------------------------------------------------------------------------------------------------
