@@ -6,7 +6,7 @@ RUN := PYTHONPATH=src $(BIN)/python
 # The CPU build of PyTorch is enough for tests; an installed torch of any kind is kept.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test lint types bench bench-full reproduce beyond torture clean
+.PHONY: demo test lint types bench bench-full reproduce beyond family criterion torture clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -45,6 +45,12 @@ reproduce: $(VENV)/.dev  ## Table 2 of the paper, ten runs a cell
 
 beyond: $(VENV)/.dev  ## the default preset against its peers, with the ablation
 	$(BIN)/tubal reproduce --table beyond --out results --readme README.md
+
+family: $(VENV)/.dev  ## SC, TenSR, CSC and TubSC, each with and without a graph, with their curves
+	$(BIN)/tubal reproduce --table family --sweep --out results --readme README.md
+
+criterion: $(VENV)/.dev  ## the label-free criterion behind the default preset
+	$(BIN)/python -m tubal.experiments.criterion --out results
 
 torture: $(VENV)/.dev  ## full counts of kills, mutations and generated fits
 	$(BIN)/python -m tests.torture

@@ -22,7 +22,7 @@ codes' proposal only where the graph finds it better than its own cuts; they are
 Stability can also be had by a partition that says nothing, one huge cluster and crumbs; its modularity is then near 0.
 
 The verdict is that over all collections. The one over the first two is given because they were looked at first, and
-where it is against the default it says so.
+where it is against the default it says so; which of the two decides was written down after both had been seen.
 
 How it was used: the settings stood before the criterion was written, so it judges them and did not choose them. A first
 pass over all six collections came before the one printed here and changed two things. Parts of a graph that no edge

@@ -81,7 +81,7 @@ def _bars(summary: Mapping[str, Any], row: str, path: Path) -> Path:
     titles = [collections[name].title if name in collections else name for name in datasets]
     axes[1].set_xticks(range(len(datasets)), titles)
     axes[0].set_title(f"{row} rows; black lines: values printed in the paper")
-    axes[0].legend(ncols=4, fontsize=8)
+    axes[1].legend(ncols=4, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False)
     return _save(figure, path)
 
 
