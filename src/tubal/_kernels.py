@@ -159,6 +159,15 @@ def split_independent(
 
 
 @_compiled
+def _add_product(left, right, total):
+    """Add left·rightᵀ to ``total``; in loops, since adding arrays would compile a check of shapes for two seconds."""
+    product = np.dot(left, right.T)
+    for row in range(total.shape[0]):
+        for column in range(total.shape[1]):
+            total[row, column] += product[row, column]
+
+
+@_compiled
 def summarise(
     codes, data, basis, map_head, map_pairs, start, stop, residuals, absolutes,
     gram_head, gram_pairs, cross_head, cross_pairs,
@@ -202,13 +211,13 @@ def summarise(
         if gram_pairs.shape[0] + gram_head.shape[0] == 0:
             continue
         if n_head:
-            gram_head[0] += np.dot(coefficients[0], coefficients[0].T)
-            cross_head[0] += np.dot(image_hat[0], coefficients[0].T)
+            _add_product(coefficients[0], coefficients[0], gram_head[0])
+            _add_product(image_hat[0], coefficients[0], cross_head[0])
         code_pairs = coefficients[n_head:].reshape(n_pairs, -1, BLOCK)
         image_pairs = image_hat[n_head:].reshape(n_pairs, -1, BLOCK)
         for pair in range(n_pairs):
-            gram_pairs[pair] += np.dot(code_pairs[pair], code_pairs[pair].T)
-            cross_pairs[pair] += np.dot(image_pairs[pair], code_pairs[pair].T)
+            _add_product(code_pairs[pair], code_pairs[pair], gram_pairs[pair])
+            _add_product(image_pairs[pair], code_pairs[pair], cross_pairs[pair])
 
 
 @_compiled
