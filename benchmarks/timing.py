@@ -13,9 +13,14 @@ from typing import Any
 
 def seconds(work: Callable[[], Any]) -> float:
     """Return the wall time of one call."""
+    return timed(work)[0]
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the wall time of one call and what it returned."""
     began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+    found = work()
+    return time.perf_counter() - began, found
 
 
 def alternate(first: Callable[[], Any], second: Callable[[], Any], repeats: int) -> tuple[float, float]:
