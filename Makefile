@@ -38,7 +38,7 @@ bench: $(VENV)/.dev  ## ratios against named peers, under three minutes
 	$(BIN)/python -m benchmarks --quick
 
 bench-full: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --readme README.md
 
 reproduce: $(VENV)/.dev  ## Table 2 of the paper, ten runs a cell
 	$(BIN)/tubal reproduce --table 2 --out results --readme README.md

@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks import clustering, coding, convolution, fits, report, scaling
 from benchmarks.timing import machine
+from tubal.experiments.pages import replace_block
 
 Table = list[dict[str, Any]]
 COLLECTIONS = ("orl", "yale", "coil20", "usps")
@@ -101,6 +102,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="under three minutes: fewer repeats and sizes")
     parser.add_argument("--only", help=f"some sections, comma-separated: {', '.join(SECTIONS)}")
     parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--readme", type=Path, help="README whose block of figures is brought up to date")
     options = parser.parse_args()
     wanted = options.only.split(",") if options.only else list(SECTIONS)
     if unknown := [name for name in wanted if name not in SECTIONS]:
@@ -123,6 +125,8 @@ def main() -> None:
             }
         sys.stderr.write(f"{name}: {time.perf_counter() - began:.0f} s\n")
         report.write(record, {key: section.title for key, section in SECTIONS.items()}, path)
+    if options.readme:
+        replace_block(options.readme, "bench", report.readme_block(record))
 
 
 if __name__ == "__main__":

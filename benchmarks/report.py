@@ -6,6 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tubal.experiments.pages import markdown_table
+
+# What is promised: section, the column that holds it, the column that bounds it, whether large is good, and the words.
+CLAIMS = (
+    ("sporco", "ratio", "wanted", True, "coding without a graph, times faster than SPORCO to its objective"),
+    ("algorithm 1", "ratio", "wanted", True, "coding with a graph, times faster than the paper's Algorithm 1"),
+    ("convolutional", "ratio", "wanted", True, "CSC coding, times faster than SPORCO to its objective"),
+    ("umap", "ratio", "wanted", True, "a GTSC fit from a cold process, times faster than UMAP"),
+    ("dictionary learning", "ratio", "wanted", True, "a GTSC fit, times faster than MiniBatchDictionaryLearning"),
+    ("default preset", "units", "at most", False, "USPS, in units of UMAP + K-means"),
+    ("small collections", "seconds", "seconds at most", False, "COIL20, ORL, Yale and digits clustered, seconds"),
+    ("many images", "preset seconds", "at most", False, "20 000 to 50 000 images clustered, log-log slope"),
+    ("images", "seconds", "at most", False, "coding against the number of images, log-log slope"),
+    ("memory", "peak in codes", "at most", False, "peak memory of coding, in units of the codes"),
+    ("thread", "ratio", "wanted", True, "what a second thread brings, as a share of what it brings a GEMM"),
+    ("first use", "seconds", "at most", False, "first use in a new process, seconds"),
+)
 SIZES = (("images", "n", "images"), ("atoms", "n_atoms", "atoms"), ("tube", "tube_length", "length of the tube"))
 
 
@@ -13,7 +30,7 @@ def write(record: dict[str, Any], titles: dict[str, str], path: Path) -> None:
     """Write the record, the page beside it, and its pictures where the record is a full one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1))
-    path.with_suffix(".md").write_text(markdown(record, titles))
+    path.with_suffix(".md").write_text(markdown(record, titles), encoding="utf-8")
     if not record["about"]["quick"]:
         draw(record, path.parent / "figures")
 
@@ -31,6 +48,8 @@ def markdown(record: dict[str, Any], titles: dict[str, str]) -> str:
         "",
         "Every ratio is of two things timed alternately in this run with the same threads, medians of repeats.",
     ]
+    if not about["quick"]:
+        lines += ["", "## What was wanted", "", readme_block(record)]
     for name, title in titles.items():
         if name not in tables:
             continue
@@ -38,6 +57,27 @@ def markdown(record: dict[str, Any], titles: dict[str, str]) -> str:
         lines += ["", f"## {title}", "", "| " + " | ".join(keys) + " |", "|" + "---|" * len(keys)]
         lines += ["| " + " | ".join(_cell(row.get(key, "")) for key in keys) + " |" for row in tables[name]]
     return "\n".join(lines) + "\n"
+
+
+def readme_block(record: dict[str, Any]) -> str:
+    """Return every promise with all its figures, the bound, and whether each of them keeps it."""
+    body = []
+    for section, column, bound, large_is_good, words in CLAIMS:
+        rows = [row for row in record["tables"].get(section, ()) if bound in row]
+        for limit in sorted({row[bound] for row in rows}):
+            bounded = [row for row in rows if row[bound] == limit]
+            figures = "; ".join(f"{_short(row['problem'])}: {row[column]:.3g}" for row in bounded)
+            kept = all(row[column] >= limit if large_is_good else row[column] <= limit for row in bounded)
+            wanted = f"{'at least' if large_is_good else 'at most'} {limit:g}"
+            body.append([words, figures, wanted, "yes" if kept else "**no**"])
+    return markdown_table(["measured", "found", "wanted", "met"], body)
+
+
+def _short(problem: str) -> str:
+    """Return a problem's name without its sizes, which the full table has."""
+    first, *rest = problem.split(", ")
+    kept = [part for part in rest if part.startswith("graph weight") or not any(letter.isdigit() for letter in part)]
+    return ", ".join([first, *kept])
 
 
 def _cell(value: Any) -> str:

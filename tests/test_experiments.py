@@ -17,6 +17,7 @@ from tubal.cli.reproduce import command
 from tubal.datasets import COLLECTIONS, load_digits_images
 from tubal.experiments import find_table, markdown, protocol, sweep, table2, tables, trials
 from tubal.experiments.models import METHODS, absolute_sparsity, reduce_dimensions, scale_images
+from tubal.experiments.pages import with_block
 from tubal.experiments.paper import load_paper
 from tubal.experiments.protocol import Forecast, TrialStore, run_trials
 from tubal.experiments.rule import choose_share, measure
@@ -316,9 +317,10 @@ def test_sweep_rows_do_not_reach_the_table(tmp_path):
 
 def test_readme_block_is_replaced_between_its_markers(tmp_path):
     readme = tmp_path / "README.md"
-    readme.write_text(f"# before\n{markdown.BEGIN}\nold\n{markdown.END}\nafter\n")
+    readme.write_text("# before\n<!-- table2:begin -->\nold\n<!-- table2:end -->\nafter\n")
     summary = tables.summarise(all_cells({"gtsc": 70.0}), METHODS)
-    markdown.update_readme(readme, summary)
+    (tmp_path / "table2.json").write_text(json.dumps(summary))
+    table2.update_readme(readme, tmp_path)
     text = readme.read_text()
     assert text.startswith("# before\n")
     assert text.endswith("\nafter\n")
@@ -326,7 +328,7 @@ def test_readme_block_is_replaced_between_its_markers(tmp_path):
     assert "70.0±1.0" in text
     readme.write_text("no markers")
     with pytest.raises(ValueError, match="must hold the lines"):
-        markdown.update_readme(readme, summary)
+        table2.update_readme(readme, tmp_path)
 
 
 # The command
@@ -439,11 +441,8 @@ def test_readme_table_is_generated_from_the_committed_results():
     if not results.exists():
         pytest.skip("results/table2.json is not there")
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    before, after = markdown.split_readme(text, ROOT / "README.md")
     summary = json.loads(results.read_text())
-    assert text[len(before) : len(text) - len(after)] == (
-        f"{markdown.BEGIN}\n{markdown.readme_block(summary)}\n{markdown.END}"
-    )
+    assert with_block(text, "table2", markdown.readme_block(summary)) == text
     assert (ROOT / "results" / "table2.md").read_text(encoding="utf-8") == markdown.report(summary)
 
 

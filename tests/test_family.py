@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from tubal.experiments import family, family_report, family_words, find_table
+from tubal.experiments.pages import with_block
 from tubal.experiments.trials import Trial, run_trial
 
 MEMBERS = tuple(family.METHODS)
@@ -177,7 +178,7 @@ def test_the_readme_block_is_replaced_between_its_markers(tmp_path):
     records = [record(method, dataset) for method in MEMBERS for dataset in ("orl", "yale")]
     family.write(records, tmp_path, figures=False)
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{family_words.BEGIN}\nold\n{family_words.END}\nafter\n")
+    readme.write_text("before\n<!-- family:begin -->\nold\n<!-- family:end -->\nafter\n")
     family.update_readme(readme, tmp_path)
     text = readme.read_text()
     assert text.startswith("before\n")
@@ -193,9 +194,7 @@ def test_the_readme_and_the_page_are_generated_from_the_committed_results():
     root = Path(__file__).parents[1]
     summary = json.loads((root / "results" / "family.json").read_text(encoding="utf-8"))
     text = (root / "README.md").read_text(encoding="utf-8")
-    before, after = family_words.split_readme(text, root / "README.md")
-    block = f"{family_words.BEGIN}\n{family_words.readme_block(summary)}\n{family_words.END}"
-    assert text == before + block + after
+    assert with_block(text, "family", family_words.readme_block(summary)) == text
     assert (root / "results" / "family.md").read_text(encoding="utf-8") == family_words.report(summary)
     assert family_words.recommended(summary) == summary["recommended"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,7 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
 
 def update_readme(readme: Path, folder: Path) -> None:
     """Put the block generated from ``folder/beyond.json`` between the markers of the README."""
-    from tubal.experiments import beyond_report
+    from tubal.experiments.beyond_report import readme_block
+    from tubal.experiments.pages import replace_block
 
-    beyond_report.update_readme(readme, folder)
+    replace_block(readme, "beyond", readme_block(json.loads((folder / "beyond.json").read_text(encoding="utf-8"))))

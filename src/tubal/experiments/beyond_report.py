@@ -12,13 +12,13 @@ from typing import Any
 
 from tubal._files import atomic_write
 from tubal.experiments.models import Method
+from tubal.experiments.pages import markdown_table
 from tubal.experiments.paper import read_toml
 from tubal.experiments.trials import Record
 
 Summary = dict[str, Any]
 
 SCORES = ("accuracy", "nmi")
-BEGIN, END = "<!-- beyond:begin -->", "<!-- beyond:end -->"
 _NO_GAIN = "no measurable gain"
 _NEAR = 0.15
 
@@ -168,22 +168,6 @@ def readme_block(summary: Summary) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def update_readme(path: Path, folder: Path) -> None:
-    """Replace what stands between the markers of the README by the generated block."""
-    summary = json.loads((folder / "beyond.json").read_text(encoding="utf-8"))
-    text = path.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"{path} must hold the lines {BEGIN} and {END} once, in this order")
-    before, after = text[: text.index(BEGIN)], text[text.index(END) + len(END) :]
-    with atomic_write(path, "w", encoding="utf-8") as file:
-        file.write(f"{before}{BEGIN}\n{readme_block(summary)}\n{END}{after}")
-
-
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def _score_table(
     summary: Summary, rows: Mapping[str, Any], head: str, titles: Mapping[str, str], *, seconds: bool = True
 ) -> str:
@@ -191,7 +175,7 @@ def _score_table(
     for row, cells in rows.items():
         entries = [_entry(cells[name], seconds) if name in cells else "" for name in summary["datasets"]]
         body.append([titles.get(row, row), *entries])
-    return _table([head, *summary["datasets"]], body) if body else ""
+    return markdown_table([head, *summary["datasets"]], body) if body else ""
 
 
 def _entry(cell: Mapping[str, Any], seconds: bool) -> str:
@@ -208,7 +192,7 @@ def _codes_table(summary: Summary) -> str:
         ]
         for name, gain in summary["codes"].items()
     ]
-    return _table(["codes beside the graph", "accuracy", "NMI", "verdict"], body) if body else ""
+    return markdown_table(["codes beside the graph", "accuracy", "NMI", "verdict"], body) if body else ""
 
 
 def _side_by_side(summary: Summary) -> str:
@@ -235,7 +219,7 @@ def _estimate_table(summary: Summary) -> str:
             verdict = "right" if abs(off) <= _NEAR else "**fails**"
             body.append([name, f"{right:.0f}", f"{found:.1f}", f"{100 * off:+.0f} %", verdict])
     return (
-        _table(["collection", "classes", "estimated", "difference", f"within {100 * _NEAR:.0f} %"], body)
+        markdown_table(["collection", "classes", "estimated", "difference", f"within {100 * _NEAR:.0f} %"], body)
         if body
         else ""
     )
@@ -247,7 +231,7 @@ def _purity_table(summary: Summary) -> str:
         for name, graphs in summary.get("purity", {}).items()
         for title, values in graphs.items()
     ]
-    return _table(["collection", "graph", "3", "5", "largest in-degree"], body) if body else ""
+    return markdown_table(["collection", "graph", "3", "5", "largest in-degree"], body) if body else ""
 
 
 def _anchor_table(summary: Summary) -> str:
@@ -257,4 +241,4 @@ def _anchor_table(summary: Summary) -> str:
             scores = " / ".join(str(anchor.get(score, "–")) for score in SCORES)
             note = f" ({anchor['note']})" if "note" in anchor else ""
             body.append([name, anchor["method"], scores, anchor["source"] + note])
-    return _table(["collection", "method", "accuracy / NMI", "source"], body) if body else ""
+    return markdown_table(["collection", "method", "accuracy / NMI", "source"], body) if body else ""

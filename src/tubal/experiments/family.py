@@ -7,6 +7,7 @@ the image's length, for outer products its largest singular value, for small fil
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -257,6 +258,7 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
 
 def update_readme(readme: Path, folder: Path) -> None:
     """Bring the README's table of the family up to date with ``family.json``."""
-    from tubal.experiments import family_words
+    from tubal.experiments.family_words import readme_block
+    from tubal.experiments.pages import replace_block
 
-    family_words.update_readme(readme, folder)
+    replace_block(readme, "family", readme_block(json.loads((folder / "family.json").read_text(encoding="utf-8"))))

@@ -6,18 +6,15 @@ better than GTSC's by more than two standard errors of the difference. Whatever 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from tubal._files import atomic_write
+from tubal.experiments.pages import markdown_table
 from tubal.experiments.paper import load_paper
 
 Summary = dict[str, Any]
 SCORES = ("accuracy", "nmi")
 PAIRS = (("sc", "graphsc"), ("tensr", "gtensr"), ("csc", "gcsc"), ("tubsc", "gtsc"))
-BEGIN, END = "<!-- family:begin -->", "<!-- family:end -->"
 CLEAR = 2.0  # standard errors beyond which a difference counts
 _NAMES = {"accuracy": "accuracy", "nmi": "NMI"}
 
@@ -158,12 +155,6 @@ def _line(summary: Summary, method: str, cell: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def _average_table(summary: Summary) -> str:
     body = [
         [
@@ -231,18 +222,3 @@ def readme_block(summary: Summary) -> str:
     )
     level = [_comparison(summary, method) for method in summary["against_gtsc"] if max(signs(summary, method)) >= 0]
     return "\n\n".join([intro, _average_table(summary), "\n".join([*level, _verdict(summary)[-1]])])
-
-
-def update_readme(path: Path, folder: Path) -> None:
-    """Replace what stands between the markers of the README by the generated block."""
-    summary = json.loads((folder / "family.json").read_text(encoding="utf-8"))
-    before, after = split_readme(path.read_text(encoding="utf-8"), path)
-    with atomic_write(path, "w", encoding="utf-8") as file:
-        file.write(f"{before}{BEGIN}\n{readme_block(summary)}\n{END}{after}")
-
-
-def split_readme(text: str, path: Path) -> tuple[str, str]:
-    """Return what stands before and after the generated block."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"{path} must hold the lines {BEGIN} and {END} once, in this order")
-    return text[: text.index(BEGIN)], text[text.index(END) + len(END) :]

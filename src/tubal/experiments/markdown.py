@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from tubal._files import atomic_write
+from tubal.experiments.pages import markdown_table
 from tubal.experiments.paper import load_paper
 
 Summary = Mapping[str, Any]
 
-BEGIN, END = "<!-- table2:begin -->", "<!-- table2:end -->"
 SCORE_TITLES = {"accuracy": "Accuracy (%)", "nmi": "NMI (%, larger entropy)"}
 _COST_NOTE = (
     "Mean seconds from images to labels, and the median of the memory a run needed above that of the process "
@@ -51,28 +49,9 @@ def readme_block(summary: Summary) -> str:
     return "\n\n".join([*parts, "\n".join(_findings(summary))])
 
 
-def update_readme(path: Path, summary: Summary) -> None:
-    """Replace what stands between the markers of the README at ``path`` by the generated block."""
-    before, after = split_readme(path.read_text(encoding="utf-8"), path)
-    with atomic_write(path, "w", encoding="utf-8") as file:
-        file.write(f"{before}{BEGIN}\n{readme_block(summary)}\n{END}{after}")
-
-
-def split_readme(text: str, path: Path) -> tuple[str, str]:
-    """Return what stands before and after the generated block."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"{path} must hold the lines {BEGIN} and {END} once, in this order")
-    return text[: text.index(BEGIN)], text[text.index(END) + len(END) :]
-
-
 def _titles(summary: Summary) -> list[str]:
     collections = load_paper().collections
     return [collections[name].title if name in collections else name for name in summary["datasets"]]
-
-
-def _table(head: list[str], body: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _detailed(summary: Summary, row: str, score: str) -> str:
@@ -81,7 +60,7 @@ def _detailed(summary: Summary, row: str, score: str) -> str:
         average = summary["averages"][row].get(method, {}).get(score)
         entries = [_entry(cells[name][score]) if name in cells else "" for name in summary["datasets"]]
         body.append([summary["methods"][method], *entries, _average_entry(average)])
-    return _table(["method", *_titles(summary), "average"], body)
+    return markdown_table(["method", *_titles(summary), "average"], body)
 
 
 def _entry(values: Mapping[str, Any]) -> str:
@@ -105,7 +84,7 @@ def _compact(summary: Summary, row: str) -> str:
         entries = [_pair(cells[name]) if name in cells else "" for name in summary["datasets"]]
         body.append([summary["methods"][method], *entries])
     body.append(["*printed GTSC*", *(_printed_pair(name) for name in summary["datasets"])])
-    return _table(["method", *_titles(summary)], body)
+    return markdown_table(["method", *_titles(summary)], body)
 
 
 def _printed_pair(dataset: str) -> str:
@@ -170,7 +149,7 @@ def _cost(summary: Summary) -> str:
                 for name in summary["datasets"]
             ]
             body.append([row, summary["methods"][method], *entries])
-    return _table(["row", "method", *_titles(summary)], body)
+    return markdown_table(["row", "method", *_titles(summary)], body)
 
 
 def _settings(summary: Summary) -> str:
@@ -180,7 +159,7 @@ def _settings(summary: Summary) -> str:
             for name, cell in cells.items():
                 listed = ", ".join(f"{key} {value}" for key, value in cell["settings"].items())
                 body.append([row, summary["methods"][method], name, str(cell["runs"]), listed])
-    return _table(["row", "method", "collection", "runs", "settings"], body)
+    return markdown_table(["row", "method", "collection", "runs", "settings"], body)
 
 
 def _provenance(summary: Summary) -> str:

@@ -113,6 +113,7 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
 
 def update_readme(readme: Path, folder: Path) -> None:
     """Put the block generated from ``folder/table2.json`` between the markers of the README."""
-    from tubal.experiments import markdown
+    from tubal.experiments.markdown import readme_block
+    from tubal.experiments.pages import replace_block
 
-    markdown.update_readme(readme, json.loads((folder / "table2.json").read_text(encoding="utf-8")))
+    replace_block(readme, "table2", readme_block(json.loads((folder / "table2.json").read_text(encoding="utf-8"))))
