@@ -114,7 +114,11 @@ def convergence_curves(
     case = load_case(name, n_images)
     problem = case.coding(graph_weight=graph_weight)
     curves = {}
-    solvers = {"Admm": Admm(300, 0.0), "Fista": Fista(600, 0.0), "Algorithm 1 as printed": PrintedIstt(300)}
+    solvers = {
+        "Admm": Admm(300, 0.0),
+        "Fista: Algorithm 1, exact constant": Fista(600, 0.0),
+        "Algorithm 1 as printed": PrintedIstt(300),
+    }
     for label, solver in solvers.items():
         solver.__class__(max_iter=10).minimise(problem)
         curve: list[tuple[float, float]] = []

@@ -110,6 +110,7 @@ def draw(record: dict[str, Any], folder: Path) -> None:
             rows = [row for row in record["tables"][name] if key in row]
             axes[0, column].loglog([row[key] for row in rows], [row["seconds"] for row in rows], "o-")
             axes[0, column].set(xlabel=label, ylabel="seconds of 20 steps")
+            _tick(axes[0, column], [row[key] for row in rows])
             _draw_memory(axes[1, column], [row for row in record["tables"]["memory"] if row["against"] == key], key)
             axes[1, column].set(xlabel=label, ylabel="peak MB, data counted")
         figure.tight_layout()
@@ -123,4 +124,11 @@ def _draw_memory(axis: Any, rows: list[dict[str, Any]], key: str) -> None:
         axis.loglog(
             [row[key] for row in some], [row["peak MB"] for row in some], "o-", label=f"graph weight {weight:g}"
         )
+    _tick(axis, sorted({row[key] for row in rows}))
     axis.legend()
+
+
+def _tick(axis: Any, sizes: list[int]) -> None:
+    """Name the sizes that were measured, and no others."""
+    axis.set_xticks(sizes, [f"{size:,}".replace(",", " ") for size in sizes])
+    axis.set_xticks([], minor=True)
