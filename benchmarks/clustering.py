@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timing import seconds
+from benchmarks.timing import resident, seconds
 
 SMALL = ("coil20", "orl", "yale", "digits")
 
@@ -103,12 +103,6 @@ def _apart(program: str, argument: str) -> dict[str, Any]:
     return found
 
 
-def _peak_megabytes() -> float:
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def fit_small(name: str) -> dict[str, Any]:
     """Fit the default preset once, kernels loaded before."""
     from tubal import ImageClusterer
@@ -118,7 +112,7 @@ def fit_small(name: str) -> dict[str, Any]:
     ImageClusterer(2, random_state=0).fit(bunch.images[:30])
     model = ImageClusterer(len(np.unique(bunch.target)), random_state=0)
     taken = seconds(lambda: model.fit(bunch.images))
-    return {"problem": name, "images": len(bunch.images), "seconds": taken, "peak MB": _peak_megabytes()}
+    return {"problem": name, "images": len(bunch.images), "seconds": taken, "peak MB": resident("VmHWM") / 2**20}
 
 
 def small_collections(names: tuple[str, ...] = SMALL) -> list[dict[str, Any]]:
@@ -143,7 +137,7 @@ def grow(n_images: int) -> dict[str, Any]:
     graphs: list[Any] = []
     graph_seconds = seconds(lambda: graphs.append(deformable_graph(images, 5)))
     recall = candidate_recall(graphs.pop())
-    after_graph = _peak_megabytes()
+    after_graph = resident("VmHWM") / 2**20
     model = ImageClusterer(10, random_state=0)
     preset_seconds = seconds(lambda: model.fit(images))
     return {
@@ -153,7 +147,7 @@ def grow(n_images: int) -> dict[str, Any]:
         "recall of candidates": recall,
         "graph peak MB": after_graph,
         "preset seconds": preset_seconds,
-        "peak MB": _peak_megabytes(),
+        "peak MB": resident("VmHWM") / 2**20,
         "accuracy": 100 * clustering_accuracy(target, model.labels_),
     }
 

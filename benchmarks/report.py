@@ -46,8 +46,8 @@ def markdown(record: dict[str, Any], titles: dict[str, str]) -> str:
         f"{about['processor']}, {about['cores']} cores, Python {about['python']}, {versions}; load before the run "
         f"{about['load before']:.1f}.",
         "",
-        "Every ratio is of two things timed alternately in one run with the same threads, medians of repeats. Sections may "
-        "be measured apart (`--only`): what is said above of machine and load is that of the last.",
+        "Every ratio is of two things timed alternately in one run with the same threads, medians of repeats. Sections "
+        "may be measured apart (`--only`): what is said above of machine and load is that of the last.",
     ]
     if not about["quick"]:
         lines += ["", "## What was wanted", "", readme_block(record)]

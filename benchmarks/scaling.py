@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.timing import alternate, seconds
+from benchmarks.timing import alternate, resident, seconds
 from tubal import TubSC
 from tubal.problems.tubal import TubalCoding
 from tubal.solvers import Admm
@@ -86,9 +86,9 @@ def peak_of_coding(n_images: int, graph_weight: float, **sizes: int) -> int:
     images = 4 * sizes.get("tube_length", 28) * 28 * n_images
     with open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")  # the peak starts anew from what is held now
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     work()
-    return _resident("VmHWM") - before + images
+    return resident("VmHWM") - before + images
 
 
 def _encoding(n_images: int, **sizes: int) -> Callable[[], Any]:
@@ -102,11 +102,6 @@ def _coding_step(n_images: int, **sizes: int) -> Callable[[], Any]:
     problem = TubalCoding(plain.dictionary, plain.data, sparsity=0.01, graph_weight=1.0, laplacian=ring(n_images))
     solver = Admm(5, 0.0)
     return lambda: solver.codes(problem, solver.minimise(problem).state)
-
-
-def _resident(name: str) -> int:
-    with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
 def memory() -> list[dict[str, Any]]:

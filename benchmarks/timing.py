@@ -29,6 +29,15 @@ def alternate(first: Callable[[], Any], second: Callable[[], Any], repeats: int)
     return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
 
 
+def resident(name: str) -> int:
+    """Return the bytes this process holds, ``"VmRSS"``, or held at its peak, ``"VmHWM"``; Linux only.
+
+    Not ``ru_maxrss``: a child takes that over from its parent.
+    """
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
 def machine() -> dict[str, Any]:
     """Return what the figures were measured on."""
     names = ["numpy", "scipy", "numba", "scikit-learn", "sporco", "umap-learn", "torch"]
