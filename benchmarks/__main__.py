@@ -105,6 +105,8 @@ def main() -> None:
     parser.add_argument("--readme", type=Path, help="README whose block of figures is brought up to date")
     options = parser.parse_args()
     wanted = options.only.split(",") if options.only else list(SECTIONS)
+    if options.quick and options.readme:
+        parser.error("the README holds figures of the full suite; leave --quick or --readme out")
     if unknown := [name for name in wanted if name not in SECTIONS]:
         parser.error(f"no section {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
     path = options.out / ("bench_quick.json" if options.quick else "bench.json")

@@ -20,7 +20,13 @@ CLAIMS = (
     ("many images", "graph seconds", "at most", False, "deformable graph of 20 000 to 50 000 images, log-log slope"),
     ("many images", "preset seconds", "at most", False, "the same images clustered, log-log slope"),
     ("images", "seconds", "at most", False, "coding against the number of images, log-log slope"),
-    ("memory", "peak in codes", "at most", False, "peak memory of coding, in units of the codes"),
+    (
+        "memory",
+        "peak in codes",
+        "at most",
+        False,
+        "peak memory of encoding, and of the splitting with a graph, in units of the codes",
+    ),
     ("thread", "ratio", "wanted", True, "what a second thread brings, as a share of what it brings a GEMM"),
     ("first use", "seconds", "at most", False, "first use in a new process, seconds"),
 )
@@ -47,8 +53,8 @@ def markdown(record: dict[str, Any], titles: dict[str, str]) -> str:
         f"{about['processor']}, {about['cores']} cores, Python {about['python']}, {versions}; load before the run "
         f"{about['load before']:.1f}.",
         "",
-        "Every ratio is of two things timed alternately in one run with the same threads, medians of repeats. Sections "
-        "may be measured apart (`--only`): what is said above of machine and load is that of the last.",
+        "Every ratio is of two programs timed in the same run on the same cores, alternately where repeated; medians. "
+        "Sections may be measured apart (`--only`): what is said above of machine and load is that of the last.",
     ]
     if not about["quick"]:
         lines += ["", "## What was wanted", "", readme_block(record)]
@@ -56,8 +62,8 @@ def markdown(record: dict[str, Any], titles: dict[str, str]) -> str:
         if name not in tables:
             continue
         keys = list(dict.fromkeys(key for row in tables[name] for key in row))
-        lines += ["", f"## {title}", "", "| " + " | ".join(keys) + " |", "|" + "---|" * len(keys)]
-        lines += ["| " + " | ".join(_cell(row.get(key, "")) for key in keys) + " |" for row in tables[name]]
+        body = [[_cell(row.get(key, "")) for key in keys] for row in tables[name]]
+        lines += ["", f"## {title}", "", markdown_table(keys, body)]
     return "\n".join(lines) + "\n"
 
 

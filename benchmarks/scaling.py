@@ -78,7 +78,7 @@ print(json.dumps(peak_of_coding(**json.loads(sys.argv[1]))))
 def peak_of_coding(n_images: int, graph_weight: float, **sizes: int) -> int:
     """Return the bytes at the peak of coding, images counted, kernels loaded before.
 
-    Without a graph it is what ``encode`` takes, with one what the coding step of a fit does.
+    Without a graph it is what ``encode`` takes, with one what the splitting does, former codes not counted.
     """
     run = _coding_step if graph_weight else _encoding
     run(300, **sizes)()

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from tubal._backend import available_cores
+
 
 def seconds(work: Callable[[], Any]) -> float:
     """Return the wall time of one call."""
@@ -49,7 +51,7 @@ def machine() -> dict[str, Any]:
             versions[name] = None
     return {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": available_cores(),
         "python": platform.python_version(),
         "versions": versions,
         "load before": os.getloadavg()[0],

@@ -14,6 +14,7 @@ import oracles
 import tubal
 from tubal import TenSR, plot
 from tubal._backend import to_numpy
+from tubal.graph import knn_graph, laplacian
 from tubal.layout import SeparableLayout
 from tubal.learning import InMemory, MemoryStore, Weights, initial_state, learn
 from tubal.problems import _graph_systems, _mapped
@@ -304,3 +305,17 @@ def test_solvers_were_not_touched():
 @parametrize_with_checks([TenSR(), TenSR(graph_weight=1.0)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.parametrize("graph_weight", [0.7, 20.0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_two_solvers_find_one_minimum_on_a_graph(rng, graph_weight, dtype):
+    images = rng.random((6, 5, 12)).astype(dtype)
+    dictionary = tuple((rng.standard_normal((side, 4)) / side).astype(dtype) for side in (6, 5))
+    matrix = laplacian(knn_graph(np.moveaxis(images, -1, 0), 3))
+    problem = SeparableCoding(dictionary, images, sparsity=0.05, graph_weight=graph_weight, laplacian=matrix)
+    values = [
+        problem.value(solver.codes(problem, solver.minimise(problem).state))
+        for solver in (Admm(max_iter=5000, tol=1e-9), Fista(max_iter=20_000, tol=1e-9))
+    ]
+    assert_allclose(values[0], values[1], rtol=1e-5 if dtype is np.float32 else 1e-7)

@@ -228,12 +228,17 @@ def _thread_controller() -> Any:
     return ThreadpoolController()
 
 
+def available_cores() -> int:
+    """Return how many cores this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def thread_count() -> int:
     """Return how many threads to use: what BLAS is allowed, at most the cores this process may run on.
 
     ``threadpoolctl.threadpool_limits(1)``, ``OMP_NUM_THREADS`` and the affinity mask are all obeyed.
     """
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    available = available_cores()
     pools = [int(pool["num_threads"]) for pool in _thread_controller().info() if pool["user_api"] == "blas"]
     wanted = int(os.environ.get("OMP_NUM_THREADS", available) or available)
     return max(1, min([available, wanted, *pools]))

@@ -225,7 +225,6 @@ def code_chunk(
     former = problem.zeros() if start is None else start.codes
     if problem.value(former) < summary.values.sum():
         codes, summary = former, problem.summary(former, statistics=True)
-    problem.close()
     return Coded(codes, solution.state, summary)
 
 

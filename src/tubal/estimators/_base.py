@@ -35,7 +35,7 @@ from tubal.solvers import Admm, LagrangeDual
 LEARNING_STEPS = 5
 # The last coding step of fit, and every encode, may take this many times as many.
 PATIENCE = 20
-# New images are coded so many at a time: beside images and codes little else is then in memory.
+# New images are coded so many at a time: beside images, codes and who is tied to whom little else is in memory.
 CODED_TOGETHER = 512
 
 
@@ -66,8 +66,12 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """Return the graph of images in a file; no graph here."""
         return None
 
-    def _new_graph_terms(self, images: Array, neighbors: Any) -> dict[str, Any]:
-        """Return the graph terms of new images; no graph here."""
+    def _new_ties(self, images: Array, neighbors: Any) -> Any:
+        """Return how new images are tied to training images; no graph here."""
+        return None
+
+    def _tie_terms(self, images: Array, ties: Any) -> dict[str, Any]:
+        """Return the graph terms of tied images; no graph here."""
         return {}
 
     def _initial_dictionary(self, data: Array, random: np.random.RandomState) -> Any:
@@ -157,31 +161,29 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """
         check_is_fitted(self)
         images = check_images(self, X, self.image_shape, reset=False)
-        together = neighbors is not None and len(neighbors) != len(images)  # which ends in a sentence
-        if together or is_torch(images) or len(images) <= CODED_TOGETHER:
-            return self._encode(images, neighbors)
+        ties = self._new_ties(images, neighbors)
+        if is_torch(images) or len(images) <= CODED_TOGETHER:
+            return self._encode(images, ties)
         codes = None
         for start in range(0, len(images), CODED_TOGETHER):
             part = slice(start, start + CODED_TOGETHER)
-            found = self._encode(images[part], None if neighbors is None else neighbors[part])
+            found = self._encode(images[part], None if ties is None else ties.of(part))
             if codes is None:
                 inner = self._inner_codes(found)
                 codes = self._public_codes(np.empty((*inner.shape[:-1], len(images)), inner.dtype))
             codes[part] = found
         return codes
 
-    def _encode(self, images: Array, neighbors: Any) -> Array:
+    def _encode(self, images: Array, ties: Any) -> Array:
         """Return the codes of images that are held in memory together; no image feels another."""
         scaled, _ = scale_images(images, self.scale, self.scale_factor_)
-        dictionary = self._dictionary_like(scaled)
-        terms = self._new_graph_terms(scaled, neighbors)
+        dictionary, terms = self._dictionary_like(scaled), self._tie_terms(scaled, ties)
         problem = self._model().coding(dictionary, self._layout_.to_tensor(scaled), sparsity=self.sparsity, **terms)
         solver = patient(self._solvers()[0])
         codes = self._public_codes(solver.codes(problem, solver.minimise(problem).state))
-        problem.close()
-        return self._recognise(scaled, codes, neighbors)
+        return self._recognise(codes, ties)
 
-    def _recognise(self, images: Array, codes: Array, neighbors: Any) -> Array:
+    def _recognise(self, codes: Array, ties: Any) -> Array:
         """Give back training images their own codes; without a graph images are coded alone."""
         return codes
 

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from tubal._backend import Array, as_like, namespace, to_numpy
-from tubal.estimators._base import ImageCoder
+from tubal.estimators._base import ImageCoder, scale_images
 from tubal.estimators._validation import check_integer, check_weight
 from tubal.graph import laplacian, resolve_graph
+
+
+@dataclass(frozen=True)
+class NewTies:
+    """How new images are tied: neighbours (n, q) in training, weights (n, q), and the same image there (n,) or -1."""
+
+    indices: np.ndarray
+    weights: np.ndarray
+    same: np.ndarray
+
+    def of(self, part: slice) -> NewTies:
+        """Return the ties of some of the images."""
+        return NewTies(self.indices[part], self.weights[part], self.same[part])
 
 
 class GraphCoder(ImageCoder):
@@ -65,20 +79,28 @@ class GraphCoder(ImageCoder):
             )
         return super().partial_fit
 
-    def _new_graph_terms(self, images: Array, neighbors: Any) -> dict[str, Any]:
+    def _new_ties(self, images: Array, neighbors: Any) -> NewTies | None:
         if self.graph_weight == 0:
+            return None
+        scaled, _ = scale_images(images, self.scale, self.scale_factor_)
+        if neighbors is not None:
+            indices = self._checked_names(neighbors, len(images))
+            return NewTies(indices, np.ones(indices.shape), np.full(len(images), -1))
+        indices, weights = self.graph_.query(scaled)
+        return NewTies(np.asarray(indices), np.asarray(weights, np.float64), np.asarray(self.graph_.identical(scaled)))
+
+    def _tie_terms(self, images: Array, ties: NewTies | None) -> dict[str, Any]:
+        if ties is None:
             return {}
-        indices, weights = self._neighbors_of(images, neighbors)
-        tied = namespace(images).moveaxis(as_like(self.codes_, images), 0, -1)
-        mixing = sp.csr_array(
-            (weights.reshape(-1), indices.reshape(-1), np.arange(0, indices.size + 1, indices.shape[1])),
-            shape=(len(indices), tied.shape[-1]),
-        )
+        used, places = np.unique(ties.indices, return_inverse=True)
+        tied = namespace(images).moveaxis(as_like(self.codes_[used], images), 0, -1)
+        starts = np.arange(0, places.size + 1, ties.indices.shape[1])
+        mixing = sp.csr_array((ties.weights.reshape(-1), places.reshape(-1), starts), shape=(len(images), len(used)))
         rows = to_numpy(tied.reshape(-1, tied.shape[-1]))
-        summed = as_like((mixing @ rows.T).T.reshape(*tied.shape[:-1], len(indices)), images)
+        summed = as_like((mixing @ rows.T).T.reshape(*tied.shape[:-1], len(images)), images)
         return {
             "graph_weight": self.graph_weight,
-            "laplacian": sp.diags_array(weights.sum(1)),
+            "laplacian": sp.diags_array(ties.weights.sum(1)),
             "neighbor_sum": self._inner_order(summed),
         }
 
@@ -88,29 +110,24 @@ class GraphCoder(ImageCoder):
         moved = xp.swapaxes(codes, 0, 1)
         return xp.ascontiguousarray(moved) if xp.__name__ == "numpy" else moved.contiguous()
 
-    def _neighbors_of(self, images: Array, neighbors: Any) -> tuple[np.ndarray, np.ndarray]:
-        if neighbors is None:
-            indices, weights = self.graph_.query(images)
-            return np.asarray(indices), np.asarray(weights, np.float64)
+    def _checked_names(self, neighbors: Any, n_images: int) -> np.ndarray:
+        """Return the training images named for each new one, (n, q), or say what is wrong with them."""
         indices = np.asarray(neighbors)
         n_known = self.codes_.shape[0]
-        if indices.ndim != 2 or len(indices) != len(images) or indices.dtype.kind not in "iu":
+        if indices.ndim != 2 or len(indices) != n_images or indices.dtype.kind not in "iu":
             raise ValueError(
                 f"neighbors has shape {indices.shape} and type {indices.dtype}; integers (n, q) are wanted, one row "
-                f"for each of the {len(images)} images"
+                f"for each of the {n_images} images"
             )
         if indices.size == 0 or indices.min() < 0 or indices.max() >= n_known:
             span = f"names images {indices.min()} to {indices.max()}" if indices.size else "is empty"
             raise ValueError(f"neighbors {span}; indices of training images, 0 to {n_known - 1}, are wanted")
-        return indices, np.ones(indices.shape)
+        return indices
 
-    def _recognise(self, images: Array, codes: Array, neighbors: Any) -> Array:
-        if self.graph_weight == 0 or neighbors is not None:
-            return codes
-        known = np.asarray(self.graph_.identical(images))
-        inside = np.flatnonzero(known >= 0)
-        if len(inside):
-            codes[inside] = as_like(self.codes_[known[inside]], codes)
+    def _recognise(self, codes: Array, ties: NewTies | None) -> Array:
+        inside = np.flatnonzero(ties.same >= 0) if ties is not None else np.empty(0, np.intp)
+        if ties is not None and len(inside):
+            codes[inside] = as_like(self.codes_[ties.same[inside]], codes)
         return codes
 
 

@@ -136,10 +136,10 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         check_n_clusters(n_clusters, len(self.features_))
         if choose_preset(self.preset).assignment == "kmeans":
             return clustering.kmeans(self.features_, n_clusters, seed=self.seed_)
-        proposal = partition(self.features_.astype(np.float64), n_clusters, self.seed_)
         return cut_or_join(
-            self.affinity_, self.graph_, n_clusters, features=self.features_, proposals=[proposal], seed=self.seed_
-        )
+            self.affinity_, self.graph_, n_clusters, features=self.features_, seed=self.seed_,
+            propose=lambda: partition(self.features_.astype(np.float64), n_clusters, self.seed_),
+        )  # fmt: skip
 
     def _images(self, X: Any, *, reset: bool) -> Array:
         """Return the images as a stack, each of unit length, as GTSC sees them; so does every graph."""

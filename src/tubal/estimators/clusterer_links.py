@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,18 +24,19 @@ def cut_or_join(
     n_clusters: int,
     *,
     features: NDArray[Any],
-    proposals: Sequence[NDArray[np.intp]] = (),
+    propose: Callable[[], NDArray[np.intp]] | None = None,
     seed: int = 0,
 ) -> NDArray[np.intp]:
     """Return labels (n,): the ties ``affinity`` (n, n) cut, or their parts joined where there are too many.
 
-    Parts are joined by their cheapest links, see :func:`component_links`; ``proposals`` are partitions that
-    compete with the cuts, see :func:`~tubal.clustering.diffusion_cut`.
+    Parts are joined by their cheapest links, see :func:`component_links`; ``propose`` makes a partition that
+    competes with the cuts, see :func:`~tubal.clustering.diffusion_cut`.
     """
     n_components, component = connected_components(affinity, directed=False)
     if n_components > n_clusters:
         links = component_links(graph, component, features)
         return order_by_size(join_components(component, n_clusters, links=links))
+    proposals = [] if propose is None else [propose()]
     return diffusion_cut(affinity, n_clusters, features=features, proposals=proposals, seed=seed)
 
 

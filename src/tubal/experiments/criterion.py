@@ -232,6 +232,8 @@ def run(folder: Any, *, n_samples: int = 5, most_images: int = MOST_IMAGES, seed
     """
     from pathlib import Path
 
+    if n_samples < 3:
+        raise ValueError(f"samples={n_samples}: a standard error needs at least 3")
     found: dict[str, Any] = {}
     paths: list[Path] = []
     for name in (*FIRST, *THEN):

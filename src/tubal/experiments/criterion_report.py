@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tubal.experiments.criterion import CHOICES, FIRST, MOST_IMAGES, SHARE, THEN, defaults
+from tubal.experiments.pages import markdown_table
 
 Found = Mapping[str, Mapping[str, Any]]
 
@@ -93,12 +94,12 @@ def _table(found: Found, choice: str) -> str:
     names = list(found)
     first = [name for name in FIRST if name in found]
     head = [choice, *names, "mean of the first two", "mean of all"]
-    lines = [head, ["---"] * len(head)]
+    body = []
     for value in CHOICES[choice]:
         title = f"**{value}** (default)" if value == defaults()[choice] else str(value)
         cells = [_cell(found[name]["settings"][choice][str(value)]) for name in names]
-        lines.append([title, *cells, _mean(found, choice, value, first), _mean(found, choice, value, names)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        body.append([title, *cells, _mean(found, choice, value, first), _mean(found, choice, value, names)])
+    return markdown_table(head, body)
 
 
 def _cell(cell: Mapping[str, float]) -> str:

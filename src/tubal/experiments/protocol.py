@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import closing
 from pathlib import Path
 
+from tubal._backend import available_cores
 from tubal.experiments.trials import Record, Trial, run_trial
 
 
@@ -78,7 +79,7 @@ def _run_here(trials: Iterable[Trial]) -> Generator[Record]:
 
 def _run_apart(trials: Sequence[Trial], jobs: int) -> Generator[Record]:
     others = set(multiprocessing.active_children())
-    threads = max(1, len(os.sched_getaffinity(0)) // jobs) if hasattr(os, "sched_getaffinity") else 1
+    threads = max(1, available_cores() // jobs)
     executor = ProcessPoolExecutor(
         jobs, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(threads,)
     )

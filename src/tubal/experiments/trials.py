@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import gc
 import json
-import os
 import platform
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import tubal
+from tubal._backend import available_cores
 from tubal.datasets import fetch
 from tubal.metrics import clustering_accuracy, clustering_nmi
 
@@ -106,8 +106,7 @@ def machine() -> dict[str, Any]:
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {"processor": name, "cores": cores}
+    return {"processor": name, "cores": available_cores()}
 
 
 def _reset_peak_memory() -> int:

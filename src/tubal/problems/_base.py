@@ -149,10 +149,6 @@ class CodingProblem(ABC):
         """
         return SplitState(state.point, state.movement)
 
-    def close(self) -> None:
-        """Let go of every array: a problem and its kernels refer to each other, and would outlive their use."""
-        vars(self).clear()
-
     def accelerate(self, state: MomentumState, *, step_size: float, n_steps: int) -> MomentumState:
         """Make ``n_steps`` of Algorithm 1 with restart, at a fixed ``step_size``."""
         xp = namespace(state.codes)

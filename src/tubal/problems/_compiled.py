@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class CompiledTubal:
     """Kernels bound to one tubal coding problem."""
 
     def __init__(self, problem: TubalCoding) -> None:
-        self.problem = problem
+        self.problem = weakref.proxy(problem)  # which holds these kernels: its arrays must not outlive it
         self.dtype = problem.data.dtype
         self.data = np.ascontiguousarray(problem.data)
         self.n_samples = problem.data.shape[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ class CompiledConvolution:
     """Kernels bound to one convolutional coding problem; arrays here are (sample, plane, h, w)."""
 
     def __init__(self, problem: ConvolutionalCoding) -> None:
-        self.problem = problem
+        self.problem = weakref.proxy(problem)  # which holds these kernels: its arrays must not outlive it
         self.dtype = problem.data.dtype
         down, across, n_channels, n_atoms = problem.dictionary.shape
         self.support = (down, across)

@@ -8,6 +8,7 @@ degrees alone: no inner product, so no reduction and no waiting.
 
 from __future__ import annotations
 
+import weakref
 from importlib.util import find_spec
 from math import ceil, log2
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,8 @@ class FusedTubal:
     """Passes bound to one tubal coding problem on torch tensors."""
 
     def __init__(self, problem: TubalCoding) -> None:
-        self.problem, self.data = problem, problem.data
+        self.problem = weakref.proxy(problem)  # which holds these passes: its arrays must not outlive it
+        self.data = problem.data
         self.torch = namespace(problem.data)
         self.basis = even_basis(problem.tube_length, problem.data)
         self.n_atoms, self.n_samples = problem.codes_shape[1:]

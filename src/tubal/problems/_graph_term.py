@@ -118,6 +118,8 @@ class GraphTerm:
         xp = namespace(right)
         shifts = as_like(shifts, right)[..., None]
         diagonal = 2.0 * self.weight * as_like(self.laplacian.diagonal(), right)
+        if not self.ties:  # a diagonal system: no image may feel another, so no iteration
+            return right / (diagonal + shifts)
         conditioner = 1.0 / (diagonal + shifts)
         solution = right * conditioner
         residual = right - self.product(solution) - shifts * solution

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from tubal._backend import Array, as_double, as_like, is_torch, namespace, own_threads, parallel_ranges
+from tubal._backend import Array, as_double, is_torch, namespace, own_threads, parallel_ranges
 from tubal.problems._base import CodingProblem, SplitState, Summary
 from tubal.problems._graph_systems import GraphSystems
 from tubal.problems._graph_term import GraphTerm
@@ -98,9 +98,6 @@ class MappedCoding(CodingProblem):
         """Solve ``b (2 α L + shift) = row`` for rows (..., sample) and their shifts (...), which are positive."""
         if self.graph is None:
             return rows / shifts[..., None]
-        if not self.graph.ties:  # a diagonal system: no image may feel another, so no iteration
-            degrees = as_like(self.graph.laplacian.diagonal(), rows)
-            return rows / (2.0 * self.graph.weight * degrees + shifts[..., None])
         return self.graph.solve(rows, shifts) if self._systems is None else self._systems.solve(rows, shifts)
 
     @contextmanager
