@@ -22,6 +22,7 @@ import torch
 from benchmarks.plain_torch import PlainAdmm
 from tubal import GTSC
 from tubal.datasets import fetch
+from tubal.experiments.pages import markdown_table
 from tubal.graph import deformable_graph, knn_graph, laplacian
 from tubal.layout import ImageLayout
 from tubal.problems._base import SplitState
@@ -249,9 +250,16 @@ def markdown(tables: dict[str, Any]) -> str:
         if title == "about" or not found:
             continue
         rows = found if isinstance(found, list) else [found]
-        lines += [f"## {title}", "", "| " + " | ".join(rows[0]) + " |", "|" + "---|" * len(rows[0])]
-        lines += ["| " + " | ".join(_shown(value) for value in row.values()) + " |" for row in rows] + [""]
+        body = [[_shown(value) for value in row.values()] for row in rows]
+        lines += [f"## {title}", "", markdown_table(list(rows[0]), body), ""]
     return "\n".join(lines)
+
+
+def notes(page: Path) -> str:
+    """Return what people wrote under the tables of a former page, from the heading "Notes" on."""
+    former = page.read_text(encoding="utf-8") if page.exists() else ""
+    place = former.find("## Notes")
+    return "\n" + former[place:] if place >= 0 else ""
 
 
 def against_wanted(tables: dict[str, Any]) -> list[dict[str, Any]]:
@@ -311,7 +319,8 @@ def main() -> None:
     for title, measure in chosen:
         tables[title] = measure()
         record.write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n")
-        (options.out / "gpu.md").write_text(markdown(tables))
+        page = options.out / "gpu.md"
+        page.write_text(markdown(tables) + notes(page), encoding="utf-8")
         print(markdown({"about": tables["about"], title: tables[title]}), flush=True)
 
 

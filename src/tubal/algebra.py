@@ -55,7 +55,7 @@ def from_spectrum(spectrum: Array, *, tube_length: int) -> Array:
 def spectrum_weights(tube_length: int, reference: Array) -> Array:
     """Return how often each half-spectrum bin counts in the full spectrum: 1 for DC and Nyquist, else 2.
 
-    Parseval on half spectra reads ``k ||X||² = sum_l weight_l ||X̂_l||²``.
+    Parseval on half spectra reads ``k ||X||² = sum_l weight_l ||X̂_l||²``. Only to be read: tensors are shared.
     """
     return constant_like(_bin_weights, tube_length, reference)
 

@@ -12,6 +12,7 @@ from tubal import _kernels_graph as graph_kernels
 from tubal._backend import own_threads, parallel_ranges
 from tubal.fourier import BlockOperator, fourier_basis
 from tubal.problems._base import MomentumState, SplitState
+from tubal.problems._graph_systems import slab_rows
 from tubal.problems.tubal_dictionary import TubalStatistics
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class CompiledTubal:
             movement = _relative(change, size)
             return SplitState(state.point, movement if old is None else np.where(active, movement, old))
         systems = (
-            state.extra if isinstance(state.extra, _GraphSystems) else _GraphSystems(self, state.point, bound, penalty)
+            state.extra if isinstance(state.extra, _TubalSystems) else _TubalSystems(self, state.point, bound, penalty)
         )
         resting = None
         if self.problem.independent and state.movement is not None:
@@ -65,7 +66,7 @@ class CompiledTubal:
 
     def settle(self, state: SplitState, *, last: bool) -> SplitState:
         """Return the state with its point as one array, and nothing kept beside it."""
-        if not isinstance(state.extra, _GraphSystems):
+        if not isinstance(state.extra, _TubalSystems):
             return SplitState(state.point, state.movement)
         if last:
             state.extra.release()
@@ -138,7 +139,7 @@ class CompiledTubal:
         return residuals, absolutes, TubalStatistics.from_blocks(gram, cross, codes.shape[0], squares)
 
 
-class _GraphSystems:
+class _TubalSystems:
     """The shifted graph systems of one splitting: slabs of rotated coefficients, kept between steps."""
 
     def __init__(self, compiled: CompiledTubal, point: Any, bound: Any, penalty: float) -> None:
@@ -147,13 +148,10 @@ class _GraphSystems:
         self.compiled, self.graph = compiled, problem.graph
         self.rotation, eigenvalues = problem.eigenbasis
         self.back = self.rotation.transpose
-        n_slabs = -(-eigenvalues.size // kernels.LANES)
         row_shifts = np.maximum(eigenvalues, 0.0).reshape(-1) + penalty
-        order = np.argsort(row_shifts, kind="stable")
-        padded = np.concatenate([order, np.full(n_slabs * kernels.LANES - order.size, order[-1])])
-        self.rows = padded.reshape(n_slabs, kernels.LANES)
+        self.rows = slab_rows(row_shifts)
         self.shifts = row_shifts[self.rows].astype(compiled.dtype)
-        shape = (n_slabs, compiled.n_samples, kernels.LANES)
+        shape = (len(self.rows), compiled.n_samples, kernels.LANES)
         self.csr = self.graph.csr(compiled.dtype)
         self.scale = compiled.dtype.type(2.0 * self.graph.weight)
         self.right: Any = np.zeros(shape, compiled.dtype)

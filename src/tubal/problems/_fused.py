@@ -91,8 +91,8 @@ class FusedTubal:
         if self.problem.graph is None:
             self._split_alone(state.point, shrinkage, penalty, n_steps, active, moved, size)
         else:
-            kept = isinstance(state.extra, GraphSystems)
-            systems = state.extra if kept else GraphSystems(self, state.point, shrinkage, penalty)
+            kept = isinstance(state.extra, FusedSystems)
+            systems = state.extra if kept else FusedSystems(self, state.point, shrinkage, penalty)
             systems.advance(state.point, shrinkage, n_steps, active, moved, size)
         tiny = self.torch.finfo(size.dtype).tiny
         movement = (moved.sum(0) / size.sum(0).clamp(min=tiny)).sqrt()
@@ -168,7 +168,7 @@ class FusedTubal:
         return BlockOperator(blocks[:1, :rows, :inner], blocks[1:])
 
 
-class GraphSystems:
+class FusedSystems:
     """The shifted graph systems of one splitting, ``(sample, row)``, kept between steps."""
 
     def __init__(self, fused: FusedTubal, point: Array, shrinkage: Shrinkage, penalty: float) -> None:

@@ -17,7 +17,17 @@ REDUCTION, FIRST_REDUCTION = 1e-2, 1e-5
 MOST_STEPS = 100
 
 
-class GraphSystems:
+def slab_rows(shifts: Any) -> Any:
+    """Return which coefficient row each lane holds, (slab, LANES): similar shifts together, so that they rest together.
+
+    Lanes that pad the last slab hold its last row once more.
+    """
+    n_slabs = -(-shifts.size // LANES)
+    order = np.argsort(shifts, kind="stable")
+    return np.concatenate([order, np.full(n_slabs * LANES - order.size, order[-1])]).reshape(n_slabs, LANES)
+
+
+class WarmSystems:
     """Systems ``b (2 α L + shift) = right``, one a coefficient row; each solve starts where the last one ended.
 
     Rows are kept in slabs of similar shifts, as :mod:`tubal._kernels_graph` wants them.
@@ -28,13 +38,10 @@ class GraphSystems:
         self.solution: Any = None
 
     def _open(self, shifts: Any, right: Any) -> None:
-        n_slabs = -(-shifts.size // LANES)
-        order = np.argsort(shifts, kind="stable")
-        padded = np.concatenate([order, np.full(n_slabs * LANES - order.size, order[-1])])
-        self.rows = padded.reshape(n_slabs, LANES)
+        self.rows = slab_rows(shifts)
         self.shifts = shifts[self.rows].astype(right.dtype)
         self.csr = self.graph.csr(right.dtype)
-        self.solution = np.zeros((n_slabs, right.shape[-1], LANES), right.dtype)
+        self.solution = np.zeros((len(self.rows), right.shape[-1], LANES), right.dtype)
         self.right = np.empty_like(self.solution)
 
     def solve(self, right: Any, shifts: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tubal._backend import Array, as_double, is_torch, namespace, own_threads, parallel_ranges
 from tubal.problems._base import CodingProblem, SplitState, Summary
-from tubal.problems._graph_systems import GraphSystems
+from tubal.problems._graph_systems import WarmSystems
 from tubal.problems._graph_term import GraphTerm
 
 
@@ -38,7 +38,7 @@ class MappedCoding(CodingProblem):
         tied = graph_weight > 0.0 and laplacian is not None
         self.graph = GraphTerm(laplacian, graph_weight, neighbor_sum) if tied else None
         self.independent = self.graph is None or not self.graph.ties
-        self._systems: GraphSystems | None = None
+        self._systems: WarmSystems | None = None
         self.codes_shape = codes_shape
 
     # --- what a model says ---------------------------------------------------------------------------
@@ -101,12 +101,12 @@ class MappedCoding(CodingProblem):
         return self.graph.solve(rows, shifts) if self._systems is None else self._systems.solve(rows, shifts)
 
     @contextmanager
-    def warm_systems(self, state: SplitState) -> Iterator[GraphSystems | None]:
+    def warm_systems(self, state: SplitState) -> Iterator[WarmSystems | None]:
         """Within a splitting, solve tied rows from where its last step left them; yield what the state is to keep."""
         if self.independent or self.graph is None or is_torch(self.data):
             yield None
             return
-        self._systems = state.extra if isinstance(state.extra, GraphSystems) else GraphSystems(self.graph)
+        self._systems = state.extra if isinstance(state.extra, WarmSystems) else WarmSystems(self.graph)
         try:
             yield self._systems
         finally:
