@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from scipy import ndimage
 
 from tubal.experiments import beyond, beyond_report, criterion, criterion_report, find_table
 from tubal.experiments.beyond_figures import align
+from tubal.experiments.pages import with_block
 from tubal.experiments.paper import read_toml
 
 
@@ -100,7 +102,7 @@ def test_the_readme_block_is_replaced_between_its_markers(tmp_path):
     summary = beyond_report.summarise(trial_records(), beyond.METHODS, tuple(beyond.ABLATION))
     beyond_report.write(summary, tmp_path)
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{beyond_report.BEGIN}\nold\n{beyond_report.END}\nafter\n")
+    readme.write_text("before\n<!-- beyond:begin -->\nold\n<!-- beyond:end -->\nafter\n")
     beyond.update_readme(readme, tmp_path)
     text = readme.read_text()
     assert "old" not in text
@@ -225,3 +227,11 @@ def _stable(stability, difference, error):
         "minus_default_error": error,
         "modularity": 0.5,
     }
+
+
+def test_the_readme_and_the_page_are_generated_from_the_committed_results():
+    root = Path(__file__).parents[1]
+    summary = json.loads((root / "results" / "beyond.json").read_text(encoding="utf-8"))
+    text = (root / "README.md").read_text(encoding="utf-8")
+    assert with_block(text, "beyond", beyond_report.readme_block(summary)) == text
+    assert (root / "results" / "beyond.md").read_text(encoding="utf-8") == beyond_report.report(summary)

@@ -151,6 +151,8 @@ def report(summary: Summary) -> str:
         _purity_table(summary),
         "## Published anchors",
         _anchor_table(summary),
+        "## Provenance",
+        _provenance(summary),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -232,6 +234,12 @@ def _purity_table(summary: Summary) -> str:
         for title, values in graphs.items()
     ]
     return markdown_table(["collection", "graph", "3", "5", "largest in-degree"], body) if body else ""
+
+
+def _provenance(summary: Summary) -> str:
+    hashes = "; ".join(f"{name} {digest[:16]}" for name, digest in summary["data_sha256"].items())
+    versions = ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
+    return f"Made by `tubal reproduce --table beyond`, run i with seed i. {versions}. Data, first of SHA-256: {hashes}."
 
 
 def _anchor_table(summary: Summary) -> str:
