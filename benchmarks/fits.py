@@ -47,8 +47,9 @@ def against_umap(repeats: int, names: tuple[str, ...]) -> list[dict[str, Any]]:
 def against_dictionary_learning(names: tuple[str, ...]) -> list[dict[str, Any]]:
     """GTSC against MiniBatchDictionaryLearning at the paper's 128 or 256 atoms.
 
-    The peer runs with one job, its BLAS on all cores, and with two; the faster counts. Both give rows of unit length
-    to K-means; its accuracy is a mean over ten seeds.
+    The peer runs with one job, its BLAS on all cores, and with two; the faster counts. GTSC runs as it comes, and
+    stopped after five alternations: what counts is the score that is reached. Both give rows of unit length to
+    K-means; its accuracy is a mean over ten seeds.
     """
     from tubal import GTSC
     from tubal.datasets import fetch
@@ -57,18 +58,20 @@ def against_dictionary_learning(names: tuple[str, ...]) -> list[dict[str, Any]]:
     for name in names:
         bunch = fetch(name)
         GTSC(ATOMS[name], random_state=0, max_iter=2).fit(bunch.images[:100])
-        ours, features = timed(lambda b=bunch, n=ATOMS[name]: GTSC(n, random_state=0).fit_transform(b.images))
         peers = {jobs: timed(lambda b=bunch, n=PEER_ATOMS[name], j=jobs: _learned(b.data, n, j)) for jobs in (None, 2)}
         jobs = min(peers, key=lambda key: peers[key][0])
         theirs, peer_features = peers[jobs]
-        found.append(
-            {
-                "problem": name, "seconds": ours, "dictionary learning seconds": theirs, "its jobs": jobs or 1,
-                "K-means accuracy": _accuracy(bunch.target, features),
-                "dictionary learning's": _accuracy(bunch.target, peer_features),
-                "ratio": theirs / ours, "wanted": 5.0,
-            }
-        )  # fmt: skip
+        peer_score = _accuracy(bunch.target, peer_features)
+        for title, parameters in (("as it comes", {}), ("five alternations", {"max_iter": 5})):
+            model = GTSC(ATOMS[name], random_state=0, **parameters)
+            ours, features = timed(lambda b=bunch, m=model: m.fit_transform(b.images))
+            found.append(
+                {
+                    "problem": f"{name}, {title}", "seconds": ours, "dictionary learning seconds": theirs,
+                    "its jobs": jobs or 1, "K-means accuracy": _accuracy(bunch.target, features),
+                    "dictionary learning's": peer_score, "ratio": theirs / ours, "wanted": 5.0,
+                }
+            )  # fmt: skip
     return found
 
 
