@@ -7,7 +7,7 @@ A field is stored flat, ``(channels, length)``. Each image row is preceded by a 
 framed by ``margin`` replicated pixels; the gap holds a value so large that a comparison which leaves the
 image can never be a minimum. So every loop below is one long contiguous loop without tests on columns.
 """
-# ruff: noqa: PLR0912, PLR0915  (compiled code takes flat arguments and wants its branches inline)
+# ruff: noqa: PLR0912  (compiled code takes flat arguments and wants its branches inline)
 
 from __future__ import annotations
 
@@ -118,6 +118,44 @@ def warp_image(image: Any, corners: Any, shares: Any, warped: Any) -> None:
             )
 
 
+@njit(inline="always", **_flags)
+def _squared_differences(a: Any, b: Any, start: Any, move: Any, count: Any, error: Any) -> None:
+    """Set ``error[:count]`` to squared differences of ``a`` from ``start`` and ``b`` from ``move``, over channels."""
+    for channel in range(0, a.shape[0], 2):
+        a0, a1 = a[channel, start : start + count], a[channel + 1, start : start + count]
+        b0, b1 = b[channel, move : move + count], b[channel + 1, move : move + count]
+        if channel == 0:
+            for t in range(count):
+                d0, d1 = a0[t] - b0[t], a1[t] - b1[t]
+                error[t] = d0 * d0 + d1 * d1
+        else:
+            for t in range(count):
+                d0, d1 = a0[t] - b0[t], a1[t] - b1[t]
+                error[t] += d0 * d0 + d1 * d1
+
+
+@njit(inline="always", **_flags)
+def _total(least_a: Any, least_b: Any, layout: Any, complete: Any) -> Any:
+    """Sum the least differences of both images; where some pixels have no partner the others speak for them."""
+    height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
+    stride = width + 2 * margin + gap
+    total, n_matched = float32(0.0), 0
+    if complete:
+        for y in range(height):
+            start = y * stride + gap + margin
+            for x in range(start, start + width):
+                total += least_a[x] + least_b[x]
+        return total
+    for y in range(height):
+        start = y * stride + gap + margin
+        for x in range(start, start + width):
+            for least in (least_a[x], least_b[x]):
+                if least < FAR:
+                    total += least
+                    n_matched += 1
+    return total * float32(2 * height * width / max(n_matched, 1))
+
+
 @njit(float32(_matrix, _matrix, int64[::1], int64, int64, _matrix), **_flags)
 def distortion(a: Any, b: Any, layout: Any, shift_y: Any, shift_x: Any, scratch: Any) -> Any:
     """Sum over pixels of both images of the least squared context difference within the window.
@@ -142,18 +180,7 @@ def distortion(a: Any, b: Any, layout: Any, shift_y: Any, shift_x: Any, scratch:
             ox = window_column + shift_x
             n_error = (last - first + 2 * margin) * stride - gap
             start = first * stride + gap
-            for channel in range(0, a.shape[0], 2):
-                a0, a1 = a[channel, start : start + n_error], a[channel + 1, start : start + n_error]
-                move = start + oy * stride + ox
-                b0, b1 = b[channel, move : move + n_error], b[channel + 1, move : move + n_error]
-                if channel == 0:
-                    for t in range(n_error):
-                        d0, d1 = a0[t] - b0[t], a1[t] - b1[t]
-                        error[t] = d0 * d0 + d1 * d1
-                else:
-                    for t in range(n_error):
-                        d0, d1 = a0[t] - b0[t], a1[t] - b1[t]
-                        error[t] += d0 * d0 + d1 * d1
+            _squared_differences(a, b, start, start + oy * stride + ox, n_error, error)
             n_column = (last - first) * stride - gap
             if margin == 0:
                 for t in range(n_column):
@@ -189,22 +216,7 @@ def distortion(a: Any, b: Any, layout: Any, shift_y: Any, shift_x: Any, scratch:
                     z = (column[t] + c1[t]) + (c2[t] + c3[t]) + c4[t]
                     fa[t] = z if z < fa[t] else fa[t]
                     fb[t] = z if z < fb[t] else fb[t]
-    total = float32(0.0)
-    if abs(shift_y) <= window_y and abs(shift_x) <= window_x:
-        for y in range(height):
-            start = y * stride + gap + margin
-            for x in range(start, start + width):
-                total += least_a[x] + least_b[x]
-        return total
-    n_matched = 0
-    for y in range(height):
-        start = y * stride + gap + margin
-        for x in range(start, start + width):
-            for least in (least_a[x], least_b[x]):
-                if least < FAR:
-                    total += least
-                    n_matched += 1
-    return total * float32(2 * height * width / max(n_matched, 1))
+    return _total(least_a, least_b, layout, abs(shift_y) <= window_y and abs(shift_x) <= window_x)
 
 
 @njit(void(_cube, int64, int64, int32[:, :, ::1], _cube, boolean, _matrix), **_flags)
