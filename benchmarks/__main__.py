@@ -43,7 +43,6 @@ SECTIONS = {
         "CSC coding, to the objective SPORCO's two-dimensional ConvBPDN has after 200 iterations, set-up included, "
         "both at the best of four penalties",
         lambda: convolution.against_sporco(3),
-        lambda: convolution.against_sporco(1, convolution.CASES[:1]),
     ),
     "algorithm 1": Section(
         "Coding with a graph, to 1.001 of the best objective, set-up included, against Algorithm 1",
