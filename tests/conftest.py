@@ -78,8 +78,10 @@ def pytest_make_collect_report() -> Iterator[None]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how many tests on the real collections ran and how many were skipped."""
-    counts = {
-        outcome: sum("collection" in report.keywords for report in terminalreporter.stats.get(outcome, []))
+    counts = {  # a file that could not be collected whole has no keywords
+        outcome: sum(
+            "collection" in getattr(report, "keywords", ()) for report in terminalreporter.stats.get(outcome, [])
+        )
         for outcome in ("passed", "failed", "skipped")
     }
     ran = counts["passed"] + counts["failed"]
