@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import oracles
 import tubal
-from tubal import CSC, plot
+from tubal import CSC
 from tubal._backend import to_numpy
 from tubal.datasets import fetch_orl
 from tubal.layout import PlaneLayout
@@ -24,7 +24,6 @@ from tubal.problems.convolutional_dictionary import (
     ConvolutionalStatistics,
     filter_norms,
 )
-from tubal.report.from_clusterer import image_terms
 from tubal.solvers import Admm, DictionaryState, Fista, ProjectedGradient
 
 SPARSITY, ATOMS, SUPPORT = 0.1, 4, (3, 2)
@@ -336,24 +335,6 @@ def test_torch_tensors_give_the_same_codes(rng, monkeypatch):
         tensor = model.fit_transform(torch.as_tensor(images))
         assert isinstance(tensor, torch.Tensor)
         assert_allclose(tensor.numpy(), features, atol=1e-7)
-
-
-def test_pictures_and_the_report_show_it(rng):
-    pytest.importorskip("matplotlib").use("agg")
-    images = rng.random((12, 6, 5))
-    model = CSC(n_atoms=4, filter_shape=(3, 2), max_iter=3, graph_weight=0.5, n_neighbors=2, random_state=0).fit(images)
-    for drawn in (plot.atoms(model), plot.codes(model, 2), plot.convergence(model), plot.neighbors(model, images, 3)):
-        assert drawn.figure is not None
-    terms = image_terms(model, model.codes_, limit=10**4)
-    for rows, image in zip(terms, model.decode(model.codes_), strict=True):
-        parts = [value * np.roll(model.atoms_[int(atom)], (int(dy), int(dx)), (0, 1)) for atom, dy, dx, value in rows]
-        assert_allclose(np.sum(parts, axis=0), image, atol=1e-10)
-
-
-def test_new_images_are_coded_alike_in_any_company(rng):
-    images, fresh = rng.random((12, 6, 5)), rng.random((4, 6, 5))
-    model = CSC(n_atoms=4, filter_shape=(3, 2), max_iter=3, graph_weight=0.5, random_state=0).fit(images)
-    assert_allclose(model.encode(fresh[:1]), model.encode(fresh)[:1], atol=1e-12)
 
 
 def test_single_precision_stays_single(rng):

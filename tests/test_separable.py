@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import oracles
 import tubal
-from tubal import TenSR, plot
+from tubal import TenSR
 from tubal._backend import to_numpy
 from tubal.graph import knn_graph, laplacian
 from tubal.layout import SeparableLayout
@@ -20,7 +20,6 @@ from tubal.learning import InMemory, MemoryStore, Weights, initial_state, learn
 from tubal.problems import _graph_systems, _mapped
 from tubal.problems._base import CodingProblem
 from tubal.problems.separable import SeparableCoding, SeparableModel, SeparableStatistics
-from tubal.report.from_clusterer import image_terms
 from tubal.solvers import Admm, Fista, LagrangeDual, ProjectedGradient
 
 SPARSITY = 0.1
@@ -236,24 +235,6 @@ def test_torch_tensors_give_the_same_codes(rng, monkeypatch):
         tensor = model.fit_transform(torch.as_tensor(images))
         assert isinstance(tensor, torch.Tensor)
         assert_allclose(tensor.numpy(), features, atol=1e-7)
-
-
-def test_pictures_and_the_report_show_it(rng):
-    pytest.importorskip("matplotlib").use("agg")
-    images = rng.random((12, 6, 5))
-    model = TenSR(n_atoms=(4, 3), max_iter=3, graph_weight=0.5, n_neighbors=2, random_state=0).fit(images)
-    for drawn in (plot.atoms(model), plot.codes(model, 2), plot.convergence(model), plot.neighbors(model, images, 3)):
-        assert drawn.figure is not None
-    terms = image_terms(model, model.codes_, limit=10**4)
-    for rows, image in zip(terms, model.decode(model.codes_), strict=True):
-        parts = [value * np.roll(model.atoms_[int(atom)], (int(dy), int(dx)), (0, 1)) for atom, dy, dx, value in rows]
-        assert_allclose(np.sum(parts, axis=0), image, atol=1e-10)
-
-
-def test_new_images_are_coded_alike_in_any_company(rng):
-    images, fresh = rng.random((12, 6, 5)), rng.random((4, 6, 5))
-    model = TenSR(n_atoms=(4, 3), max_iter=3, graph_weight=0.5, random_state=0).fit(images)
-    assert_allclose(model.encode(fresh[:1]), model.encode(fresh)[:1], atol=1e-12)
 
 
 def test_layout_stacks_channels_or_leaves_them_a_mode(rng):
