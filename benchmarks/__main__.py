@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from benchmarks import clustering, coding, convolution, fits, report, scaling
+from benchmarks import clustering, coding, convolution, fits, learning, report, scaling
 from benchmarks.timing import machine
 from tubal.experiments.pages import replace_block
 
@@ -57,6 +57,10 @@ SECTIONS = {
     "dictionary learning": Section(
         "GTSC against scikit-learn's MiniBatchDictionaryLearning at the paper's 128/256 atoms",
         lambda: fits.against_dictionary_learning(COLLECTIONS),
+    ),
+    "learning": Section(
+        "Steps of a coding step and their penalty in a default GTSC fit, by the objective alone; digits, shapes first",
+        lambda: learning.steps_and_penalty(("digits", "shapes", *COLLECTIONS)),
     ),
     "images": Section(
         "Twenty coding steps against the number of images (28×28, 45 atoms)",

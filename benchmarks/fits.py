@@ -44,12 +44,16 @@ def against_umap(repeats: int, names: tuple[str, ...]) -> list[dict[str, Any]]:
     return rows
 
 
-def against_dictionary_learning(names: tuple[str, ...]) -> list[dict[str, Any]]:
+# How long GTSC goes on: two alternations, what ImageClusterer makes of it, and all that a default fit makes.
+LENGTHS = {"two alternations": {"max_iter": 2}, "as it comes": {}}
+
+
+def against_dictionary_learning(names: tuple[str, ...], repeats: int = 3) -> list[dict[str, Any]]:
     """GTSC against MiniBatchDictionaryLearning at the paper's 128 or 256 atoms.
 
-    The peer runs with one job, its BLAS on all cores, and with two; the faster counts. GTSC runs as it comes, and
-    stopped after five alternations: what counts is the score that is reached. Both give rows of unit length to
-    K-means; its accuracy is a mean over ten seeds.
+    The peer runs with one job, its BLAS on all cores, and with two; the faster counts. What is compared is the
+    score that each has reached when it ends: both give rows of unit length to K-means, its accuracy is a mean over
+    ten seeds. Whatever it takes to set up is counted; GTSC's seconds are medians of fits before and after the peer's.
     """
     from tubal import GTSC
     from tubal.datasets import fetch
@@ -58,17 +62,24 @@ def against_dictionary_learning(names: tuple[str, ...]) -> list[dict[str, Any]]:
     for name in names:
         bunch = fetch(name)
         GTSC(ATOMS[name], random_state=0, max_iter=2).fit(bunch.images[:100])
-        peers = {jobs: timed(lambda b=bunch, n=PEER_ATOMS[name], j=jobs: _learned(b.data, n, j)) for jobs in (None, 2)}
+        peers, fits = {}, {title: [] for title in LENGTHS}
+        for turn in range(repeats):
+            for title, length in LENGTHS.items():
+                model = GTSC(ATOMS[name], random_state=0, **length)
+                fits[title].append(timed(lambda b=bunch, m=model: m.fit_transform(b.images)))
+            if turn < 2:
+                peers[(None, 2)[turn]] = timed(
+                    lambda b=bunch, n=PEER_ATOMS[name], j=(None, 2)[turn]: _learned(b.data, n, j)
+                )
         jobs = min(peers, key=lambda key: peers[key][0])
         theirs, peer_features = peers[jobs]
         peer_score = _accuracy(bunch.target, peer_features)
-        for title, parameters in (("as it comes", {}), ("five alternations", {"max_iter": 5})):
-            model = GTSC(ATOMS[name], random_state=0, **parameters)
-            ours, features = timed(lambda b=bunch, m=model: m.fit_transform(b.images))
+        for title, measured in fits.items():
+            ours = statistics.median(seconds for seconds, _ in measured)
             found.append(
                 {
                     "problem": f"{name}, {title}", "seconds": ours, "dictionary learning seconds": theirs,
-                    "its jobs": jobs or 1, "K-means accuracy": _accuracy(bunch.target, features),
+                    "its jobs": jobs or 1, "K-means accuracy": _accuracy(bunch.target, measured[0][1]),
                     "dictionary learning's": peer_score, "ratio": theirs / ours, "wanted": 5.0,
                 }
             )  # fmt: skip

@@ -49,8 +49,29 @@ def test_dual_gradient_and_hessian_by_finite_differences(rng, tube_length):
     gradient = oracles.finite_gradient(lambda multipliers: dual.at(multipliers).value, point)
     assert_allclose(dual.at(point).gradient, gradient, atol=1e-7)
     hessian = oracles.finite_jacobian(lambda multipliers: dual.at(multipliers).gradient, point)
-    assert_allclose(dual.hessian(dual.at(point)), hessian, atol=1e-7)
-    assert np.linalg.eigvalsh(dual.hessian(dual.at(point)))[-1] <= 1e-12  # concave
+    assert_allclose(dual.at(point).hessian, hessian, atol=1e-7)
+    assert np.linalg.eigvalsh(dual.at(point).hessian)[-1] <= 1e-12  # concave
+
+
+@tube_lengths
+def test_the_first_guess_is_the_answer_where_the_start_is(rng, tube_length):
+    """At the best dictionary, stationarity gives the multipliers back; so Newton has nothing left to do."""
+    problem, start, *_ = make(rng, tube_length, scale=10.0)
+    best = minimise(problem, start).state
+    assert best.multipliers.min() > 0.0
+    guess = _Dual(problem, ridge=0.0).initial(problem.to_spectrum(best.dictionary), None)
+    assert_allclose(guess, best.multipliers, rtol=1e-6)
+    again = LagrangeDual(tol=1e-6).minimise(problem, DictionaryState(best.dictionary))
+    assert again.n_iter <= 1
+
+
+def test_atoms_in_single_precision_are_not_polished_beyond_it(rng):
+    problem, start, *_ = make(rng, 6, scale=10.0, dtype="float32")
+    short = LagrangeDual(tol=1e-12).minimise(problem, DictionaryState(start))
+    full = LagrangeDual(tol=1e-12).minimise(problem, DictionaryState(start.astype("float64")))
+    assert short.converged
+    assert short.n_iter < full.n_iter
+    assert_allclose(short.state.dictionary, full.state.dictionary, atol=1e-5)
 
 
 @tube_lengths

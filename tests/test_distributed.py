@@ -15,6 +15,7 @@ import tubal
 from tubal.checkpoints import Checkpoint
 from tubal.datasets import fetch_coil20
 from tubal.graph import knn_graph
+from tubal.solvers import Admm
 
 pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
@@ -188,8 +189,8 @@ def test_errors_are_sentences(images, client):
 @pytest.mark.collection("coil20")
 def test_on_real_images_the_graph_term_ends_where_one_process_does(client):
     images = np.asarray(fetch_coil20().images, np.float64)[:432:2]
-    # Two ways of descending: the cluster's is 0.2 % lower after ten alternations, level once both have settled.
-    model = tubal.GTSC(n_atoms=15, random_state=0, max_iter=40, tol=0.0)
+    # Two ways of descending: with few steps the cluster's is up to 1 % lower on the way, level once both have settled.
+    model = tubal.GTSC(n_atoms=15, random_state=0, max_iter=40, tol=0.0, code_solver=Admm(max_iter=20, tol=1e-3))
     expected = model.fit(images).objective_[-1]
     found = fit(model, images, client).objective_[-1]
     assert_allclose(found, expected, rtol=1e-3)

@@ -17,7 +17,7 @@ from tubal.graph import knn_graph, laplacian
 from tubal.layout import ImageLayout
 from tubal.learning import Coded, InMemory, MemoryStore, Weights, code_chunk, initial_state, learn
 from tubal.penalties import atom_norms
-from tubal.problems.tubal import TubalModel
+from tubal.problems.tubal import TubalCoding, TubalModel
 from tubal.solvers import Admm, DictionaryState, Fista, LagrangeDual, PrintedIstt, ProjectedGradient, Solution
 
 SPARSITY = 0.01
@@ -143,6 +143,40 @@ def test_a_coding_step_that_did_not_help_keeps_its_start(shapes, rng):
     assert coded.codes is start.codes
     fresh = code_chunk(TubalModel(), start_of(data).dictionary, data, Weights(SPARSITY), Worse())
     assert_array_equal(fresh.codes, 0.0)
+
+
+def test_a_start_is_evaluated_only_where_the_gain_is_in_doubt(shapes, monkeypatch):
+    data, _ = shapes
+    dictionary, weights, solver = start_of(data).dictionary, Weights(SPARSITY), Admm(max_iter=20)
+    asked = []
+    value = TubalCoding.value
+    monkeypatch.setattr(TubalCoding, "value", lambda self, codes: asked.append(1) or value(self, codes))
+
+    def coded(beginning):
+        start = code_chunk(TubalModel(), dictionary, data, weights, Admm(max_iter=1))  # its state is used up
+        asked.clear()
+        return code_chunk(TubalModel(), dictionary, data, weights, solver, start=start, beginning=beginning)
+
+    reached = float(coded(None).summary.values.sum())
+    for beginning, n_asked in ((2.0 * reached, 0), ((1.0 + 1e-6) * reached, 1), (0.5 * reached, 1), (None, 1)):
+        assert_allclose(coded(beginning).summary.values.sum(), reached)
+        assert len(asked) == n_asked, beginning
+
+
+def test_what_the_next_pass_begins_with_is_known_from_the_dictionary_step(shapes):
+    data, graph = shapes
+    begun = []
+
+    def keep(state, store):
+        coded = store.get(0)
+        if not state.finished and coded is not None:
+            problem = TubalModel().coding(state.dictionary, data, sparsity=SPARSITY, graph_weight=1.0, laplacian=graph)
+            begun.append((state.beginning, problem.value(coded.codes)))
+
+    run(data, graph, graph_weight=1.0, keep=keep, max_iter=4)
+    found, wanted = np.array(begun).T
+    assert len(found) == 4
+    assert_allclose(found, wanted, rtol=1e-9)
 
 
 def test_a_dictionary_step_that_did_not_help_keeps_its_start(shapes):

@@ -98,6 +98,24 @@ def test_new_images_tied_to_fixed_ones_are_coded_alike_alone_and_in_company(rng)
         assert_allclose(codes_of(np.array([image]))[:, :, 0], together[:, :, image], atol=1e-10)
 
 
+@graphs
+def test_admm_stops_at_the_largest_movement_of_untied_images_and_at_the_mean_of_tied_ones(rng, backend, graph_weight):
+    _, _, (dictionary, data) = draw(rng, 6, samples=60, backend=backend)
+    data[:, :, 3] = data[:, :, 3] * 100.0  # a slow one
+    laplacian = oracles.path_laplacian(60, rng)
+    problem = TubalCoding(dictionary, data, sparsity=SPARSITY, graph_weight=graph_weight, laplacian=laplacian)
+    solver = Admm(max_iter=2000, tol=1e-3, check_every=1)
+    solution = solver.minimise(problem)
+    movement = to_numpy(solution.state.movement)
+    before = to_numpy(Admm(max_iter=solution.n_iter - 1, tol=0.0).minimise(problem).state.movement)
+
+    def overall(values):
+        return np.sqrt(np.mean(values**2)) if graph_weight else values.max()
+
+    assert solution.converged
+    assert overall(movement) <= 1e-3 < overall(before)
+
+
 @pytest.mark.parametrize("solver", [Admm(max_iter=30, tol=0.0), Fista(max_iter=30, tol=0.0), PrintedIstt(max_iter=30)])
 def test_the_start_is_left_alone(rng, backend, solver):
     _, _, inner = draw(rng, 5, backend=backend)

@@ -117,6 +117,15 @@ def as_double(array: Array) -> Array:
     return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64, copy=False)
 
 
+def as_complex(real: Array, imag: Array) -> Array:
+    """Return ``real + i imag`` of two real arrays."""
+    if is_torch(real):
+        return sys.modules["torch"].complex(real, imag)
+    joined = np.empty(real.shape, np.result_type(real, np.complex64))
+    joined.real, joined.imag = real, imag
+    return joined
+
+
 def sparse_like(matrix: Any, reference: Array) -> Any:
     """Return a square SciPy CSR matrix as a sparse tensor of the type and device of ``reference``, a tensor."""
     torch = sys.modules["torch"]
@@ -138,12 +147,7 @@ def hermitian_eigh(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     By LAPACK on all cores: nine of 45×45 take an H200 5.5 ms and its host 1.5.
     """
-    with own_threads() as threads:
-        parts = parallel_ranges(
-            lambda start, stop: np.linalg.eigh(matrices[start:stop]), len(matrices), grain=1, threads=threads
-        )
-    values, vectors = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
-    return values, vectors
+    return _over_batch(np.linalg.eigh, matrices)
 
 
 def gram_eigh(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -155,12 +159,28 @@ def gram_eigh(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     adjoint = np.conj(np.swapaxes(factors, 1, 2))
     if 2 * n_rows > size:
         return hermitian_eigh(adjoint @ factors)
+    return _over_batch(_narrow_eigh, adjoint)
+
+
+def _narrow_eigh(adjoint: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the eigenvalues and eigenvectors of ``A Aᴴ`` for adjoint factors A (batch, n, rows)."""
+    n_rows = adjoint.shape[2]
     vectors, triangle = np.linalg.qr(adjoint, mode="complete")
     core = triangle[:, :n_rows]
     largest, turn = np.linalg.eigh(core @ np.conj(np.swapaxes(core, 1, 2)))
-    values = np.zeros((len(factors), size))
+    values = np.zeros(adjoint.shape[:2])
     values[:, :n_rows], vectors[:, :, :n_rows] = largest, vectors[:, :, :n_rows] @ turn
     return values, vectors
+
+
+def _over_batch(decompose: Callable[[np.ndarray], Any], matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two arrays ``decompose`` finds of every matrix, the batch shared out over all cores."""
+    with own_threads() as threads:
+        parts = parallel_ranges(
+            lambda start, stop: decompose(matrices[start:stop]), len(matrices), grain=1, threads=threads
+        )
+    first, second = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+    return first, second
 
 
 def machine_epsilon(array: Array) -> float:
@@ -282,4 +302,20 @@ def parallel_ranges(work: Callable[[int, int], Any], total: int, *, grain: int, 
     bounds = [(start, min(start + step, total)) for start in range(0, total, step)]
     if threads == 1 or len(bounds) == 1:
         return [work(start, stop) for start, stop in bounds]
-    return list(_pool(threads).map(lambda pair: work(*pair), bounds))
+    found: list[Any] = [None] * len(bounds)
+    waiting = iter(range(len(bounds)))  # shared: who is free takes the next, and a thread is woken once, not per piece
+
+    def take() -> None:
+        for place in waiting:
+            found[place] = work(*bounds[place])
+
+    helpers = [_pool(threads).submit(take) for _ in range(min(threads, len(bounds)) - 1)]
+    try:
+        take()
+    finally:
+        for _ in waiting:  # after an error: what nobody has begun is not begun any more
+            pass
+        for helper in helpers:
+            if not helper.cancel():  # one that has not begun finds nothing left to do
+                helper.result()
+    return found

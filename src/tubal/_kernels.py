@@ -12,6 +12,7 @@ import numba as nb
 import numpy as np
 
 BLOCK = 32  # images in flight: wide enough for GEMM, small enough for the cache
+SUMMED = 128  # images whose products are summed in single precision before they join the double-precision sums
 LANES = 32  # coefficient rows solved side by side in the graph systems: whole vector registers
 
 _compiled = nb.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
@@ -159,9 +160,9 @@ def split_independent(
 
 
 @_compiled
-def _add_product(left, right, total):
+def _add_product(left, right, product, total):
     """Add left·rightᵀ to ``total``; in loops, since adding arrays would compile a check of shapes for two seconds."""
-    product = np.dot(left, right.T)
+    np.dot(left, right.T, product)
     for row in range(total.shape[0]):
         for column in range(total.shape[1]):
             total[row, column] += product[row, column]
@@ -175,49 +176,63 @@ def summarise(
     """Accumulate what learning needs to know of images [start, stop) at ``codes``.
 
     Writes each image's squared residual and l1 norm; adds the products codes·codesᵀ and data·codesᵀ of the
-    real Fourier coefficients, block by block, to double-precision sums.
+    real Fourier coefficients, ``SUMMED`` images at a time, to double-precision sums.
     """
     tube_length, n_atoms, _ = codes.shape
-    block = np.empty((tube_length, n_atoms, BLOCK), codes.dtype)
+    n_rows, width = data.shape[1], min(SUMMED, stop - start)
+    block = np.empty((tube_length, n_atoms, width), codes.dtype)
     coefficients = np.empty_like(block)
-    image = np.empty((tube_length, data.shape[1], BLOCK), codes.dtype)
+    image = np.empty((tube_length, n_rows, width), codes.dtype)
     image_hat = np.empty_like(image)
-    rebuilt = np.empty_like(image)
-    squares = np.zeros(BLOCK)
-    totals = np.zeros(BLOCK)
-    n_head = map_head.shape[0]
-    n_pairs = map_pairs.shape[0]
-    for first in range(start, stop, BLOCK):
-        last = min(first + BLOCK, stop)
+    n_head, n_pairs = map_head.shape[0], map_pairs.shape[0]
+    head_gram = np.empty((n_atoms, n_atoms), codes.dtype)
+    head_cross = np.empty((n_rows, n_atoms), codes.dtype)
+    pair_gram = np.empty((2 * n_atoms, 2 * n_atoms), codes.dtype)
+    pair_cross = np.empty((2 * n_rows, 2 * n_atoms), codes.dtype)
+    for first in range(start, stop, width):
+        last = min(first + width, stop)
         _load(codes, first, last, block)
         _load(data, first, last, image)
         _transform(basis, block, coefficients)
         _transform(basis, image, image_hat)
-        _apply(map_head, map_pairs, coefficients, rebuilt)
-        squares[:] = 0.0
-        totals[:] = 0.0
-        for time in range(tube_length):
-            for row in range(data.shape[1]):
-                wanted, found = image_hat[time, row], rebuilt[time, row]
-                for column in range(BLOCK):
-                    squares[column] += (wanted[column] - found[column]) ** 2
-            for row in range(n_atoms):
-                values = block[time, row]
-                for column in range(BLOCK):
-                    totals[column] += abs(values[column])
-        for column in range(last - first):
-            residuals[first + column] = squares[column]
-            absolutes[first + column] = totals[column]
-        if gram_pairs.shape[0] + gram_head.shape[0] == 0:
-            continue
-        if n_head:
-            _add_product(coefficients[0], coefficients[0], gram_head[0])
-            _add_product(image_hat[0], coefficients[0], cross_head[0])
-        code_pairs = coefficients[n_head:].reshape(n_pairs, -1, BLOCK)
-        image_pairs = image_hat[n_head:].reshape(n_pairs, -1, BLOCK)
-        for pair in range(n_pairs):
-            _add_product(code_pairs[pair], code_pairs[pair], gram_pairs[pair])
-            _add_product(image_pairs[pair], code_pairs[pair], cross_pairs[pair])
+        _add_absolutes(block, first, last, absolutes)
+        if gram_pairs.shape[0] + gram_head.shape[0]:
+            if n_head:
+                _add_product(coefficients[0], coefficients[0], head_gram, gram_head[0])
+                _add_product(image_hat[0], coefficients[0], head_cross, cross_head[0])
+            code_pairs = coefficients[n_head:].reshape(n_pairs, -1, width)
+            image_pairs = image_hat[n_head:].reshape(n_pairs, -1, width)
+            for pair in range(n_pairs):
+                _add_product(code_pairs[pair], code_pairs[pair], pair_gram, gram_pairs[pair])
+                _add_product(image_pairs[pair], code_pairs[pair], pair_cross, cross_pairs[pair])
+        _apply(map_head, map_pairs, coefficients, image)
+        _add_squares(image_hat, image, first, last, residuals)
+
+
+@_compiled
+def _add_absolutes(block, first, last, absolutes):
+    """Set the l1 norm of every image of a block."""
+    totals = np.zeros(block.shape[2])
+    for time in range(block.shape[0]):
+        for row in range(block.shape[1]):
+            values = block[time, row]
+            for column in range(totals.size):
+                totals[column] += abs(values[column])
+    for column in range(last - first):
+        absolutes[first + column] = totals[column]
+
+
+@_compiled
+def _add_squares(wanted, found, first, last, residuals):
+    """Set the squared distance of every image of a block."""
+    totals = np.zeros(wanted.shape[2])
+    for time in range(wanted.shape[0]):
+        for row in range(wanted.shape[1]):
+            there, here = wanted[time, row], found[time, row]
+            for column in range(totals.size):
+                totals[column] += (there[column] - here[column]) ** 2
+    for column in range(last - first):
+        residuals[first + column] = totals[column]
 
 
 @_compiled

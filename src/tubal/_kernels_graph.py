@@ -85,26 +85,28 @@ def rotate_codes(blocks, basis, head, pairs, rows, bound, start, stop, slabs):
     codes = np.empty_like(blocks[0])
     buffer = np.empty_like(codes)
     nothing = np.empty((0, 0, 0), blocks.dtype)
-    one = basis[0, 0] / basis[0, 0]
-    for first in range(start, stop, BLOCK):
-        _shrink(blocks[first // BLOCK], bound, codes)
+    one, width = basis[0, 0] / basis[0, 0], blocks.shape[3]
+    for first in range(start, stop, width):
+        _shrink(blocks[first // width], bound, codes)
         _transform(basis, codes, buffer)
         _apply(head, pairs, buffer, codes)
-        _to_slabs(codes, rows, one, nothing, first, min(first + BLOCK, stop), slabs)
+        _to_slabs(codes, rows, one, nothing, first, min(first + width, stop), slabs)
 
 
 @_compiled
 def gather_blocks(point, start, stop, blocks):
-    """Copy samples of ``point`` (k, rows, n) into ``blocks`` (block, k, rows, BLOCK), padding with zeros."""
-    for first in range(start, stop, BLOCK):
-        _load(point, first, min(first + BLOCK, stop), blocks[first // BLOCK])
+    """Copy samples of ``point`` (k, rows, n) into ``blocks`` (block, k, rows, width), padding with zeros."""
+    width = blocks.shape[3]
+    for first in range(start, stop, width):
+        _load(point, first, min(first + width, stop), blocks[first // width])
 
 
 @_compiled
 def scatter_blocks(blocks, start, stop, point):
     """Undo :func:`gather_blocks`."""
-    for first in range(start, stop, BLOCK):
-        _store(blocks[first // BLOCK], first, min(first + BLOCK, stop), point)
+    width = blocks.shape[3]
+    for first in range(start, stop, width):
+        _store(blocks[first // width], first, min(first + width, stop), point)
 
 
 @_compiled
@@ -112,11 +114,12 @@ def split_before(blocks, basis, head, pairs, rows, bound, penalty, linear, start
     """First half of a graph step: right-hand sides penalty·(z - u) + linear, rotated, into ``right``."""
     reflected = np.empty_like(blocks[0])
     buffer = np.empty_like(reflected)
-    for first in range(start, stop, BLOCK):
-        _reflect(blocks[first // BLOCK], bound, reflected)
+    width = blocks.shape[3]
+    for first in range(start, stop, width):
+        _reflect(blocks[first // width], bound, reflected)
         _transform(basis, reflected, buffer)
         _apply(head, pairs, buffer, reflected)
-        _to_slabs(reflected, rows, penalty, linear, first, min(first + BLOCK, stop), right)
+        _to_slabs(reflected, rows, penalty, linear, first, min(first + width, stop), right)
 
 
 @_compiled
@@ -124,9 +127,10 @@ def split_after(solved, basis_t, head, pairs, rows, bound, relaxation, measure, 
     """Second half of a graph step: rotate the solution back, relax, and if asked measure the movement."""
     buffer = np.empty_like(blocks[0])
     rotated = np.zeros_like(buffer)
-    for first in range(start, stop, BLOCK):
-        last = min(first + BLOCK, stop)
-        block = blocks[first // BLOCK]
+    width = blocks.shape[3]
+    for first in range(start, stop, width):
+        last = min(first + width, stop)
+        block = blocks[first // width]
         _from_slabs(solved, rows, first, last, rotated)
         _apply(head, pairs, rotated, buffer)
         _transform(basis_t, buffer, rotated)
@@ -136,37 +140,30 @@ def split_after(solved, basis_t, head, pairs, rows, bound, relaxation, measure, 
 
 
 @_compiled
-def _graph_product(indptr, indices, weights, scale, shift, vector, product):
-    """Set ``product`` to ``scale`` L vector + shift·vector, all (sample, lane); shift is per lane."""
+def _graph_product(graph, scale, shift, vector, product, curvature):
+    """Set ``product`` to ``scale`` L vector + shift·vector, all (sample, lane), and add each lane's <vector, product>.
+
+    ``shift`` is per lane. Neighbours come in bundles of four, read in one pass over the lanes: passes are so short
+    that each costs as much to begin as to make. One with more arrays than this would not become vector code.
+    """
+    starts, neighbors, weights, diagonal = graph
     lanes = vector.shape[1]  # known at run time only: a constant would be unrolled into scalar code
     for sample in range(vector.shape[0]):
-        row = product[sample]
-        centre = vector[sample]
+        centre, row, own = vector[sample], product[sample], scale * diagonal[sample]
+        for bundle in range(starts[sample], starts[sample + 1]):
+            first, second = vector[neighbors[bundle, 0]], vector[neighbors[bundle, 1]]
+            third, fourth = vector[neighbors[bundle, 2]], vector[neighbors[bundle, 3]]
+            a, b = scale * weights[bundle, 0], scale * weights[bundle, 1]
+            c, d = scale * weights[bundle, 2], scale * weights[bundle, 3]
+            if bundle == starts[sample]:
+                for lane in range(lanes):
+                    row[lane] = (shift[lane] + own) * centre[lane] + (
+                        a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
+                    )
+            else:
+                for lane in range(lanes):
+                    row[lane] += a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
         for lane in range(lanes):
-            row[lane] = shift[lane] * centre[lane]
-        for entry in range(indptr[sample], indptr[sample + 1]):
-            weight = scale * weights[entry]
-            neighbor = vector[indices[entry]]
-            for lane in range(lanes):
-                row[lane] += weight * neighbor[lane]
-
-
-@_compiled
-def _product_and_curvature(indptr, indices, weights, scale, shift, direction, product, curvature):
-    """Set ``product`` to the system applied to ``direction``; add each lane's inner product of the two."""
-    lanes = direction.shape[1]  # known at run time only: a constant would be unrolled into scalar code
-    row = np.empty(lanes, direction.dtype)
-    for sample in range(direction.shape[0]):
-        centre, target = direction[sample], product[sample]
-        for lane in range(lanes):
-            row[lane] = shift[lane] * centre[lane]
-        for entry in range(indptr[sample], indptr[sample + 1]):
-            weight = scale * weights[entry]
-            neighbor = direction[indices[entry]]
-            for lane in range(lanes):
-                row[lane] += weight * neighbor[lane]
-        for lane in range(lanes):
-            target[lane] = row[lane]
             curvature[lane] += row[lane] * centre[lane]
 
 
@@ -210,13 +207,12 @@ def _turn(residual, direction, conditioner, push):
 
 
 @_compiled
-def solve_graph_systems(
-    indptr, indices, weights, diagonal, scale, shifts, right, reduction, max_steps, start, stop, solution
-):
+def solve_graph_systems(graph, scale, shifts, right, reduction, max_steps, start, stop, solution):
     """Improve ``solution`` of every slab in [start, stop) by Jacobi-preconditioned conjugate gradients.
 
     Warm-started; a lane rests once its residual has shrunk by ``reduction``. Returns the steps taken.
     """
+    diagonal = graph[3]
     n_samples = right.shape[1]
     residual = np.empty((n_samples, LANES), right.dtype)
     direction = np.empty_like(residual)
@@ -233,14 +229,14 @@ def solve_graph_systems(
         curvature = np.zeros(LANES, right.dtype)
         length = np.zeros(LANES, right.dtype)
         push = np.zeros(LANES, right.dtype)
-        _product_and_curvature(indptr, indices, weights, scale, shift, x, product, curvature)
+        _graph_product(graph, scale, shift, x, product, curvature)
         _start(wanted, product, conditioner, residual, direction, energy)
         # Below this the quotients of conjugate gradients are made of rounding, and grow without bound.
         target = np.maximum(energy * (reduction * reduction), right.dtype.type(floor))
         for _ in range(max_steps):
             total_steps += 1
             curvature[:] = 0.0
-            _product_and_curvature(indptr, indices, weights, scale, shift, direction, product, curvature)
+            _graph_product(graph, scale, shift, direction, product, curvature)
             for lane in range(LANES):
                 going = curvature[lane] > 0.0 and energy[lane] > target[lane]
                 length[lane] = energy[lane] / curvature[lane] if going else 0.0
@@ -259,12 +255,12 @@ def solve_graph_systems(
 
 
 @_compiled
-def multiply_by_graph(codes, indptr, indices, weights, scale, start, stop, product):
+def multiply_by_graph(codes, graph, scale, start, stop, product):
     """Set rows [start, stop)·LANES of ``product`` to ``scale`` codes L; both arrays are (row, sample)."""
     n_rows, n_samples = codes.shape
     vector = np.empty((n_samples, LANES), codes.dtype)
     result = np.empty_like(vector)
-    shift = np.zeros(LANES, codes.dtype)
+    shift, unused = np.zeros(LANES, codes.dtype), np.zeros(LANES, codes.dtype)
     for slab in range(start, stop):
         low = slab * LANES
         high = min(low + LANES, n_rows)
@@ -274,7 +270,7 @@ def multiply_by_graph(codes, indptr, indices, weights, scale, start, stop, produ
         for lane in range(high - low, LANES):
             for sample in range(n_samples):
                 vector[sample, lane] = 0.0
-        _graph_product(indptr, indices, weights, scale, shift, vector, result)
+        _graph_product(graph, scale, shift, vector, result, unused)
         for row in range(low, high):
             for sample in range(n_samples):
                 product[row, sample] = result[sample, row - low]

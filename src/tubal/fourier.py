@@ -14,7 +14,7 @@ from functools import cache
 
 import numpy as np
 
-from tubal._backend import Array, as_like, constant_like, namespace
+from tubal._backend import Array, as_complex, as_like, constant_like, namespace
 
 
 @cache
@@ -97,8 +97,8 @@ def as_blocks(slices: Array, tube_length: int, reference: Array) -> BlockOperato
     return BlockOperator(_contiguous(as_like(real[:n_head], reference)), _contiguous(as_like(pairs, reference)))
 
 
-def as_slices(operator: BlockOperator, tube_length: int) -> Array:
-    """Return the half spectrum (frequency, rows, inner) of *any* real blocks, averaged into complex form.
+def as_slices(operator: BlockOperator, tube_length: int, counts: Array) -> Array:
+    """Return the half spectrum (frequency, rows, inner) of *any* real blocks, each slice divided by its count.
 
     For blocks ``P Qᵀ`` summed over samples this is the Hermitian product of the spectra of P and Q: the
     diagonal blocks add up and the off-diagonal ones subtract.
@@ -116,7 +116,8 @@ def as_slices(operator: BlockOperator, tube_length: int) -> Array:
         ends = operator.head, operator.head[:0]
     zeros = [xp.zeros_like(end) for end in ends]
     real = xp.concatenate([ends[0], real, ends[1]], 0)
-    return real + 1j * xp.concatenate([zeros[0], imag, zeros[1]], 0)
+    imag = xp.concatenate([zeros[0], imag, zeros[1]], 0)
+    return as_complex(real / counts[:, None, None], imag / counts[:, None, None])
 
 
 def _contiguous(array: Array) -> Array:

@@ -21,6 +21,9 @@ from tubal.problems._base import ImageModel, Summary
 from tubal.problems._graph_term import SharedLaplacian
 from tubal.solvers.lagrange_dual import DictionaryState
 
+# A fall of the objective by this share is no rounding.
+CLEAR_GAIN = 1e-4
+
 
 class Collection(Protocol):
     """Images in chunks, and the graph that ties them."""
@@ -173,8 +176,9 @@ def _largest(values: np.ndarray, number: int) -> np.ndarray:
 class LearningState:
     """Where the alternation stands; together with the code store, all a checkpoint needs.
 
-    ``tally`` is what the pass under way has gathered so far, None between passes; ``finishing`` says that only the
-    last coding step, at the final dictionary, is still to come.
+    ``tally`` is what the pass under way has gathered so far, None between passes; ``beginning`` the objective that the
+    next pass begins with, as the dictionary step's own figures have it; ``finishing`` says that only the last coding
+    step, at the final dictionary, is still to come.
     """
 
     dictionary: Any
@@ -187,6 +191,7 @@ class LearningState:
     finishing: bool = False
     finished: bool = False
     tally: Tally | None = None
+    beginning: float | None = None
 
 
 Keeper = Callable[[LearningState, Any], None]
@@ -213,8 +218,12 @@ class Progress:
 def code_chunk(
     model: ImageModel, dictionary: Any, data: Array, weights: Weights, code_solver: Any,
     *, laplacian: Any = None, neighbor_sum: Array | None = None, start: Coded | None = None,
+    beginning: float | None = None,
 ) -> Coded:  # fmt: skip
-    """One coding step on one chunk; codes that are no better than the start's are not taken."""
+    """One coding step on one chunk; codes that are no better than the start's are not taken.
+
+    ``beginning`` is the objective at the start up to rounding: well below it the start need not be evaluated.
+    """
     problem = model.coding(
         dictionary, data, sparsity=weights.sparsity, graph_weight=weights.graph_weight,
         laplacian=laplacian, neighbor_sum=neighbor_sum,
@@ -222,8 +231,11 @@ def code_chunk(
     solution = code_solver.minimise(problem, None if start is None else start.state)
     codes = code_solver.codes(problem, solution.state)
     summary = problem.summary(codes, statistics=True)
+    value = float(summary.values.sum())
+    if beginning is not None and value <= beginning - CLEAR_GAIN * abs(beginning):
+        return Coded(codes, solution.state, summary)
     former = problem.zeros() if start is None else start.codes
-    if problem.value(former) < summary.values.sum():
+    if problem.value(former) < value:
         codes, summary = former, problem.summary(former, statistics=True)
     return Coded(codes, solution.state, summary)
 
@@ -239,6 +251,7 @@ def coding_pass(
     the minimiser is not unique.
     """
     afresh = state.finishing and weights.graph_weight == 0.0
+    beginning = state.beginning if collection.n_chunks == 1 and not afresh else None
     for index in range(0 if state.tally is None else state.tally.n_chunks, collection.n_chunks):
         if index > 0:
             keep(state, store)
@@ -247,7 +260,7 @@ def coding_pass(
         coded = code_chunk(
             model, state.dictionary, collection.data(index), weights, code_solver,
             laplacian=collection.laplacian(index), neighbor_sum=_added(earlier, later),
-            start=None if afresh else store.get(index),
+            start=None if afresh else store.get(index), beginning=beginning,
         )  # fmt: skip
         store.put(index, coded)
         tally = Tally.of(index, coded, edge_term(weights, coded.codes, later))
@@ -273,9 +286,12 @@ def _added(total: Array | None, more: Array | None) -> Array | None:
 def dictionary_pass(
     model: ImageModel, state: LearningState, collection: Collection, statistics: Any, dictionary_solver: Any,
     store: Any,
-) -> LearningState:  # fmt: skip
-    """Update each part of the dictionary by its dual; a part that did not improve is kept."""
-    dictionary, multipliers = state.dictionary, list(state.multipliers)
+) -> float:  # fmt: skip
+    """Update each part of the dictionary by its dual; return by how much the objective fell.
+
+    A part that did not improve is kept.
+    """
+    dictionary, multipliers, gained = state.dictionary, list(state.multipliers), 0.0
     for step in range(model.n_dictionary_steps):
         if step > 0:
             statistics = reduce(
@@ -288,13 +304,15 @@ def dictionary_pass(
         problem = model.dictionary_problem(statistics, dictionary, step)
         part = model.part(dictionary, step)
         found = dictionary_solver.minimise(problem, DictionaryState(part, multipliers[step])).state
-        if problem.value(found.dictionary) < problem.value(part):
+        gain = problem.value(part) - problem.value(found.dictionary)
+        if gain > 0.0:
+            gained += gain
             dictionary, multipliers[step] = (
                 model.with_part(dictionary, step, found.dictionary),
                 found.multipliers,
             )
     state.dictionary, state.multipliers = dictionary, multipliers
-    return state
+    return gained
 
 
 def reseed(model: ImageModel, state: LearningState, collection: Collection, tally: Tally) -> int:
@@ -343,8 +361,10 @@ def learn(
         # Codes that have hardly left zero settle nothing: the first steps under strong sparsity are slow.
         state.converged = _settled(state.objective, tol) and state.density[-1] > 1e-4
         state.finishing = stopped or state.converged or state.n_iter >= max_iter
+        state.beginning = tally.objective
         if not state.finishing:
-            state = dictionary_pass(model, state, collection, tally.statistics, dictionary_solver, store)
+            gained = dictionary_pass(model, state, collection, tally.statistics, dictionary_solver, store)
+            state.beginning -= gained
             state.n_reseeded += reseed(model, state, collection, tally)
         keep(state, store)
     return state

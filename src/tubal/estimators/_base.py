@@ -31,10 +31,11 @@ from tubal.problems._base import ImageModel
 from tubal.problems.tubal import TubalModel
 from tubal.solvers import Admm, LagrangeDual
 
-# Steps of a coding step within the alternation: few, since every one is warm-started by the last.
+# Steps of a coding step within the alternation: few, since every one is warm-started by the last. More lower the
+# objective less than the time they take would in further alternations: see "learning" in results/bench.md.
 LEARNING_STEPS = 5
-# The last coding step of fit, and every encode, may take this many times as many.
-PATIENCE = 20
+# The last coding step of fit, and every encode, may take this many times as many, and so many at least.
+PATIENCE, PATIENT_STEPS = 20, 100
 # New images are coded so many at a time: beside images, codes and who is tied to whom little else is in memory.
 CODED_TOGETHER = 512
 
@@ -231,12 +232,12 @@ def learning_solver(sparsity: float, scale: str | None) -> Admm:
     Shrinkage takes sparsity / penalty from every code at every step: strong sparsity on images of unit length
     would leave nothing for more steps than there are, so the penalty grows with it.
     """
-    return Admm(max_iter=LEARNING_STEPS, tol=1e-3, penalty=1.0 + 50.0 * sparsity if scale == "unit" else 1.0)
+    return Admm(max_iter=LEARNING_STEPS, tol=1e-3, penalty=2.5 + 50.0 * sparsity if scale == "unit" else 1.0)
 
 
 def patient(solver: Any) -> Any:
     """Return the solver with more steps, for codes that are final."""
-    return replace(solver, max_iter=PATIENCE * solver.max_iter)
+    return replace(solver, max_iter=max(PATIENCE * solver.max_iter, PATIENT_STEPS))
 
 
 def scale_images(images: Array, scale: str | None, factor: float | None) -> tuple[Array, float]:

@@ -49,7 +49,7 @@ def learn_batch(coder: Any, X: Any, horizon: float | None) -> Any:
     total = tally.statistics if first else coder.statistics_.scaled(past) + tally.statistics
     store, collection = MemoryStore(), InMemory(data)
     store.put(0, coded)
-    state = dictionary_pass(coder._model(), state, collection, total, dictionary_solver, store)
+    dictionary_pass(coder._model(), state, collection, total, dictionary_solver, store)
     # An atom is unused only if no batch so far used it.
     state.n_reseeded += reseed(coder._model(), state, collection, _with_statistics(tally, total))
     coder._keep(state, coded.codes)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from tubal._backend import Array, as_like, namespace, to_numpy
-from tubal.estimators._base import LEARNING_STEPS
 from tubal.estimators._graph import OptionalGraphCoder
 from tubal.estimators._validation import check_choice, check_integer
 from tubal.layout import PlaneLayout
@@ -17,6 +16,8 @@ from tubal.problems.convolutional_dictionary import filter_norms, filter_planes,
 from tubal.solvers import Admm, ProjectedGradient
 
 DEFAULT_ATOMS = 45
+# More than the other models take: filters overlap, so codes settle later.
+LEARNING_STEPS = 10
 DEFAULT_SIDE = 8
 # Filters overlap, so the quadratic is steeper than for atoms as large as the image, and wants a larger penalty.
 PENALTY = 3.0
@@ -100,7 +101,7 @@ class CSC(OptionalGraphCoder):
         self.n_atoms_ = check_filter_count(self.n_atoms, self.image_shape_)
 
     def _solvers(self) -> tuple[Any, Any]:
-        code_solver = self.code_solver or Admm(max_iter=2 * LEARNING_STEPS, tol=1e-3, penalty=PENALTY)
+        code_solver = self.code_solver or Admm(max_iter=LEARNING_STEPS, tol=1e-3, penalty=PENALTY)
         return code_solver, self.dictionary_solver or ProjectedGradient(max_iter=50, tol=1e-6)
 
     def _model(self) -> ConvolutionalModel:

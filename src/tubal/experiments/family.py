@@ -77,7 +77,7 @@ def code_solver(kind: str, sparsity: float, settings: Settings) -> Any:
     """Return the coding solver of a member: as many steps for all, at its estimator's own penalty or a stated one.
 
     >>> code_solver("tubsc", 0.03, {"code_steps": 5, "code_tol": 1e-3}).penalty
-    2.5
+    4.0
     """
     from tubal.estimators._base import learning_solver
     from tubal.estimators.convolutional_coder import PENALTY

@@ -26,7 +26,8 @@ from .copies import spread_over_copies
 from .images import as_rows, check_images, check_n_neighbors, duplicate_groups
 from .structure import Graph, Neighbours, Weighting
 
-_BLOCK_BYTES = 2**25
+# Rows are compared so many bytes of results at a time: what stays in a core's cache, or keeps a device busy.
+_BLOCK_BYTES, _DEVICE_BLOCK_BYTES = 2**22, 2**25
 # Candidates beyond the wanted number, so that rounding in the product cannot change the answer.
 _SPARE = 8
 _COMPILED_FROM = 4096
@@ -173,7 +174,7 @@ def _smallest(scores: Array, reach: int) -> Array:
 
 def over_blocks(work: Callable[[int, int], Array], rows: Array, bytes_per_row: int) -> list[Array]:
     """Run ``work(start, stop)`` over blocks of rows that fit the block size, on all cores for NumPy."""
-    grain = max(1, _BLOCK_BYTES // bytes_per_row)
+    grain = max(1, (_DEVICE_BLOCK_BYTES if is_torch(rows) else _BLOCK_BYTES) // bytes_per_row)
     bounds = [(start, min(start + grain, len(rows))) for start in range(0, len(rows), grain)]
     if is_torch(rows) or len(bounds) == 1:
         return [work(*pair) for pair in bounds]

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 # with the iteration's own movement, so the splitting converges as with exact solves.
 REDUCTION = 0.3
 MAX_GRAPH_STEPS = 100
+# Blocks are so many images wide, or a multiple of it: whole vector registers.
+WIDTH_UNIT = 4
+# Statistics of so many shares of the images are added up, and of no fewer images each: they are large and few.
+MOST_SUMS, FEWEST_SUMMED = 8, 96
 
 
 class CompiledTubal:
@@ -130,11 +134,15 @@ class CompiledTubal:
             return gram, cross
 
         with own_threads() as threads:
-            parts = self._over_images(work, threads)
+            grain = max(FEWEST_SUMMED, kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * MOST_SUMS)))
+            parts = parallel_ranges(work, self.n_samples, grain=grain, threads=threads)
         if not statistics:
             return residuals, absolutes, None
-        gram = BlockOperator(sum(part[0].head for part in parts), sum(part[0].pairs for part in parts))
-        cross = BlockOperator(sum(part[1].head for part in parts), sum(part[1].pairs for part in parts))
+        gram, cross = parts[0]
+        for more in parts[1:]:
+            for total, part in zip((gram, cross), more, strict=True):
+                np.add(total.head, part.head, total.head)
+                np.add(total.pairs, part.pairs, total.pairs)
         squares = float(np.einsum("tms,tms->", self.data, self.data, dtype=np.float64))
         return residuals, absolutes, TubalStatistics.from_blocks(gram, cross, codes.shape[0], squares)
 
@@ -146,18 +154,24 @@ class _TubalSystems:
         problem = compiled.problem
         assert problem.graph is not None
         self.compiled, self.graph = compiled, problem.graph
+        # Blocks of equal width, a few images narrower than usual where that leaves less of the last one empty.
+        n_blocks = -(-compiled.n_samples // kernels.BLOCK)
+        self.width = min(kernels.BLOCK, WIDTH_UNIT * -(-compiled.n_samples // (WIDTH_UNIT * n_blocks)))
         self.rotation, eigenvalues = problem.eigenbasis
         self.back = self.rotation.transpose
         row_shifts = np.maximum(eigenvalues, 0.0).reshape(-1) + penalty
         self.rows = slab_rows(row_shifts)
         self.shifts = row_shifts[self.rows].astype(compiled.dtype)
         shape = (len(self.rows), compiled.n_samples, kernels.LANES)
-        self.csr = self.graph.csr(compiled.dtype)
+        self.bundles = self.graph.bundles(compiled.dtype)
         self.scale = compiled.dtype.type(2.0 * self.graph.weight)
         self.right: Any = np.zeros(shape, compiled.dtype)
         self.linear: Any = self._rotated_linear(shape)
         self.blocks = self._in_blocks(point)
         self.solution: Any = self._rotated_codes(bound, np.zeros(shape, compiled.dtype))
+
+    def _over_images(self, work: Any, threads: int) -> None:
+        parallel_ranges(work, self.compiled.n_samples, grain=self.width, threads=threads)
 
     def _rotated_linear(self, shape: tuple[int, ...]) -> Any:
         """Return ``D† * X`` and the pull of fixed neighbours, rotated, straight from images: nothing else is held."""
@@ -173,7 +187,7 @@ class _TubalSystems:
         compiled, source = self.compiled, np.ascontiguousarray(source)
         target = slabs if slabs.size else np.zeros(shape, compiled.dtype)
         with own_threads() as threads:
-            compiled._over_images(
+            self._over_images(
                 lambda start, stop: graph_kernels.rotate_into_slabs(
                     source, compiled.basis, rotation.head, rotation.pairs, self.rows, scale, slabs, start, stop, target
                 ),
@@ -185,7 +199,7 @@ class _TubalSystems:
         """Return the codes of the point, rotated."""
         compiled, rotation = self.compiled, self.rotation
         with own_threads() as threads:
-            compiled._over_images(
+            self._over_images(
                 lambda start, stop: graph_kernels.rotate_codes(
                     self.blocks, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, start, stop, slabs
                 ),
@@ -195,19 +209,17 @@ class _TubalSystems:
 
     def _in_blocks(self, point: Any) -> Any:
         """Return the point block by block, so that every step works in place on contiguous memory."""
-        n_blocks = -(-self.compiled.n_samples // kernels.BLOCK)
-        blocks = np.empty((n_blocks, *point.shape[:2], kernels.BLOCK), self.compiled.dtype)
+        n_blocks = -(-self.compiled.n_samples // self.width)
+        blocks = np.empty((n_blocks, *point.shape[:2], self.width), self.compiled.dtype)
         with own_threads() as threads:
-            self.compiled._over_images(
-                lambda start, stop: graph_kernels.gather_blocks(point, start, stop, blocks), threads
-            )
+            self._over_images(lambda start, stop: graph_kernels.gather_blocks(point, start, stop, blocks), threads)
         return blocks
 
     def restore(self, kept: Any, resting: Any) -> None:
         """Take back the steps of ``resting`` images."""
-        padded = np.zeros(self.blocks.shape[0] * kernels.BLOCK, np.bool_)
+        padded = np.zeros(self.blocks.shape[0] * self.width, np.bool_)
         padded[: resting.size] = resting
-        mask = padded.reshape(-1, 1, 1, kernels.BLOCK)
+        mask = padded.reshape(-1, 1, 1, self.width)
         np.copyto(self.blocks, kept, where=mask)
 
     def release(self) -> None:
@@ -218,7 +230,7 @@ class _TubalSystems:
         """Return the point as one array (k, atoms, n)."""
         point = np.empty(self.compiled.problem.codes_shape, self.compiled.dtype)
         with own_threads() as threads:
-            self.compiled._over_images(
+            self._over_images(
                 lambda start, stop: graph_kernels.scatter_blocks(self.blocks, start, stop, point), threads
             )
         return point
@@ -226,9 +238,8 @@ class _TubalSystems:
     def step(self, bound: Any, weight: Any, relax: Any, measure: bool, change: Any, size: Any) -> None:
         """Make one Douglas-Rachford step: rotate, solve every row's system, rotate back, relax."""
         compiled, rotation, back = self.compiled, self.rotation, self.back
-        indptr, indices, values, diagonal = self.csr
         with own_threads() as threads:
-            compiled._over_images(
+            self._over_images(
                 lambda start, stop: graph_kernels.split_before(
                     self.blocks, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, weight,
                     self.linear, start, stop, self.right,
@@ -236,16 +247,16 @@ class _TubalSystems:
                 threads,
             )  # fmt: skip
             if compiled.problem.independent:  # a diagonal system: no image may feel another, so no iteration
-                np.divide(self.right, self.scale * diagonal[:, None] + self.shifts[:, None], self.solution)
+                np.divide(self.right, self.scale * self.bundles[3][:, None] + self.shifts[:, None], self.solution)
             else:
                 parallel_ranges(
                     lambda start, stop: graph_kernels.solve_graph_systems(
-                        indptr, indices, values, diagonal, self.scale, self.shifts, self.right, REDUCTION,
-                        MAX_GRAPH_STEPS, start, stop, self.solution,
+                        self.bundles, self.scale, self.shifts, self.right, REDUCTION, MAX_GRAPH_STEPS, start, stop,
+                        self.solution,
                     ),
                     self.shifts.shape[0], grain=1, threads=threads,
                 )  # fmt: skip
-            compiled._over_images(
+            self._over_images(
                 lambda start, stop: graph_kernels.split_after(
                     self.solution, compiled.basis_t, back.head, back.pairs, self.rows, bound, relax, measure,
                     start, stop, self.blocks, change, size,

@@ -40,7 +40,7 @@ class WarmSystems:
     def _open(self, shifts: Any, right: Any) -> None:
         self.rows = slab_rows(shifts)
         self.shifts = shifts[self.rows].astype(right.dtype)
-        self.csr = self.graph.csr(right.dtype)
+        self.bundles = self.graph.bundles(right.dtype)
         self.solution = np.zeros((len(self.rows), right.shape[-1], LANES), right.dtype)
         self.right = np.empty_like(self.solution)
 
@@ -53,14 +53,13 @@ class WarmSystems:
         flat = np.ascontiguousarray(right).reshape(1, -1, right.shape[-1])
         solved = np.empty_like(flat)
         number, nothing, n_samples = right.dtype.type, np.empty((0, 0, 0), right.dtype), right.shape[-1]
-        indptr, indices, values, diagonal = self.csr
 
         def work(start: int, stop: int) -> None:
             held, slabs = self.rows[start:stop], self.right[start:stop]
             kernels._to_slabs(flat, held, number(1.0), nothing, 0, n_samples, slabs)
             kernels.solve_graph_systems(
-                indptr, indices, values, diagonal, number(2.0 * self.graph.weight), self.shifts, self.right,
-                reduction, MOST_STEPS, start, stop, self.solution,
+                self.bundles, number(2.0 * self.graph.weight), self.shifts, self.right, reduction, MOST_STEPS, start,
+                stop, self.solution,
             )  # fmt: skip
             kernels._from_slabs(self.solution[start:stop], held, 0, n_samples, solved)
 

@@ -20,6 +20,9 @@ from tubal._backend import (
 )
 from tubal.graph import laplacian_norm
 
+# Neighbours that a kernel reads side by side.
+BUNDLE = 4
+
 
 class SharedLaplacian:
     """A Laplacian and what follows from it alone, worked out once for all problems that share it."""
@@ -64,15 +67,12 @@ class GraphTerm:
         """``2 α ||L||₂``."""
         return 2.0 * self.weight * laplacian_norm(self.laplacian)
 
-    def csr(self, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return row pointers, columns, values and diagonal of L for the kernels."""
-        matrix = self.laplacian
-        return (
-            matrix.indptr.astype(np.int64),
-            matrix.indices.astype(np.int64),
-            matrix.data.astype(dtype),
-            matrix.diagonal().astype(dtype),
-        )
+    def bundles(self, dtype: Any) -> tuple[np.ndarray, ...]:
+        """Return L for the kernels, neighbours in bundles of four; worked out once for all problems that share it."""
+        if dtype not in self.shared.kept:
+            self.shared.kept[dtype] = _in_bundles(self.laplacian, dtype)
+        kept: tuple[np.ndarray, ...] = self.shared.kept[dtype]
+        return kept
 
     def add_pull(self, linear: Array) -> Array:
         """Add ``2 α neighbor_sum``, the pull of fixed neighbours."""
@@ -86,12 +86,11 @@ class GraphTerm:
         from tubal._kernels import LANES
         from tubal._kernels_graph import multiply_by_graph
 
-        indptr, indices, values, _ = self.csr(codes.dtype)
+        graph, scale = self.bundles(codes.dtype), codes.dtype.type(2.0 * self.weight)
         product = np.empty_like(rows)
-        scale = codes.dtype.type(2.0 * self.weight)
         with own_threads() as threads:
             parallel_ranges(
-                lambda start, stop: multiply_by_graph(rows, indptr, indices, values, scale, start, stop, product),
+                lambda start, stop: multiply_by_graph(rows, graph, scale, start, stop, product),
                 -(-rows.shape[0] // LANES), grain=1, threads=threads,
             )  # fmt: skip
         return product.reshape(codes.shape)
@@ -140,3 +139,28 @@ class GraphTerm:
             push = xp.where(before > 0, energy / xp.where(before > 0, before, 1.0), 0.0)
             direction = conditioned + push[..., None] * direction
         return solution
+
+
+def _in_bundles(matrix: Any, dtype: Any) -> tuple[np.ndarray, ...]:
+    """Return where each image's bundles start, the neighbours and weights in them (bundle, 4), and the diagonal.
+
+    An image has one bundle at least; places left over hold the image itself, at weight zero.
+
+    >>> path = sp.csr_array(np.array([[1.0, -1.0, 0.0], [-1.0, 2.0, -1.0], [0.0, -1.0, 1.0]]))
+    >>> starts, neighbors, weights, diagonal = _in_bundles(path, np.float64)
+    >>> starts.tolist(), neighbors[1].tolist(), weights[1].tolist(), diagonal.tolist()
+    ([0, 1, 2, 3], [0, 2, 1, 1], [-1.0, -1.0, 0.0, 0.0], [1.0, 2.0, 1.0])
+    """
+    n_images = matrix.shape[0]
+    rows = np.repeat(np.arange(n_images), np.diff(matrix.indptr))
+    between = matrix.indices != rows
+    rows, columns, values = rows[between], matrix.indices[between], matrix.data[between]
+    degrees = np.bincount(rows, minlength=n_images)
+    n_bundles = np.maximum(1, -(-degrees // BUNDLE))
+    starts = np.concatenate([[0], np.cumsum(n_bundles)])
+    neighbors = np.repeat(np.arange(n_images), n_bundles)[:, None] + np.zeros(BUNDLE, np.int64)
+    weights = np.zeros(neighbors.shape, dtype)
+    rank = np.arange(len(rows)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
+    where = starts[rows] + rank // BUNDLE, rank % BUNDLE
+    neighbors[where], weights[where] = columns, values
+    return starts, neighbors, weights, matrix.diagonal().astype(dtype)

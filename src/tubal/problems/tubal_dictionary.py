@@ -36,13 +36,9 @@ class TubalStatistics:
         cls, gram: BlockOperator, cross: BlockOperator, tube_length: int, squares: float
     ) -> TubalStatistics:
         """Build from products of real Fourier coefficients."""
-        counts = spectrum_weights(tube_length, gram.pairs.real)[:, None, None] / tube_length
-        return cls(
-            as_slices(gram, tube_length) / counts,
-            as_slices(cross, tube_length) / counts,
-            squares,
-            tube_length,
-        )
+        counts = spectrum_weights(tube_length, gram.pairs) / tube_length
+        gram_hat, cross_hat = (as_slices(part, tube_length, counts) for part in (gram, cross))
+        return cls(gram_hat, cross_hat, squares, tube_length)
 
     @classmethod
     def from_coefficients(cls, data_hat: Array, codes_hat: Array) -> TubalStatistics:

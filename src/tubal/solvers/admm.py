@@ -17,9 +17,10 @@ class Admm:
     Parameters
     ----------
     max_iter : most steps.
-    tol : stop when every image's point moves by less than this fraction of its length in one step. The
-        distance from the codes to the exact quadratic minimiser is that movement, so the KKT residual is
-        below ``(lipschitz + penalty) · tol · ||point||``.
+    tol : stop when every image's point moves by less than this fraction of its length in one step; of images that
+        a graph ties, which are one problem, the root mean square of these fractions counts. The distance from the
+        codes to the exact quadratic minimiser is that movement, so the KKT residual is below
+        ``(lipschitz + penalty) · tol · ||point||``.
     penalty : the augmented-Lagrangian weight. Atoms live in the unit ball, which fixes the scale of the
         quadratic: 1 serves all data.
     relaxation : over-relaxation in (0, 2).
@@ -47,7 +48,7 @@ class Admm:
                 now, penalty=self.penalty, relaxation=self.relaxation, n_steps=burst, tol=self.tol
             ),
             state,
-            stop=lambda now: now.movement is not None and bool(now.movement.max() <= self.tol),
+            stop=lambda now: now.movement is not None and bool(_overall(problem, now.movement) <= self.tol),
             max_iter=self.max_iter,
             check_every=self.check_every,
             monitor=monitor,
@@ -63,3 +64,8 @@ class Admm:
         """Return the point whose codes are ``codes`` and whose dual fits the gradient best."""
         dual = clip_to(-problem.gradient(codes) / self.penalty, problem.sparsity / self.penalty)
         return codes + dual
+
+
+def _overall(problem: CodingProblem, movement: Array) -> Array:
+    """Return the largest movement of untied images, the root mean square of tied ones."""
+    return movement.max() if problem.independent else (movement**2).mean() ** 0.5

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,8 @@ from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
 
 # Frequencies that a thread is given at a time: the systems of one take less time than waking a thread.
 FREQUENCIES_A_TASK = 2
+# A first multiplier is no smaller than this share of the most it can be.
+LEAST_SHARE = 0.02
 
 
 @dataclass(frozen=True)
@@ -28,9 +33,8 @@ class _DualPoint:
     multipliers: Array
     value: Array  # a number
     gradient: Array
-    inverse: Array | None
+    hessian: Array
     dictionary_hat: Array
-    curvature: Array = None  # minus the Hessian, where it comes with the point
     stuck: bool = False  # no step from here rises: the rounding of singular slices is reached
 
 
@@ -59,17 +63,19 @@ class LagrangeDual:
         dual = kind(problem, max(self.ridge, 10.0 * machine_epsilon(start.dictionary)))
         if not bool(dual.used.any()):
             return Solution(start, 0, converged=True)
-        first = dual.at(dual.initial(start.multipliers))
+        # Atoms end in the precision they came in: violations far below it are not worth a step.
+        tol = max(self.tol, 100.0 * machine_epsilon(start.dictionary))
+        start_hat = problem.to_spectrum(start.dictionary)
         solution = iterate(
             lambda now, _: self._newton_step(dual, now),
-            first,
-            stop=lambda now: now.stuck or dual.residual(now) <= self.tol,
+            dual.at(dual.initial(start_hat, start.multipliers)),
+            stop=lambda now: now.stuck or dual.residual(now) <= tol,
             max_iter=self.max_iter,
             check_every=1,
             monitor=monitor,
         )
-        dictionary, multipliers = dual.recover(solution.state, start.dictionary)
-        converged = dual.residual(solution.state) <= self.tol
+        dictionary, multipliers = dual.recover(solution.state, start_hat, start.dictionary)
+        converged = dual.residual(solution.state) <= tol
         return Solution(DictionaryState(dictionary, multipliers), solution.n_iter, converged)
 
     def _newton_step(self, dual: _Dual, now: _DualPoint) -> _DualPoint:
@@ -104,39 +110,67 @@ class _Dual:
         self.gram = gram + ridge * statistics.tube_length * usage[self.used] * self.eye
         self.counts, self.squares = problem.counts, statistics.squares
 
-    def initial(self, multipliers: Array | None) -> Array:
-        if multipliers is not None:
-            return multipliers[self.used] if is_torch(self.gram) else to_numpy(multipliers)[self.used]
-        # Small against the codes' own energy, so that the first Newton steps start from near-free atoms.
-        return 1e-2 * self.problem.statistics.usage[self.used]
+    def initial(self, start_hat: Array, former: Array | None) -> Array:
+        """Return where to begin: halfway from the former multipliers to those that suit the starting atoms best.
+
+        At a solution ``D̂ gram - cross = -D̂ Λ``; for other atoms the least-squares Λ of that is a first guess.
+        """
+        xp, atoms_hat = namespace(self.gram), start_hat[:, :, self.used]
+        slope = self.cross - atoms_hat @ self.gram
+        inner = (self.counts[:, None] * (xp.conj(atoms_hat) * slope).real.sum(1)).sum(0)
+        squares = (self.counts[:, None] * (abs(atoms_hat) ** 2).sum(1)).sum(0)
+        guess = inner / xp.clip(squares, np.finfo(np.float64).tiny, None)
+        # A multiplier is at most as long as its column of the cross products. Where atoms of the start say next to
+        # nothing, a small share of that: from multipliers far too small Newton's steps only grow by half.
+        lengths = xp.sqrt((self.counts[:, None] * (abs(self.cross) ** 2).sum(1)).sum(0))
+        guess = xp.maximum(guess, LEAST_SHARE * lengths)
+        if former is None:
+            return guess
+        return 0.5 * (guess + (former if is_torch(self.gram) else to_numpy(former))[self.used])
 
     def at(self, multipliers: Array) -> _DualPoint:
-        """Evaluate the dual (eq. 19 with the terms it drops): D̂ = cross (gram + Λ)⁻¹."""
-        xp = namespace(self.gram)
-        inverse = xp.linalg.inv(self.gram + multipliers * self.eye)
-        dictionary_hat = self.cross @ inverse
-        fitted = (xp.conj(dictionary_hat) * self.cross).real.sum((1, 2))
-        value = 0.5 * (self.squares - (self.counts * fitted).sum() - multipliers.sum())
-        norms = (self.counts[:, None] * (abs(dictionary_hat) ** 2).sum(1)).sum(0)
-        return _DualPoint(multipliers, value, 0.5 * (norms - 1.0), inverse, dictionary_hat)
+        """Evaluate the dual (eq. 19 with the terms it drops): ``D̂ = cross (gram + Λ)⁻¹``, and its derivatives."""
+        dictionary_hat, fitted, norms, curvature = self._terms(multipliers)
+        value = 0.5 * (self.squares - fitted - multipliers.sum())
+        return _DualPoint(multipliers, value, 0.5 * (norms - 1.0), -curvature, dictionary_hat)
 
-    def hessian(self, point: _DualPoint) -> Array:
-        """Return the Hessian, ``-sum_l count_l Re[(D̂ᴴ D̂) ∘ ((gram + Λ)⁻¹)ᵀ]``."""
+    def _terms(self, multipliers: Array) -> tuple[Array, Array, Array, Array]:
+        """Return D̂ and three sums over the frequencies, each counted as often as it stands for others.
+
+        These are ``Re <D̂, cross>``, the atoms' squared norms, and ``Re[(D̂ᴴ D̂) ∘ ((gram + Λ)⁻¹)ᵀ]``.
+        """
         xp = namespace(self.gram)
-        atoms = xp.conj(xp.swapaxes(point.dictionary_hat, 1, 2)) @ point.dictionary_hat
-        product = (atoms * xp.swapaxes(point.inverse, 1, 2)).real
-        return -(self.counts[:, None, None] * product).sum(0)
+        dictionary_hat = xp.empty_like(self.cross)
+
+        def work(start: int, stop: int) -> tuple[Array, Array, Array]:
+            gram, cross, counts = self.gram[start:stop], self.cross[start:stop], self.counts[start:stop]
+            inverse = xp.linalg.inv(gram + multipliers * self.eye)
+            atoms_hat = xp.matmul(cross, inverse, out=dictionary_hat[start:stop])
+            fitted = (xp.conj(atoms_hat) * cross).real.sum((1, 2))
+            products = xp.conj(xp.swapaxes(atoms_hat, 1, 2)) @ atoms_hat
+            curvature = (products * xp.swapaxes(inverse, 1, 2)).real
+            norms = xp.diagonal(products, 0, 1, 2).real
+            return (counts * fitted).sum(), (counts[:, None] * norms).sum(0), (counts[:, None, None] * curvature).sum(0)
+
+        return dictionary_hat, *self._summed(work)
+
+    def _summed(self, work: Callable[[int, int], tuple[Array, ...]]) -> list[Array]:
+        """Return the sums of what ``work`` finds of all frequencies; threads share them where NumPy does the work."""
+        if is_torch(self.gram):
+            return list(work(0, len(self.gram)))
+        with own_threads() as threads:
+            parts = parallel_ranges(work, len(self.gram), grain=FREQUENCIES_A_TASK, threads=threads)
+        return [reduce(add, terms) for terms in zip(*parts, strict=True)]
 
     def newton_direction(self, point: _DualPoint) -> Array:
         """Newton on the free multipliers; those held at zero by their gradient stay there."""
         xp = namespace(self.gram)
         held = (point.multipliers <= 0.0) & (point.gradient <= 0.0)
         free = ~held
-        hessian = -self.hessian(point)
         mask = (free[:, None] & free[None, :]) * 1.0
-        diagonal = xp.diagonal(hessian)
+        diagonal = -xp.diagonal(point.hessian)
         floor = 1e-14 * diagonal.max() + 1e-300
-        system = hessian * mask + xp.diag(xp.where(free, floor + 0.0 * diagonal, 1.0 + 0.0 * diagonal))
+        system = -point.hessian * mask + xp.diag(xp.where(free, floor + 0.0 * diagonal, 1.0 + 0.0 * diagonal))
         return xp.linalg.solve(system, xp.where(free, point.gradient, 0.0 * point.gradient))
 
     def residual(self, point: _DualPoint) -> float:
@@ -146,24 +180,24 @@ class _Dual:
         violation = xp.where(held, xp.clip(point.gradient, 0.0, None), abs(point.gradient))
         return float(violation.max())
 
-    def recover(self, point: _DualPoint, dictionary: Array) -> tuple[Array, Any]:
-        """Return the full dictionary, unused atoms as they were, and all multipliers."""
+    def recover(self, point: _DualPoint, start_hat: Array, like: Array) -> tuple[Array, Any]:
+        """Return the full dictionary, unused atoms as they were, of the kind of ``like``, and all multipliers."""
         xp = namespace(self.gram)
-        hat = self.problem.to_spectrum(dictionary)
+        hat = start_hat + 0.0
         hat[:, :, self.used] = point.dictionary_hat
         multipliers = xp.zeros_like(self.problem.statistics.usage)
         multipliers[self.used] = point.multipliers
-        return self.problem.from_spectrum(hat, dictionary), multipliers
+        return self.problem.from_spectrum(hat, like), multipliers
 
 
 class _CompiledDual(_Dual):
     """The same by a compiled kernel, for images on a device, whose other steps leave little time for this one.
 
-    Arrays keep NumPy's own inverse, and with it their results to the last bit.
+    Arrays keep NumPy's own inverse: as fast on as many threads, and nothing to compile.
     """
 
-    def at(self, multipliers: Array) -> _DualPoint:
-        """Evaluate the dual, its Hessian included."""
+    def _terms(self, multipliers: Array) -> tuple[Array, Array, Array, Array]:
+        """Return the same."""
         from tubal._kernels_dual import dual_terms
 
         gram, cross = (np.ascontiguousarray(part) for part in (self.gram, self.cross))
@@ -176,9 +210,4 @@ class _CompiledDual(_Dual):
 
         with own_threads() as threads:
             parallel_ranges(work, n_frequencies, grain=FREQUENCIES_A_TASK, threads=threads)
-        value = 0.5 * (self.squares - fitted.sum() - multipliers.sum())
-        return _DualPoint(multipliers, value, 0.5 * (norms.sum(0) - 1.0), None, hat, curvature=curvature.sum(0))
-
-    def hessian(self, point: _DualPoint) -> Array:
-        """Return the Hessian found with the point."""
-        return -point.curvature
+        return hat, fitted.sum(), norms.sum(0), curvature.sum(0)
