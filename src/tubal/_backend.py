@@ -147,40 +147,30 @@ def hermitian_eigh(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     By LAPACK on all cores: nine of 45×45 take an H200 5.5 ms and its host 1.5.
     """
-    return _over_batch(np.linalg.eigh, matrices)
+    with own_threads() as threads:
+        parts = parallel_ranges(
+            lambda start, stop: np.linalg.eigh(matrices[start:stop]), len(matrices), grain=1, threads=threads
+        )
+    values, vectors = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+    return values, vectors
 
 
 def gram_eigh(factors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return eigenvalues (batch, n) and eigenvectors (batch, n, n) of ``Fᴴ F`` for small factors F (batch, rows, n).
 
-    With few rows most eigenvalues are zero: ``Fᴴ = Q R`` leaves a problem of the rows' size, and Q the rest.
+    With few rows most eigenvalues are zero: ``Fᴴ = Q R`` leaves a problem of the rows' size, and Q the rest; so
+    little that threads would take longer to agree than one takes to do it.
     """
     n_rows, size = factors.shape[1:]
     adjoint = np.conj(np.swapaxes(factors, 1, 2))
     if 2 * n_rows > size:
         return hermitian_eigh(adjoint @ factors)
-    return _over_batch(_narrow_eigh, adjoint)
-
-
-def _narrow_eigh(adjoint: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the eigenvalues and eigenvectors of ``A Aᴴ`` for adjoint factors A (batch, n, rows)."""
-    n_rows = adjoint.shape[2]
     vectors, triangle = np.linalg.qr(adjoint, mode="complete")
     core = triangle[:, :n_rows]
     largest, turn = np.linalg.eigh(core @ np.conj(np.swapaxes(core, 1, 2)))
-    values = np.zeros(adjoint.shape[:2])
+    values = np.zeros((len(factors), size))
     values[:, :n_rows], vectors[:, :, :n_rows] = largest, vectors[:, :, :n_rows] @ turn
     return values, vectors
-
-
-def _over_batch(decompose: Callable[[np.ndarray], Any], matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the two arrays ``decompose`` finds of every matrix, the batch shared out over all cores."""
-    with own_threads() as threads:
-        parts = parallel_ranges(
-            lambda start, stop: decompose(matrices[start:stop]), len(matrices), grain=1, threads=threads
-        )
-    first, second = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
-    return first, second
 
 
 def machine_epsilon(array: Array) -> float:

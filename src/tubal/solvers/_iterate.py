@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 State = TypeVar("State")
 Monitor = Callable[[int, Any], None]
 
 
-@dataclass(frozen=True)
 class Solution(Generic[State]):
-    """Where a solver stopped: its final state (the next warm start), the steps made, and why it stopped."""
+    """Where a solver stopped: its final state (the next warm start), the steps made, and whether they sufficed.
 
-    state: State
-    n_iter: int
-    converged: bool
+    ``converged`` may come as a question, put to the state when somebody asks: on a device the answer has to be waited
+    for, and most callers do not want it.
+    """
+
+    def __init__(self, state: State, n_iter: int, converged: bool | Callable[[], bool]) -> None:
+        self.state, self.n_iter = state, n_iter
+        self._verdict = converged
+
+    @cached_property
+    def converged(self) -> bool:
+        """Whether the stopping rule held at the end."""
+        return bool(self._verdict() if callable(self._verdict) else self._verdict)
 
 
 def ignore(n_iter: int, state: Any) -> None:
@@ -42,6 +50,6 @@ def iterate(
         state = advance(state, burst)
         n_iter += burst
         monitor(n_iter, state)
-        if stop(state):
+        if n_iter < max_iter and stop(state):
             return Solution(state, n_iter, converged=True)
-    return Solution(state, n_iter, converged=False)
+    return Solution(state, n_iter, converged=lambda: n_iter > 0 and stop(state))

@@ -43,18 +43,24 @@ class Admm:
             state = SplitState(start.point)
         else:
             state = SplitState(self.lift(problem, start))
+        untied = problem.independent  # the verdict may be asked for when the problem is long gone
+
+        def stop(now: SplitState) -> bool:
+            return now.movement is not None and bool(_overall(now.movement, untied) <= self.tol)
+
         solution = iterate(
             lambda now, burst: problem.split(
                 now, penalty=self.penalty, relaxation=self.relaxation, n_steps=burst, tol=self.tol
             ),
             state,
-            stop=lambda now: now.movement is not None and bool(_overall(problem, now.movement) <= self.tol),
+            stop=stop,
             max_iter=self.max_iter,
             check_every=self.check_every,
             monitor=monitor,
         )
         # What a problem kept for its own speed ends with it: the next one has other atoms.
-        return Solution(problem.settle(solution.state, last=True), solution.n_iter, solution.converged)
+        settled = problem.settle(solution.state, last=True)
+        return Solution(settled, solution.n_iter, lambda: stop(settled))
 
     def codes(self, problem: CodingProblem, state: SplitState) -> Array:
         """Return the codes of a state."""
@@ -66,6 +72,6 @@ class Admm:
         return codes + dual
 
 
-def _overall(problem: CodingProblem, movement: Array) -> Array:
+def _overall(movement: Array, untied: bool) -> Array:
     """Return the largest movement of untied images, the root mean square of tied ones."""
-    return movement.max() if problem.independent else (movement**2).mean() ** 0.5
+    return movement.max() if untied else (movement**2).mean() ** 0.5
