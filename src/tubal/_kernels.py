@@ -69,22 +69,12 @@ def _apply(head, pairs, source, target):
 
 
 @_compiled
-def _reflect(point, bound, reflected):
-    """Set ``reflected`` to point - 2 clip(point): shrunk codes minus the scaled dual."""
+def _reflect(point, bound, times, reflected):
+    """Set ``reflected`` to point - times·clip(point): shrunk codes once, less the scaled dual twice."""
     source, target = point.reshape(-1), reflected.reshape(-1)
     for index in range(source.size):
         value = source[index]
-        clipped = min(max(value, -bound), bound)
-        target[index] = value - clipped - clipped
-
-
-@_compiled
-def _shrink(point, bound, codes):
-    """Set ``codes`` to point - clip(point)."""
-    source, target = point.reshape(-1), codes.reshape(-1)
-    for index in range(source.size):
-        value = source[index]
-        target[index] = value - min(max(value, -bound), bound)
+        target[index] = value - times * min(max(value, -bound), bound)
 
 
 @_compiled
@@ -133,6 +123,7 @@ def split_independent(
     offset = np.empty_like(block)
     image = np.empty((tube_length, data.shape[1], BLOCK), point.dtype)
     image_hat = np.empty_like(image)
+    twice = point.dtype.type(2.0)
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
         if not active[first:last].any():
@@ -146,7 +137,7 @@ def split_independent(
         for index in range(flat_offset.size):
             flat_offset[index] /= penalty
         for step in range(n_steps):
-            _reflect(block, bound, first_buffer)
+            _reflect(block, bound, twice, first_buffer)
             _transform(basis, first_buffer, second_buffer)
             _apply(inverse_head, inverse_pairs, second_buffer, first_buffer)
             flat = first_buffer.reshape(-1)

@@ -19,7 +19,6 @@ from tubal._kernels import (
     _measure,
     _reflect,
     _relax,
-    _shrink,
     _store,
     _transform,
 )
@@ -80,20 +79,6 @@ def rotate_into_slabs(source, basis, head, pairs, rows, scale, offset, start, st
 
 
 @_compiled
-def rotate_codes(blocks, basis, head, pairs, rows, bound, start, stop, slabs):
-    """Write the rotated Fourier coefficients of the codes, the points in ``blocks`` shrunk, into ``slabs``."""
-    codes = np.empty_like(blocks[0])
-    buffer = np.empty_like(codes)
-    nothing = np.empty((0, 0, 0), blocks.dtype)
-    one, width = basis[0, 0] / basis[0, 0], blocks.shape[3]
-    for first in range(start, stop, width):
-        _shrink(blocks[first // width], bound, codes)
-        _transform(basis, codes, buffer)
-        _apply(head, pairs, buffer, codes)
-        _to_slabs(codes, rows, one, nothing, first, min(first + width, stop), slabs)
-
-
-@_compiled
 def gather_blocks(point, start, stop, blocks):
     """Copy samples of ``point`` (k, rows, n) into ``blocks`` (block, k, rows, width), padding with zeros."""
     width = blocks.shape[3]
@@ -110,16 +95,19 @@ def scatter_blocks(blocks, start, stop, point):
 
 
 @_compiled
-def split_before(blocks, basis, head, pairs, rows, bound, penalty, linear, start, stop, right):
-    """First half of a graph step: right-hand sides penalty·(z - u) + linear, rotated, into ``right``."""
+def split_before(blocks, basis, head, pairs, rows, bound, times, scale, offset, start, stop, slabs):
+    """First half of a graph step: scale·(point - times·dual) + offset, rotated, into ``slabs``.
+
+    Twice the dual leaves the right-hand sides, once the codes. ``offset`` is laid out like ``slabs``, or empty.
+    """
     reflected = np.empty_like(blocks[0])
     buffer = np.empty_like(reflected)
     width = blocks.shape[3]
     for first in range(start, stop, width):
-        _reflect(blocks[first // width], bound, reflected)
+        _reflect(blocks[first // width], bound, times, reflected)
         _transform(basis, reflected, buffer)
         _apply(head, pairs, buffer, reflected)
-        _to_slabs(reflected, rows, penalty, linear, first, min(first + width, stop), right)
+        _to_slabs(reflected, rows, scale, offset, first, min(first + width, stop), slabs)
 
 
 @_compiled
@@ -213,38 +201,43 @@ def solve_graph_systems(graph, scale, shifts, right, reduction, max_steps, start
     Warm-started; a lane rests once its residual has shrunk by ``reduction``. Returns the steps taken.
     """
     diagonal = graph[3]
-    n_samples = right.shape[1]
-    residual = np.empty((n_samples, LANES), right.dtype)
+    n_samples, lanes = right.shape[1:]  # known at run time only: a constant would be unrolled into scalar code
+    residual = np.empty((n_samples, lanes), right.dtype)
     direction = np.empty_like(residual)
     product = np.empty_like(residual)
     conditioner = np.empty(n_samples, right.dtype)
+    energy, previous, target, curvature, length, push = (
+        np.empty(lanes, right.dtype), np.empty(lanes, right.dtype), np.empty(lanes, right.dtype),
+        np.empty(lanes, right.dtype), np.empty(lanes, right.dtype), np.empty(lanes, right.dtype),
+    )  # fmt: skip
     floor = 1e-30 if right.itemsize == 4 else 1e-290
     total_steps = 0
     for slab in range(start, stop):
         shift, x, wanted = shifts[slab], solution[slab], right[slab]
-        usual = shift.mean()
+        usual = right.dtype.type(0.0)
+        for lane in range(lanes):
+            usual += shift[lane] / lanes
         for sample in range(n_samples):
             conditioner[sample] = 1.0 / (scale * diagonal[sample] + usual)
-        energy = np.zeros(LANES, right.dtype)
-        curvature = np.zeros(LANES, right.dtype)
-        length = np.zeros(LANES, right.dtype)
-        push = np.zeros(LANES, right.dtype)
+        for lane in range(lanes):
+            energy[lane] = curvature[lane] = 0.0
         _graph_product(graph, scale, shift, x, product, curvature)
         _start(wanted, product, conditioner, residual, direction, energy)
-        # Below this the quotients of conjugate gradients are made of rounding, and grow without bound.
-        target = np.maximum(energy * (reduction * reduction), right.dtype.type(floor))
+        for lane in range(lanes):
+            # Below the floor the quotients of conjugate gradients are made of rounding, and grow without bound.
+            target[lane] = max(energy[lane] * reduction * reduction, floor)
         for _ in range(max_steps):
             total_steps += 1
-            curvature[:] = 0.0
+            for lane in range(lanes):
+                curvature[lane] = 0.0
             _graph_product(graph, scale, shift, direction, product, curvature)
-            for lane in range(LANES):
+            for lane in range(lanes):
                 going = curvature[lane] > 0.0 and energy[lane] > target[lane]
                 length[lane] = energy[lane] / curvature[lane] if going else 0.0
-            previous = energy.copy()
-            energy[:] = 0.0
+                previous[lane], energy[lane] = energy[lane], 0.0
             _advance(x, residual, direction, product, conditioner, length, energy)
             n_going = 0
-            for lane in range(LANES):
+            for lane in range(lanes):
                 going = length[lane] > 0.0 and energy[lane] > target[lane]
                 push[lane] = energy[lane] / previous[lane] if going else 0.0
                 n_going += going

@@ -168,7 +168,8 @@ class _TubalSystems:
         self.right: Any = np.zeros(shape, compiled.dtype)
         self.linear: Any = self._rotated_linear(shape)
         self.blocks = self._in_blocks(point)
-        self.solution: Any = self._rotated_codes(bound, np.zeros(shape, compiled.dtype))
+        one, none = compiled.dtype.type(1.0), np.empty((0, 0, 0), compiled.dtype)
+        self.solution: Any = self._rotated_point(bound, one, one, none, np.zeros(shape, compiled.dtype))
 
     def _over_images(self, work: Any, threads: int) -> None:
         parallel_ranges(work, self.compiled.n_samples, grain=self.width, threads=threads)
@@ -195,16 +196,17 @@ class _TubalSystems:
             )
         return target
 
-    def _rotated_codes(self, bound: Any, slabs: Any) -> Any:
-        """Return the codes of the point, rotated."""
+    def _rotated_point(self, bound: Any, times: Any, scale: Any, offset: Any, slabs: Any) -> Any:
+        """Return ``scale`` (point - times·dual) + offset, rotated, in ``slabs``."""
         compiled, rotation = self.compiled, self.rotation
         with own_threads() as threads:
             self._over_images(
-                lambda start, stop: graph_kernels.rotate_codes(
-                    self.blocks, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, start, stop, slabs
+                lambda start, stop: graph_kernels.split_before(
+                    self.blocks, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, times, scale, offset,
+                    start, stop, slabs,
                 ),
                 threads,
-            )
+            )  # fmt: skip
         return slabs
 
     def _in_blocks(self, point: Any) -> Any:
@@ -237,15 +239,9 @@ class _TubalSystems:
 
     def step(self, bound: Any, weight: Any, relax: Any, measure: bool, change: Any, size: Any) -> None:
         """Make one Douglas-Rachford step: rotate, solve every row's system, rotate back, relax."""
-        compiled, rotation, back = self.compiled, self.rotation, self.back
+        compiled, back = self.compiled, self.back
         with own_threads() as threads:
-            self._over_images(
-                lambda start, stop: graph_kernels.split_before(
-                    self.blocks, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, weight,
-                    self.linear, start, stop, self.right,
-                ),
-                threads,
-            )  # fmt: skip
+            self._rotated_point(bound, compiled.dtype.type(2.0), weight, self.linear, self.right)
             if compiled.problem.independent:  # a diagonal system: no image may feel another, so no iteration
                 np.divide(self.right, self.scale * self.bundles[3][:, None] + self.shifts[:, None], self.solution)
             else:
