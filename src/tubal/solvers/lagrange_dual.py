@@ -14,8 +14,9 @@ from tubal._backend import Array, is_torch, machine_epsilon, namespace, own_thre
 from tubal.problems.tubal_dictionary import TubalDictionary
 from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
 
-# Frequencies that a thread is given at a time: the systems of one take less time than waking a thread.
-FREQUENCIES_A_TASK = 2
+# Frequencies that a thread is given at a time, and what a compiled task has to multiply at least: smaller ones take
+# less time than waking a thread.
+FREQUENCIES_A_TASK, LEAST_WORK = 2, 1e6
 # A first multiplier is no smaller than this share of the most it can be.
 LEAST_SHARE = 0.02
 
@@ -208,6 +209,7 @@ class _CompiledDual(_Dual):
         def work(start: int, stop: int) -> None:
             dual_terms(gram, cross, self.counts, multipliers, start, stop, hat, fitted, norms, curvature)
 
+        grain = max(1, int(LEAST_WORK / n_atoms**3))
         with own_threads() as threads:
-            parallel_ranges(work, n_frequencies, grain=FREQUENCIES_A_TASK, threads=threads)
+            parallel_ranges(work, n_frequencies, grain=grain, threads=threads)
         return hat, fitted.sum(), norms.sum(0), curvature.sum(0)
