@@ -3,33 +3,67 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tubal.experiments.pages import markdown_table
 
-# What is promised: section, the column that holds it, the column that bounds it, whether large is good, and the words.
+
+@dataclass(frozen=True)
+class Claim:
+    """What is promised: the section and column that hold it, the column that bounds it, and the words.
+
+    ``large_is_good`` says on which side of the bound it should lie; ``only`` names the rows it is about by the end of
+    their titles.
+    """
+
+    section: str
+    words: str
+    column: str = "ratio"
+    bound: str = "wanted"
+    large_is_good: bool = True
+    only: str = ""
+
+    def rows(self, record: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the rows that it is about."""
+        found = record["tables"].get(self.section, ())
+        return [row for row in found if self.bound in row and row["problem"].endswith(self.only)]
+
+    def kept(self, row: dict[str, Any]) -> bool:
+        """Tell whether a row is on the right side; being faster counts only where the score is better."""
+        if SCORES[0] in row and _mean(row[SCORES[0]]) <= _mean(row[SCORES[1]]):
+            return False
+        value, limit = row[self.column], row[self.bound]
+        return bool(value >= limit if self.large_is_good else value <= limit)
+
+
+SCORES = "K-means accuracy", "dictionary learning's"
 CLAIMS = (
-    ("sporco", "ratio", "wanted", True, "coding without a graph, times faster than SPORCO to its objective"),
-    ("algorithm 1", "ratio", "wanted", True, "coding with a graph, times faster than the paper's Algorithm 1"),
-    ("convolutional", "ratio", "wanted", True, "CSC coding, times faster than SPORCO to its objective"),
-    ("umap", "ratio", "wanted", True, "a GTSC fit from a cold process, times faster than UMAP"),
-    ("dictionary learning", "ratio", "wanted", True, "a GTSC fit, times faster than MiniBatchDictionaryLearning"),
-    ("default preset", "units", "at most", False, "USPS, in units of UMAP + K-means"),
-    ("small collections", "seconds", "seconds at most", False, "COIL20, ORL, Yale and digits clustered, seconds"),
-    ("many images", "graph seconds", "at most", False, "deformable graph of 20 000 to 50 000 images, log-log slope"),
-    ("many images", "preset seconds", "at most", False, "the same images clustered, log-log slope"),
-    ("images", "seconds", "at most", False, "coding against the number of images, log-log slope"),
-    (
-        "memory",
-        "peak in codes",
-        "at most",
-        False,
-        "peak memory of encoding, and of the splitting with a graph, in units of the codes",
+    Claim("sporco", "coding without a graph, times faster than SPORCO to its objective"),
+    Claim("algorithm 1", "coding with a graph, times faster than the paper's Algorithm 1"),
+    Claim("convolutional", "CSC coding, times faster than SPORCO to its objective"),
+    Claim("umap", "a GTSC fit from a cold process, times faster than UMAP"),
+    Claim(
+        "dictionary learning",
+        "GTSC after two alternations, times faster than MiniBatchDictionaryLearning, which clusters worse",
+        only="two alternations",
     ),
-    ("thread", "ratio", "wanted", True, "what a second thread brings, as a share of what it brings a GEMM"),
-    ("first use", "seconds", "at most", False, "first use in a new process, seconds"),
-)
+    Claim("dictionary learning", "the same, all alternations of a default fit", only="as it comes"),
+    Claim("default preset", "USPS, in units of UMAP + K-means", "units", "at most", False),
+    Claim("small collections", "COIL20, ORL, Yale and digits clustered, seconds", "seconds", "seconds at most", False),
+    Claim(
+        "many images", "deformable graph of 20 000 to 50 000 images, log-log slope", "graph seconds", "at most", False
+    ),
+    Claim("many images", "the same images clustered, log-log slope", "preset seconds", "at most", False),
+    Claim("images", "coding against the number of images, log-log slope", "seconds", "at most", False),
+    Claim(
+        "memory", "peak memory of encoding, and of the splitting with a graph, in units of the codes", "peak in codes",
+        "at most", False,
+    ),
+    Claim("thread", "what a second thread brings, as a share of what it brings a GEMM"),
+    Claim("first use", "first use in a new process, seconds", "seconds", "at most", False),
+)  # fmt: skip
 SIZES = (("images", "n", "images"), ("atoms", "n_atoms", "atoms"), ("tube", "tube_length", "length of the tube"))
 
 
@@ -70,14 +104,15 @@ def markdown(record: dict[str, Any], titles: dict[str, str]) -> str:
 def readme_block(record: dict[str, Any]) -> str:
     """Return every promise with all its figures, the bound, and whether each of them keeps it."""
     body = []
-    for section, column, bound, large_is_good, words in CLAIMS:
-        rows = [row for row in record["tables"].get(section, ()) if bound in row]
-        for limit in sorted({row[bound] for row in rows}):
-            bounded = [row for row in rows if row[bound] == limit]
-            figures = "; ".join(f"{_short(row['problem'])}: {row[column]:.3g}" for row in bounded)
-            kept = all(row[column] >= limit if large_is_good else row[column] <= limit for row in bounded)
-            wanted = f"{'at least' if large_is_good else 'at most'} {limit:g}"
-            body.append([words, figures, wanted, "yes" if kept else "**no**"])
+    for claim in CLAIMS:
+        rows = claim.rows(record)
+        for limit in sorted({row[claim.bound] for row in rows}):
+            bounded = [row for row in rows if row[claim.bound] == limit]
+            names = [_short(row["problem"].removesuffix(f", {claim.only}")) for row in bounded]
+            figures = [f"{name}: {row[claim.column]:.3g}" for name, row in zip(names, bounded, strict=True)]
+            wanted = f"{'at least' if claim.large_is_good else 'at most'} {limit:g}"
+            kept = "yes" if all(claim.kept(row) for row in bounded) else "**no**"
+            body.append([claim.words, "; ".join(figures), wanted, kept])
     return markdown_table(["measured", "found", "wanted", "met"], body)
 
 
@@ -86,6 +121,11 @@ def _short(problem: str) -> str:
     first, *rest = problem.split(", ")
     kept = [part for part in rest if part.startswith("graph weight") or not any(letter.isdigit() for letter in part)]
     return ", ".join([first, *kept])
+
+
+def _mean(score: str) -> float:
+    """Return the mean of a score written as mean ± standard deviation."""
+    return float(score.split(" ", maxsplit=1)[0])
 
 
 def _cell(value: Any) -> str:

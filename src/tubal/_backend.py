@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
@@ -296,16 +296,20 @@ def parallel_ranges(work: Callable[[int, int], Any], total: int, *, grain: int, 
     waiting = iter(range(len(bounds)))  # shared: who is free takes the next, and a thread is woken once, not per piece
 
     def take() -> None:
-        for place in waiting:
-            found[place] = work(*bounds[place])
+        try:
+            for place in waiting:
+                found[place] = work(*bounds[place])
+        except BaseException:
+            for _ in waiting:  # what nobody has begun is not begun any more
+                pass
+            raise
 
     helpers = [_pool(threads).submit(take) for _ in range(min(threads, len(bounds)) - 1)]
     try:
         take()
     finally:
-        for _ in waiting:  # after an error: what nobody has begun is not begun any more
-            pass
-        for helper in helpers:
-            if not helper.cancel():  # one that has not begun finds nothing left to do
-                helper.result()
+        begun = [helper for helper in helpers if not helper.cancel()]  # another finds nothing left to do
+        wait(begun)  # none may outlive the call: they write where the caller reads
+    for helper in begun:
+        helper.result()
     return found

@@ -20,7 +20,7 @@ _compiled = nb.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 
 @_compiled
 def _load(source, first, last, block):
-    """Copy samples [first, last) of ``source`` (k, rows, n) into ``block`` (k, rows, BLOCK), padding with zeros."""
+    """Copy samples [first, last) of ``source`` (k, rows, n) into ``block`` (k, rows, width), padding with zeros."""
     width = last - first
     for time in range(source.shape[0]):
         for row in range(source.shape[1]):
@@ -57,7 +57,7 @@ def _transform(basis, source, target):
 
 @_compiled
 def _apply(head, pairs, source, target):
-    """Set ``target`` (k, rows, BLOCK) to the block operator applied to ``source`` (k, inner, BLOCK)."""
+    """Set ``target`` (k, rows, width) to the block operator applied to ``source`` (k, inner, width)."""
     if head.shape[0]:
         np.dot(head[0], source[0], target[0])
     n_head, width = head.shape[0], source.shape[2]
@@ -170,7 +170,9 @@ def summarise(
     real Fourier coefficients, ``SUMMED`` images at a time, to double-precision sums.
     """
     tube_length, n_atoms, _ = codes.shape
-    n_rows, width = data.shape[1], min(SUMMED, stop - start)
+    n_rows, n_images = data.shape[1], stop - start
+    n_blocks = (n_images + SUMMED - 1) // SUMMED
+    width = (n_images + n_blocks - 1) // max(n_blocks, 1)  # as even as can be: the last block is padded
     block = np.empty((tube_length, n_atoms, width), codes.dtype)
     coefficients = np.empty_like(block)
     image = np.empty((tube_length, n_rows, width), codes.dtype)
@@ -186,7 +188,7 @@ def summarise(
         _load(data, first, last, image)
         _transform(basis, block, coefficients)
         _transform(basis, image, image_hat)
-        _add_absolutes(block, first, last, absolutes)
+        _sum_absolutes(block, first, last, absolutes)
         if gram_pairs.shape[0] + gram_head.shape[0]:
             if n_head:
                 _add_product(coefficients[0], coefficients[0], head_gram, gram_head[0])
@@ -197,11 +199,11 @@ def summarise(
                 _add_product(code_pairs[pair], code_pairs[pair], pair_gram, gram_pairs[pair])
                 _add_product(image_pairs[pair], code_pairs[pair], pair_cross, cross_pairs[pair])
         _apply(map_head, map_pairs, coefficients, image)
-        _add_squares(image_hat, image, first, last, residuals)
+        _sum_squares(image_hat, image, first, last, residuals)
 
 
 @_compiled
-def _add_absolutes(block, first, last, absolutes):
+def _sum_absolutes(block, first, last, absolutes):
     """Set the l1 norm of every image of a block."""
     totals = np.zeros(block.shape[2])
     for time in range(block.shape[0]):
@@ -214,7 +216,7 @@ def _add_absolutes(block, first, last, absolutes):
 
 
 @_compiled
-def _add_squares(wanted, found, first, last, residuals):
+def _sum_squares(wanted, found, first, last, residuals):
     """Set the squared distance of every image of a block."""
     totals = np.zeros(wanted.shape[2])
     for time in range(wanted.shape[0]):

@@ -95,10 +95,11 @@ def scatter_blocks(blocks, start, stop, point):
 
 
 @_compiled
-def split_before(blocks, basis, head, pairs, rows, bound, times, scale, offset, start, stop, slabs):
-    """First half of a graph step: scale·(point - times·dual) + offset, rotated, into ``slabs``.
+def rotate_point(blocks, basis, head, pairs, rows, bound, times, scale, offset, start, stop, slabs):
+    """Write the rotated Fourier coefficients of scale·(point - times·dual) + offset into ``slabs``.
 
-    Twice the dual leaves the right-hand sides, once the codes. ``offset`` is laid out like ``slabs``, or empty.
+    With twice the dual these are the right-hand sides of a graph step, with once the dual the codes. ``offset`` is laid
+    out like ``slabs``, or empty.
     """
     reflected = np.empty_like(blocks[0])
     buffer = np.empty_like(reflected)
@@ -112,7 +113,7 @@ def split_before(blocks, basis, head, pairs, rows, bound, times, scale, offset, 
 
 @_compiled
 def split_after(solved, basis_t, head, pairs, rows, bound, relaxation, measure, start, stop, blocks, change, size):
-    """Second half of a graph step: rotate the solution back, relax, and if asked measure the movement."""
+    """End a graph step: rotate the solution back, relax, and if asked measure the movement."""
     buffer = np.empty_like(blocks[0])
     rotated = np.zeros_like(buffer)
     width = blocks.shape[3]

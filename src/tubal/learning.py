@@ -251,16 +251,16 @@ def coding_pass(
     the minimiser is not unique.
     """
     afresh = state.finishing and weights.graph_weight == 0.0
-    beginning = state.beginning if collection.n_chunks == 1 and not afresh else None
     for index in range(0 if state.tally is None else state.tally.n_chunks, collection.n_chunks):
         if index > 0:
             keep(state, store)
         earlier = collection.neighbor_sum(index, store, range(index))
         later = collection.neighbor_sum(index, store, range(index + 1, collection.n_chunks))
+        start = None if afresh else store.get(index)
         coded = code_chunk(
             model, state.dictionary, collection.data(index), weights, code_solver,
             laplacian=collection.laplacian(index), neighbor_sum=_added(earlier, later),
-            start=None if afresh else store.get(index), beginning=beginning,
+            start=start, beginning=state.beginning if start is not None and collection.n_chunks == 1 else None,
         )  # fmt: skip
         store.put(index, coded)
         tally = Tally.of(index, coded, edge_term(weights, coded.codes, later))

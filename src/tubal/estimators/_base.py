@@ -32,7 +32,7 @@ from tubal.problems.tubal import TubalModel
 from tubal.solvers import Admm, LagrangeDual
 
 # Steps of a coding step within the alternation: few, since every one is warm-started by the last. More lower the
-# objective less than the time they take would in further alternations: see "learning" in results/bench.md.
+# objective less than the time they take would in further alternations (results/bench.md, "Steps of a coding step").
 LEARNING_STEPS = 5
 # The last coding step of fit, and every encode, may take this many times as many, and so many at least.
 PATIENCE, PATIENT_STEPS = 20, 100

@@ -17,7 +17,7 @@ from tubal.solvers import Admm, ProjectedGradient
 
 DEFAULT_ATOMS = 45
 # More than the other models take: filters overlap, so codes settle later.
-LEARNING_STEPS = 10
+CODING_STEPS = 10
 DEFAULT_SIDE = 8
 # Filters overlap, so the quadratic is steeper than for atoms as large as the image, and wants a larger penalty.
 PENALTY = 3.0
@@ -101,7 +101,7 @@ class CSC(OptionalGraphCoder):
         self.n_atoms_ = check_filter_count(self.n_atoms, self.image_shape_)
 
     def _solvers(self) -> tuple[Any, Any]:
-        code_solver = self.code_solver or Admm(max_iter=LEARNING_STEPS, tol=1e-3, penalty=PENALTY)
+        code_solver = self.code_solver or Admm(max_iter=CODING_STEPS, tol=1e-3, penalty=PENALTY)
         return code_solver, self.dictionary_solver or ProjectedGradient(max_iter=50, tol=1e-6)
 
     def _model(self) -> ConvolutionalModel:

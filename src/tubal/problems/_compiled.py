@@ -134,7 +134,8 @@ class CompiledTubal:
             return gram, cross
 
         with own_threads() as threads:
-            grain = max(FEWEST_SUMMED, kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * MOST_SUMS)))
+            share = kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * MOST_SUMS)) if statistics else 0
+            grain = max(FEWEST_SUMMED, share)
             parts = parallel_ranges(work, self.n_samples, grain=grain, threads=threads)
         if not statistics:
             return residuals, absolutes, None
@@ -155,7 +156,7 @@ class _TubalSystems:
         assert problem.graph is not None
         self.compiled, self.graph = compiled, problem.graph
         # Blocks of equal width, a few images narrower than usual where that leaves less of the last one empty.
-        n_blocks = -(-compiled.n_samples // kernels.BLOCK)
+        n_blocks = max(1, -(-compiled.n_samples // kernels.BLOCK))
         self.width = min(kernels.BLOCK, WIDTH_UNIT * -(-compiled.n_samples // (WIDTH_UNIT * n_blocks)))
         self.rotation, eigenvalues = problem.eigenbasis
         self.back = self.rotation.transpose
@@ -201,7 +202,7 @@ class _TubalSystems:
         compiled, rotation = self.compiled, self.rotation
         with own_threads() as threads:
             self._over_images(
-                lambda start, stop: graph_kernels.split_before(
+                lambda start, stop: graph_kernels.rotate_point(
                     self.blocks, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, times, scale, offset,
                     start, stop, slabs,
                 ),

@@ -70,7 +70,7 @@ class GraphTerm:
     def bundles(self, dtype: Any) -> tuple[np.ndarray, ...]:
         """Return L for the kernels, neighbours in bundles of four; worked out once for all problems that share it."""
         if dtype not in self.shared.kept:
-            self.shared.kept[dtype] = _in_bundles(self.laplacian, dtype)
+            self.shared.kept[dtype] = _in_bundles(self.shared, dtype)
         kept: tuple[np.ndarray, ...] = self.shared.kept[dtype]
         return kept
 
@@ -141,20 +141,20 @@ class GraphTerm:
         return solution
 
 
-def _in_bundles(matrix: Any, dtype: Any) -> tuple[np.ndarray, ...]:
+def _in_bundles(shared: SharedLaplacian, dtype: Any) -> tuple[np.ndarray, ...]:
     """Return where each image's bundles start, the neighbours and weights in them (bundle, 4), and the diagonal.
 
     An image has one bundle at least; places left over hold the image itself, at weight zero.
 
     >>> path = sp.csr_array(np.array([[1.0, -1.0, 0.0], [-1.0, 2.0, -1.0], [0.0, -1.0, 1.0]]))
-    >>> starts, neighbors, weights, diagonal = _in_bundles(path, np.float64)
+    >>> starts, neighbors, weights, diagonal = _in_bundles(SharedLaplacian(path), np.float64)
     >>> starts.tolist(), neighbors[1].tolist(), weights[1].tolist(), diagonal.tolist()
     ([0, 1, 2, 3], [0, 2, 1, 1], [-1.0, -1.0, 0.0, 0.0], [1.0, 2.0, 1.0])
     """
+    matrix, between = shared.matrix, shared.between
     n_images = matrix.shape[0]
-    rows = np.repeat(np.arange(n_images), np.diff(matrix.indptr))
-    between = matrix.indices != rows
-    rows, columns, values = rows[between], matrix.indices[between], matrix.data[between]
+    rows = np.repeat(np.arange(n_images), np.diff(matrix.indptr))[between]
+    columns, values = matrix.indices[between], matrix.data[between]
     degrees = np.bincount(rows, minlength=n_images)
     n_bundles = np.maximum(1, -(-degrees // BUNDLE))
     starts = np.concatenate([[0], np.cumsum(n_bundles)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 State = TypeVar("State")
@@ -21,10 +20,15 @@ class Solution(Generic[State]):
         self.state, self.n_iter = state, n_iter
         self._verdict = converged
 
-    @cached_property
+    def __repr__(self) -> str:
+        return f"Solution(n_iter={self.n_iter}, converged={self.converged}, state={self.state!r})"
+
+    @property
     def converged(self) -> bool:
         """Whether the stopping rule held at the end."""
-        return bool(self._verdict() if callable(self._verdict) else self._verdict)
+        if callable(self._verdict):
+            self._verdict = bool(self._verdict())
+        return self._verdict
 
 
 def ignore(n_iter: int, state: Any) -> None:

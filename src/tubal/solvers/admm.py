@@ -17,10 +17,10 @@ class Admm:
     Parameters
     ----------
     max_iter : most steps.
-    tol : stop when every image's point moves by less than this fraction of its length in one step; of images that
-        a graph ties, which are one problem, the root mean square of these fractions counts. The distance from the
-        codes to the exact quadratic minimiser is that movement, so the KKT residual is below
-        ``(lipschitz + penalty) · tol · ||point||``.
+    tol : stop when every image's point moves by less than this fraction of its length in one step. The distance from
+        the codes to the exact quadratic minimiser is that movement, so an image's KKT residual is below
+        ``(lipschitz + penalty) · tol · ||point||``. Images that a graph ties are one problem: of their fractions the
+        root mean square counts, and single ones may be larger.
     penalty : the augmented-Lagrangian weight. Atoms live in the unit ball, which fixes the scale of the
         quadratic: 1 serves all data.
     relaxation : over-relaxation in (0, 2).
@@ -74,4 +74,5 @@ class Admm:
 
 def _overall(movement: Array, untied: bool) -> Array:
     """Return the largest movement of untied images, the root mean square of tied ones."""
-    return movement.max() if untied else (movement**2).mean() ** 0.5
+    # From zero every image moves infinitely far, which squared would not be a number any more.
+    return movement.max() if untied else (movement.clip(max=1e6) ** 2).mean() ** 0.5

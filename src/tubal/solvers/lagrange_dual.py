@@ -17,7 +17,7 @@ from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
 # Frequencies that a thread is given at a time, and what a compiled task has to multiply at least: smaller ones take
 # less time than waking a thread.
 FREQUENCIES_A_TASK, LEAST_WORK = 2, 1e6
-# A first multiplier is no smaller than this share of the most it can be.
+# A first multiplier is no smaller than this share of the length of its atom's cross products.
 LEAST_SHARE = 0.02
 
 
@@ -47,7 +47,8 @@ class LagrangeDual:
     loop over slices). Atoms no image uses are left out; rank-deficient slices get a shift of ``ridge`` times
     each atom's usage, or of ten rounding units of the data if that is more, far below anything that shows.
 
-    Stops when no free multiplier can move the dual: projected gradient below ``tol`` (in units of the ball).
+    Stops when no free multiplier can move the dual: projected gradient below ``tol``, or below a hundred rounding units
+    of the atoms where these are coarser (both in units of the ball).
     """
 
     max_iter: int = 50
@@ -120,9 +121,9 @@ class _Dual:
         slope = self.cross - atoms_hat @ self.gram
         inner = (self.counts[:, None] * (xp.conj(atoms_hat) * slope).real.sum(1)).sum(0)
         squares = (self.counts[:, None] * (abs(atoms_hat) ** 2).sum(1)).sum(0)
-        guess = inner / xp.clip(squares, np.finfo(np.float64).tiny, None)
-        # A multiplier is at most as long as its column of the cross products. Where atoms of the start say next to
-        # nothing, a small share of that: from multipliers far too small Newton's steps only grow by half.
+        guess = inner / xp.clip(squares, 1.0, None)
+        # Where the atoms say next to nothing, a small share of the cross products' length: from multipliers far too
+        # small every Newton step only adds half of what is there.
         lengths = xp.sqrt((self.counts[:, None] * (abs(self.cross) ** 2).sum(1)).sum(0))
         guess = xp.maximum(guess, LEAST_SHARE * lengths)
         if former is None:
