@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -217,6 +218,25 @@ def test_an_error_in_a_piece_reaches_the_caller():
 
     with pytest.raises(RuntimeError, match="broke"):
         parallel_ranges(work, 100, grain=10, threads=2)
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_after_an_error_no_piece_is_begun_or_still_running(threads):
+    begun, ended = [], []
+
+    def work(start, stop):
+        begun.append(start)
+        time.sleep(0.01)
+        ended.append(start)
+        if start == 20:
+            raise RuntimeError("piece 20 broke")
+
+    with pytest.raises(RuntimeError, match="broke"):
+        parallel_ranges(work, 600, grain=10, threads=threads)
+    assert sorted(begun) == sorted(ended)
+    assert len(begun) < 60
+    time.sleep(0.05)
+    assert len(begun) == len(ended) < 60
 
 
 def test_fits_in_several_threads_at_once_do_not_disturb_each_other(digits):
