@@ -35,12 +35,12 @@ def test_a_promise_that_one_figure_breaks_is_broken():
 
 def test_faster_to_a_worse_score_breaks_the_promise():
     row = {"ratio": 9.0, "wanted": 5.0, "dictionary learning's": "60.0 ± 2.0"}
-    better = {**row, "problem": "orl, two alternations", "K-means accuracy": "61.0 ± 1.0"}
-    worse = {**row, "problem": "yale, two alternations", "K-means accuracy": "59.0 ± 1.0"}
-    whole = {**better, "problem": "orl, as it comes", "ratio": 4.0}
-    block = report.readme_block({"tables": {"dictionary learning": [better, whole]}})
+    better = {**row, "problem": "orl, as it comes", "K-means accuracy": "61.0 ± 1.0"}
+    worse = {**row, "problem": "yale, as it comes", "K-means accuracy": "59.0 ± 1.0"}
+    early = {**better, "problem": "orl, two alternations", "ratio": 4.0}
+    block = report.readme_block({"tables": {"dictionary learning": [better, early]}})
     assert "| orl: 9 | at least 5 | yes |" in block
-    assert "| orl: 4 | at least 5 | **no** |" in block
+    assert "orl: 4" not in block
     block = report.readme_block({"tables": {"dictionary learning": [better, worse]}})
     assert "| orl: 9; yale: 9 | at least 5 | **no** |" in block
 
