@@ -59,8 +59,9 @@ def test_the_first_guess_is_the_answer_where_the_start_is(rng, tube_length):
     problem, start, *_ = make(rng, tube_length, scale=10.0)
     best = minimise(problem, start).state
     assert best.multipliers.min() > 0.0
-    guess = _Dual(problem, ridge=0.0).initial(problem.to_spectrum(best.dictionary), None)
+    guess, value = _Dual(problem, ridge=0.0).initial(problem.to_spectrum(best.dictionary), None)
     assert_allclose(guess, best.multipliers, rtol=1e-6)
+    assert_allclose(value, problem.value(best.dictionary), rtol=1e-12)
     again = LagrangeDual(tol=1e-6).minimise(problem, DictionaryState(best.dictionary))
     assert again.n_iter <= 1
 
@@ -71,7 +72,10 @@ def test_atoms_in_single_precision_are_not_polished_beyond_it(rng):
     full = LagrangeDual(tol=1e-12).minimise(problem, DictionaryState(start.astype("float64")))
     assert short.converged
     assert short.n_iter < full.n_iter
-    assert_allclose(short.state.dictionary, full.state.dictionary, atol=1e-5)
+    values = [problem.value(solution.state.dictionary) for solution in (short, full)]
+    assert_allclose(values[0], values[1], rtol=1e-6)
+    assert_allclose(short.state.dictionary, full.state.dictionary, atol=1e-3)
+    assert_allclose(short.state.gain, problem.value(start) - values[0], rtol=1e-6)
 
 
 @tube_lengths

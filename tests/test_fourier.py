@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 import oracles
 from tubal._backend import as_double, rfft, to_numpy
-from tubal.fourier import as_blocks, as_slices, fourier_basis, from_coefficients, to_coefficients
+from tubal.fourier import as_blocks, as_slices, fold, fourier_basis, from_coefficients, to_coefficients
 from tubal.problems.tubal_dictionary import TubalStatistics
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 7, 32)
@@ -67,7 +67,7 @@ def test_transposed_blocks_are_the_adjoint(rng, tube_length):
 def test_blocks_and_slices_name_the_same_map(rng, tube_length):
     """Blocks of a map, read as slices, give it back: twice where the pair counts twice."""
     slices = np.fft.rfft(rng.normal(size=(tube_length, 3, 2)), axis=0)
-    back = as_slices(as_blocks(slices, tube_length, np.zeros(1)), tube_length, np.ones(len(slices)))
+    back = as_slices(fold(as_blocks(slices, tube_length, np.zeros(1))), np.ones(len(slices)))
     counts = np.array([1.0 if 2 * bin_ in (0, tube_length) else 2.0 for bin_ in range(tube_length // 2 + 1)])
     assert_allclose(back, counts[:, None, None] * slices, atol=1e-12)
 

@@ -152,7 +152,10 @@ def split_independent(
 
 @_compiled
 def _add_product(left, right, product, total):
-    """Add left·rightᵀ to ``total``; in loops, since adding arrays would compile a check of shapes for two seconds."""
+    """Add left·rightᵀ of the mean's coefficients to ``total``.
+
+    In loops, since adding arrays would compile a check of shapes for two seconds.
+    """
     np.dot(left, right.T, product)
     for row in range(total.shape[0]):
         for column in range(total.shape[1]):
@@ -160,14 +163,27 @@ def _add_product(left, right, product, total):
 
 
 @_compiled
-def summarise(
-    codes, data, basis, map_head, map_pairs, start, stop, residuals, absolutes,
-    gram_head, gram_pairs, cross_head, cross_pairs,
-):  # fmt: skip
+def _add_pair(left, right, ends, product, first, second):
+    """Add left·rightᵀ of a pair of coefficients, folded (see ``fourier.fold``), to ``first`` and ``second``.
+
+    ``ends`` says that the pair is mean and Nyquist, which do not mix.
+    """
+    np.dot(left, right.T, product)
+    n_rows, n_columns = first.shape
+    for row in range(n_rows):
+        above, below = product[row], product[n_rows + row]
+        for column in range(n_columns):
+            here, there = above[column], below[n_columns + column]
+            first[row, column] += here if ends else here + there
+            second[row, column] += there if ends else below[column] - above[n_columns + column]
+
+
+@_compiled
+def summarise(codes, data, basis, map_head, map_pairs, start, stop, residuals, absolutes, gram, cross):
     """Accumulate what learning needs to know of images [start, stop) at ``codes``.
 
-    Writes each image's squared residual and l1 norm; adds the products codes·codesᵀ and data·codesᵀ of the
-    real Fourier coefficients, ``SUMMED`` images at a time, to double-precision sums.
+    Writes each image's squared residual and l1 norm; adds the folded products codes·codesᵀ and data·codesᵀ of the
+    real Fourier coefficients, ``SUMMED`` images at a time, to double-precision sums, unless these are empty.
     """
     tube_length, n_atoms, _ = codes.shape
     n_rows, n_images = data.shape[1], stop - start
@@ -189,15 +205,16 @@ def summarise(
         _transform(basis, block, coefficients)
         _transform(basis, image, image_hat)
         _sum_absolutes(block, first, last, absolutes)
-        if gram_pairs.shape[0] + gram_head.shape[0]:
+        if gram.shape[0]:
             if n_head:
-                _add_product(coefficients[0], coefficients[0], head_gram, gram_head[0])
-                _add_product(image_hat[0], coefficients[0], head_cross, cross_head[0])
+                _add_product(coefficients[0], coefficients[0], head_gram, gram[0])
+                _add_product(image_hat[0], coefficients[0], head_cross, cross[0])
             code_pairs = coefficients[n_head:].reshape(n_pairs, -1, width)
             image_pairs = image_hat[n_head:].reshape(n_pairs, -1, width)
             for pair in range(n_pairs):
-                _add_product(code_pairs[pair], code_pairs[pair], pair_gram, gram_pairs[pair])
-                _add_product(image_pairs[pair], code_pairs[pair], pair_cross, cross_pairs[pair])
+                ends, place = n_head + pair == 0, n_head + 2 * pair
+                _add_pair(code_pairs[pair], code_pairs[pair], ends, pair_gram, gram[place], gram[place + 1])
+                _add_pair(image_pairs[pair], code_pairs[pair], ends, pair_cross, cross[place], cross[place + 1])
         _apply(map_head, map_pairs, coefficients, image)
         _sum_squares(image_hat, image, first, last, residuals)
 

@@ -97,26 +97,33 @@ def as_blocks(slices: Array, tube_length: int, reference: Array) -> BlockOperato
     return BlockOperator(_contiguous(as_like(real[:n_head], reference)), _contiguous(as_like(pairs, reference)))
 
 
-def as_slices(operator: BlockOperator, tube_length: int, counts: Array) -> Array:
-    """Return the half spectrum (frequency, rows, inner) of *any* real blocks, each slice divided by its count.
+def fold(operator: BlockOperator) -> Array:
+    """Return the real Fourier coefficients (k, rows, inner) of *any* real blocks, each times its count.
 
-    For blocks ``P Qᵀ`` summed over samples this is the Hermitian product of the spectra of P and Q: the
-    diagonal blocks add up and the off-diagonal ones subtract.
+    For blocks ``P Qᵀ`` summed over samples these are the Hermitian products of the spectra of P and Q: the diagonal
+    blocks of a pair add up and the off-diagonal ones subtract; mean and Nyquist, alone or a pair, stay as they are.
     """
     xp = namespace(operator.pairs)
     rows, inner = operator.head.shape[1], operator.head.shape[2]
-    pairs = operator.pairs
-    n_nyquist = 1 - tube_length % 2
-    body = pairs[n_nyquist:]
-    real = body[:, :rows, :inner] + body[:, rows:, inner:]
-    imag = body[:, rows:, :inner] - body[:, :rows, inner:]
-    if n_nyquist:
-        ends = pairs[0, :rows, :inner][None], pairs[0, rows:, inner:][None]
-    else:
-        ends = operator.head, operator.head[:0]
-    zeros = [xp.zeros_like(end) for end in ends]
-    real = xp.concatenate([ends[0], real, ends[1]], 0)
-    imag = xp.concatenate([zeros[0], imag, zeros[1]], 0)
+    pairs, n_nyquist = operator.pairs, 1 - operator.head.shape[0]
+    ends, body = pairs[:n_nyquist], pairs[n_nyquist:]
+    parts = [
+        xp.stack([ends[:, :rows, :inner], ends[:, rows:, inner:]], 1),
+        xp.stack([body[:, :rows, :inner] + body[:, rows:, inner:], body[:, rows:, :inner] - body[:, :rows, inner:]], 1),
+    ]
+    return xp.concatenate([operator.head, xp.concatenate(parts, 0).reshape(-1, rows, inner)], 0)
+
+
+def as_slices(folded: Array, counts: Array) -> Array:
+    """Return the half spectrum (frequency, rows, inner) of what :func:`fold` gives, each slice divided by its count."""
+    xp, tube_length = namespace(folded), folded.shape[0]
+    n_ends = 2 - tube_length % 2
+    real, imag = (xp.empty((len(counts), *folded.shape[1:]), dtype=folded.dtype, device=folded.device) for _ in "ri")
+    real[0], imag[0] = folded[0], 0.0
+    if n_ends == 2:
+        real[-1], imag[-1] = folded[1], 0.0
+    inner = slice(1, (tube_length + 1) // 2)
+    real[inner], imag[inner] = folded[n_ends::2], folded[n_ends + 1 :: 2]
     return as_complex(real / counts[:, None, None], imag / counts[:, None, None])
 
 

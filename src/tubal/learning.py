@@ -304,7 +304,7 @@ def dictionary_pass(
         problem = model.dictionary_problem(statistics, dictionary, step)
         part = model.part(dictionary, step)
         found = dictionary_solver.minimise(problem, DictionaryState(part, multipliers[step])).state
-        gain = problem.value(part) - problem.value(found.dictionary)
+        gain = problem.value(part) - problem.value(found.dictionary) if found.gain is None else found.gain
         if gain > 0.0:
             gained += gain
             dictionary, multipliers[step] = (

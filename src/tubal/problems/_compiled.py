@@ -122,30 +122,26 @@ class CompiledTubal:
         codes = np.ascontiguousarray(codes)
         blocks = self.problem.map_blocks
         residuals, absolutes = np.zeros(self.n_samples), np.zeros(self.n_samples)
-        n_rows, n_atoms = self.data.shape[1], codes.shape[1]
+        share = kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * MOST_SUMS)) if statistics else 0
+        grain = max(FEWEST_SUMMED, share)
+        # Made here for all shares: a thread's own memory is given back, and fetched anew the next time, page by page.
+        n_sums, tube_length = -(-self.n_samples // grain), codes.shape[0] if statistics else 0
+        gram, cross = (
+            np.zeros((n_sums, tube_length, n_rows, codes.shape[1])) for n_rows in (codes.shape[1], self.data.shape[1])
+        )
 
-        def work(start: int, stop: int) -> tuple[BlockOperator, BlockOperator]:
-            gram = _empty_blocks(blocks, n_atoms, n_atoms, statistics)
-            cross = _empty_blocks(blocks, n_rows, n_atoms, statistics)
+        def work(start: int, stop: int) -> None:
             kernels.summarise(
                 codes, self.data, self.basis, blocks.head, blocks.pairs, start, stop, residuals, absolutes,
-                gram.head, gram.pairs, cross.head, cross.pairs,
+                gram[start // grain], cross[start // grain],
             )  # fmt: skip
-            return gram, cross
 
         with own_threads() as threads:
-            share = kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * MOST_SUMS)) if statistics else 0
-            grain = max(FEWEST_SUMMED, share)
-            parts = parallel_ranges(work, self.n_samples, grain=grain, threads=threads)
+            parallel_ranges(work, self.n_samples, grain=grain, threads=threads)
         if not statistics:
             return residuals, absolutes, None
-        gram, cross = parts[0]
-        for more in parts[1:]:
-            for total, part in zip((gram, cross), more, strict=True):
-                np.add(total.head, part.head, total.head)
-                np.add(total.pairs, part.pairs, total.pairs)
         squares = float(np.einsum("tms,tms->", self.data, self.data, dtype=np.float64))
-        return residuals, absolutes, TubalStatistics.from_blocks(gram, cross, codes.shape[0], squares)
+        return residuals, absolutes, TubalStatistics.from_folded(gram.sum(0), cross.sum(0), squares)
 
 
 class _TubalSystems:
@@ -264,8 +260,3 @@ class _TubalSystems:
 
 def _relative(change: Any, size: Any) -> Any:
     return np.sqrt(change) / np.sqrt(np.maximum(size, np.finfo(np.float64).tiny))
-
-
-def _empty_blocks(like: BlockOperator, rows: int, inner: int, wanted: bool) -> BlockOperator:
-    n_head, n_pairs = (like.head.shape[0], like.pairs.shape[0]) if wanted else (0, 0)
-    return BlockOperator(np.zeros((n_head, rows, inner)), np.zeros((n_pairs, 2 * rows, 2 * inner)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tubal._backend import Array, as_double, as_like, namespace, to_numpy, to_numpy_together
-from tubal.fourier import BlockOperator, fourier_basis
+from tubal.fourier import BlockOperator, fold, fourier_basis
 from tubal.problems._base import SplitState
 from tubal.problems._passes import Couplings, PlainPasses, Shrinkage
 from tubal.problems.tubal_dictionary import TubalStatistics
@@ -152,9 +152,8 @@ class FusedTubal:
         data_hat, codes_hat = as_double(data_hat), as_double(codes_hat)
         right = codes_hat.transpose(1, 2)
         gram, cross, squares = to_numpy_together(codes_hat @ right, data_hat @ right, (data_hat**2).sum())
-        return TubalStatistics.from_blocks(
-            self._as_operator(gram), self._as_operator(cross), self.problem.tube_length, float(squares)
-        )
+        folded = (fold(self._as_operator(blocks)) for blocks in (gram, cross))
+        return TubalStatistics.from_folded(*folded, float(squares))
 
     def _as_operator(self, blocks: np.ndarray) -> BlockOperator:
         """Undo :func:`even_blocks`."""

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from tubal._backend import Array, as_double, as_like, irfft, is_torch, namespace, restore_like, rfft, to_numpy
 from tubal.algebra import spectrum_weights
-from tubal.fourier import BlockOperator, as_slices
+from tubal.fourier import BlockOperator, as_slices, fold
 from tubal.penalties import project_to_ball
 
 
@@ -32,13 +32,11 @@ class TubalStatistics:
     tube_length: int
 
     @classmethod
-    def from_blocks(
-        cls, gram: BlockOperator, cross: BlockOperator, tube_length: int, squares: float
-    ) -> TubalStatistics:
-        """Build from products of real Fourier coefficients."""
-        counts = spectrum_weights(tube_length, gram.pairs) / tube_length
-        gram_hat, cross_hat = (as_slices(part, tube_length, counts) for part in (gram, cross))
-        return cls(gram_hat, cross_hat, squares, tube_length)
+    def from_folded(cls, gram: Array, cross: Array, squares: float) -> TubalStatistics:
+        """Build from folded products of real Fourier coefficients, (tube, atom, atom) and (tube, row, atom)."""
+        tube_length = gram.shape[0]
+        counts = spectrum_weights(tube_length, gram) / tube_length
+        return cls(as_slices(gram, counts), as_slices(cross, counts), squares, tube_length)
 
     @classmethod
     def from_coefficients(cls, data_hat: Array, codes_hat: Array) -> TubalStatistics:
@@ -50,9 +48,9 @@ class TubalStatistics:
             head = as_double(left[:n_head] @ _swap(codes_hat[:n_head]))
             left_pairs = left[n_head:].reshape(tube_length // 2, 2 * left.shape[1], n_samples)
             code_pairs = codes_hat[n_head:].reshape(tube_length // 2, 2 * codes_hat.shape[1], n_samples)
-            parts.append(BlockOperator(head, as_double(left_pairs @ _swap(code_pairs))))
+            parts.append(fold(BlockOperator(head, as_double(left_pairs @ _swap(code_pairs)))))
         squares = float((as_double(data_hat) ** 2).sum())
-        return cls.from_blocks(parts[0], parts[1], tube_length, squares)
+        return cls.from_folded(parts[0], parts[1], squares)
 
     def __add__(self, other: TubalStatistics) -> TubalStatistics:
         """Return the statistics of both sets of images together."""

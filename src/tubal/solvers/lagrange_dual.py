@@ -16,17 +16,25 @@ from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
 
 # Frequencies that a thread is given at a time, and what a compiled task has to multiply at least: smaller ones take
 # less time than waking a thread.
-FREQUENCIES_A_TASK, LEAST_WORK = 2, 1e6
+FREQUENCIES_A_TASK, LEAST_WORK = 3, 1e6
 # A first multiplier is no smaller than this share of the length of its atom's cross products.
 LEAST_SHARE = 0.02
+# Rounding units of the atoms below which a violated constraint is not worth another Newton step.
+COARSE = 6e3
+# A gain of less than this share of the data's squares is left to be worked out with the atoms as they were rounded.
+CLEAR_SHARE = 1e-6
 
 
 @dataclass(frozen=True)
 class DictionaryState:
-    """A dictionary and, where the solver has them, the multipliers of its norm constraints."""
+    """A dictionary and, where the solver has them, the multipliers of its norm constraints.
+
+    ``gain`` is by how much the objective fell on the way here, where the solver knows it and rounding cannot matter.
+    """
 
     dictionary: Array
     multipliers: Array | None = None
+    gain: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,8 +55,9 @@ class LagrangeDual:
     loop over slices). Atoms no image uses are left out; rank-deficient slices get a shift of ``ridge`` times
     each atom's usage, or of ten rounding units of the data if that is more, far below anything that shows.
 
-    Stops when no free multiplier can move the dual: projected gradient below ``tol``, or below a hundred rounding units
-    of the atoms where these are coarser (both in units of the ball).
+    Stops when no free multiplier can move the dual: projected gradient below ``tol`` (in units of the ball), or below
+    ``COARSE`` rounding units of the atoms. Atoms that a multiplier holds then end on the sphere itself, and the
+    objective lies above its minimum by the square of that violation: less than those atoms' own rounding.
     """
 
     max_iter: int = 50
@@ -65,20 +74,22 @@ class LagrangeDual:
         dual = kind(problem, max(self.ridge, 10.0 * machine_epsilon(start.dictionary)))
         if not bool(dual.used.any()):
             return Solution(start, 0, converged=True)
-        # Atoms end in the precision they came in: violations far below it are not worth a step.
-        tol = max(self.tol, 100.0 * machine_epsilon(start.dictionary))
+        tol = max(self.tol, COARSE * machine_epsilon(start.dictionary))
         start_hat = problem.to_spectrum(start.dictionary)
+        multipliers, value = dual.initial(start_hat, start.multipliers)
         solution = iterate(
             lambda now, _: self._newton_step(dual, now),
-            dual.at(dual.initial(start_hat, start.multipliers)),
+            dual.at(multipliers),
             stop=lambda now: now.stuck or dual.residual(now) <= tol,
             max_iter=self.max_iter,
             check_every=1,
             monitor=monitor,
         )
-        dictionary, multipliers = dual.recover(solution.state, start_hat, start.dictionary)
-        converged = dual.residual(solution.state) <= tol
-        return Solution(DictionaryState(dictionary, multipliers), solution.n_iter, converged)
+        point, converged = solution.state, dual.residual(solution.state) <= tol
+        dictionary, multipliers = dual.recover(point, start_hat, start.dictionary, on_sphere=converged)
+        gain = float(value - dual.value_on_sphere(point))
+        clear = converged and gain > CLEAR_SHARE * dual.squares
+        return Solution(DictionaryState(dictionary, multipliers, gain if clear else None), solution.n_iter, converged)
 
     def _newton_step(self, dual: _Dual, now: _DualPoint) -> _DualPoint:
         """One projected Newton step (Bertsekas 1982) with backtracking on the dual value."""
@@ -109,26 +120,33 @@ class _Dual:
         gram = statistics.gram[:, self.used][:, :, self.used]
         self.cross = statistics.cross[:, :, self.used]
         self.eye = xp.eye(gram.shape[1], dtype=gram.dtype, device=gram.device)
-        self.gram = gram + ridge * statistics.tube_length * usage[self.used] * self.eye
+        self.shifts = ridge * statistics.tube_length * usage[self.used]
+        self.gram = gram + self.shifts * self.eye
         self.counts, self.squares = problem.counts, statistics.squares
 
-    def initial(self, start_hat: Array, former: Array | None) -> Array:
-        """Return where to begin: halfway from the former multipliers to those that suit the starting atoms best.
+    def initial(self, start_hat: Array, former: Array | None) -> tuple[Array, Array]:
+        """Return where to begin, halfway from the former multipliers to those that suit the starting atoms best.
 
-        At a solution ``D̂ gram - cross = -D̂ Λ``; for other atoms the least-squares Λ of that is a first guess.
+        At a solution ``D̂ gram - cross = -D̂ Λ``; for other atoms the least-squares Λ of that is a first guess. The
+        starting atoms' value comes second.
         """
         xp, atoms_hat = namespace(self.gram), start_hat[:, :, self.used]
-        slope = self.cross - atoms_hat @ self.gram
-        inner = (self.counts[:, None] * (xp.conj(atoms_hat) * slope).real.sum(1)).sum(0)
-        squares = (self.counts[:, None] * (abs(atoms_hat) ** 2).sum(1)).sum(0)
-        guess = inner / xp.clip(squares, 1.0, None)
+
+        def work(start: int, stop: int) -> tuple[Array, ...]:
+            atoms, cross, counts = atoms_hat[start:stop], self.cross[start:stop], self.counts[start:stop, None]
+            slope = cross - atoms @ self.gram[start:stop]
+            products = (xp.conj(atoms) * slope).real, (xp.conj(atoms) * cross).real, abs(atoms) ** 2, abs(cross) ** 2
+            return tuple((counts * product.sum(1)).sum(0) for product in products)
+
+        inner, linear, norms, lengths = self._summed(work)
+        value = 0.5 * (self.squares - (linear + inner + self.shifts * norms).sum())
+        guess = inner / xp.clip(norms, 1.0, None)
         # Where the atoms say next to nothing, a small share of the cross products' length: from multipliers far too
         # small every Newton step only adds half of what is there.
-        lengths = xp.sqrt((self.counts[:, None] * (abs(self.cross) ** 2).sum(1)).sum(0))
-        guess = xp.maximum(guess, LEAST_SHARE * lengths)
-        if former is None:
-            return guess
-        return 0.5 * (guess + (former if is_torch(self.gram) else to_numpy(former))[self.used])
+        guess = xp.maximum(guess, LEAST_SHARE * xp.sqrt(lengths))
+        if former is not None:
+            guess = 0.5 * (guess + (former if is_torch(self.gram) else to_numpy(former))[self.used])
+        return guess, value
 
     def at(self, multipliers: Array) -> _DualPoint:
         """Evaluate the dual (eq. 19 with the terms it drops): ``D̂ = cross (gram + Λ)⁻¹``, and its derivatives."""
@@ -182,11 +200,21 @@ class _Dual:
         violation = xp.where(held, xp.clip(point.gradient, 0.0, None), abs(point.gradient))
         return float(violation.max())
 
-    def recover(self, point: _DualPoint, start_hat: Array, like: Array) -> tuple[Array, Any]:
-        """Return the full dictionary, unused atoms as they were, of the kind of ``like``, and all multipliers."""
+    def value_on_sphere(self, point: _DualPoint) -> Array:
+        """Return the objective of the atoms that :meth:`recover` puts on the sphere, up to the squared violation."""
+        norms = namespace(self.gram).where(point.multipliers > 0.0, 1.0, 1.0 + 2.0 * point.gradient)
+        return point.value - 0.5 * (self.shifts * norms).sum()
+
+    def recover(self, point: _DualPoint, start_hat: Array, like: Array, *, on_sphere: bool) -> tuple[Array, Any]:
+        """Return the full dictionary, unused atoms as they were, of the kind of ``like``, and all multipliers.
+
+        ``on_sphere`` gives atoms that a multiplier holds the length one they have at the solution.
+        """
         xp = namespace(self.gram)
         hat = start_hat + 0.0
-        hat[:, :, self.used] = point.dictionary_hat
+        held = (point.multipliers > 0.0) & on_sphere
+        lengths = xp.sqrt(xp.where(held, 1.0 + 2.0 * point.gradient, 1.0))
+        hat[:, :, self.used] = point.dictionary_hat / lengths
         multipliers = xp.zeros_like(self.problem.statistics.usage)
         multipliers[self.used] = point.multipliers
         return self.problem.from_spectrum(hat, like), multipliers
