@@ -58,7 +58,7 @@ def test_tensors_give_the_same_codes(torch, digits, estimator):
     # Exact graph solves on one side, inexact ones on the other, and few steps: near, and the nearer the longer.
     tolerance = 1e-8 if estimator in (TubSC, SparseCoding) else 1e-2
     assert_allclose(theirs.objective_, ours.objective_, rtol=tolerance)
-    assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=0.3 * tolerance)
+    assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=0.6 * tolerance)
 
 
 @pytest.mark.parametrize("estimator", ALL)

@@ -2,8 +2,8 @@
 
 In the eigenbasis of DᵀD every coefficient row b obeys its own sparse system
 ``b (2 alpha L + (eigenvalue + penalty) I) = right-hand side`` (a Sylvester equation, diagonalised). Rows are
-kept in slabs of ``LANES`` side by side, ``(slab, sample, lane)``: one vector register per sample, so a
-product with the sparse Laplacian is contiguous, and all conjugate-gradient steps of a slab stay in cache.
+kept in slabs of many side by side, ``(slab, sample, lane)``, those of one frequency pair together: a product with the
+sparse Laplacian is contiguous, and all steps of a slab stay in cache.
 """
 
 from __future__ import annotations
@@ -13,93 +13,150 @@ import numpy as np
 from tubal._kernels import (
     BLOCK,
     LANES,
-    _apply,
     _compiled,
     _load,
     _measure,
     _reflect,
     _relax,
-    _store,
     _transform,
 )
 
 
 @_compiled
-def _to_slabs(block, rows, scale, offset, first, last, slabs):
-    """Write ``scale``·block + ``offset`` for samples [first, last) into ``slabs`` (slab, sample, lane).
+def to_slabs(source, rows, slabs):
+    """Copy rows of ``source`` (row, sample) into ``slabs`` (slab, sample, lane); ``rows`` says which a lane holds."""
+    for slab in range(slabs.shape[0]):
+        held = rows[slab]
+        for sample in range(slabs.shape[1]):
+            target = slabs[slab, sample]
+            for lane in range(target.size):
+                target[lane] = source[held[lane], sample]
 
-    ``rows`` says which row of the block each lane holds: rows of similar shift share a slab, so that they come to
-    rest together. ``offset`` is laid out like ``slabs``, or empty.
+
+@_compiled
+def from_slabs(slabs, rows, target):
+    """Undo :func:`to_slabs`; lanes that pad the last slab all hold its last row, so they may write it too."""
+    for slab in range(slabs.shape[0]):
+        held = rows[slab]
+        for sample in range(slabs.shape[1]):
+            source = slabs[slab, sample]
+            for lane in range(source.size):
+                target[held[lane], sample] = source[lane]
+
+
+@_compiled
+def _write(tile, scale, offset, first, last, slab):
+    """Set samples [first, last) of ``slab`` (sample, lane) to ``scale``·tile + ``offset``, like ``slab`` or empty."""
+    n_lanes = tile.shape[1]
+    for column in range(last - first):
+        source, target = tile[column], slab[first + column]
+        if offset.size:
+            extra = offset[first + column]
+            for lane in range(n_lanes):
+                target[lane] = scale * source[lane] + extra[lane]
+        else:
+            for lane in range(n_lanes):
+                target[lane] = scale * source[lane]
+
+
+@_compiled
+def _rotate(source, head, pairs, scale, offset, first, last, slabs):
+    """Write ``scale`` times the *transposed* block operator applied to ``source`` (k, inner, width) into ``slabs``.
+
+    Multiplied from the right, samples come out as rows, a pair's lanes side by side: just as the slabs want them.
+    ``offset`` is laid out like ``slabs``, or empty. The head's slab is as wide as the others and half empty.
     """
-    flat = block.reshape(-1, block.shape[2])
-    lanes = slabs.shape[2]
-    for slab in range(slabs.shape[0]):
-        held = rows[slab]
-        for column in range(last - first):
-            target = slabs[slab, first + column]
-            if offset.size:
-                extra = offset[slab, first + column]
-                for lane in range(lanes):
-                    target[lane] = scale * flat[held[lane], column] + extra[lane]
-            else:
-                for lane in range(lanes):
-                    target[lane] = scale * flat[held[lane], column]
+    n_head, n_pairs, width = head.shape[0], pairs.shape[0], source.shape[2]
+    if n_head:
+        narrow = np.dot(source[0].T, head[0])
+        _write(narrow, scale, offset[0] if offset.size else slabs[0, :0], first, last, slabs[0])
+    tile = np.empty((width, pairs.shape[2]), source.dtype)
+    tail = source[n_head:].reshape(n_pairs, -1, width)
+    for pair in range(n_pairs):
+        np.dot(tail[pair].T, pairs[pair], tile)
+        place = n_head + pair
+        _write(tile, scale, offset[place] if offset.size else slabs[0, :0], first, last, slabs[place])
 
 
 @_compiled
-def _from_slabs(slabs, rows, first, last, block):
-    """Undo :func:`_to_slabs`; lanes that pad the last slab all hold its last row, so they may write it too."""
-    flat = block.reshape(-1, block.shape[2])
-    lanes = slabs.shape[2]
-    for slab in range(slabs.shape[0]):
-        held = rows[slab]
-        for column in range(last - first):
-            source = slabs[slab, first + column]
-            for lane in range(lanes):
-                flat[held[lane], column] = source[lane]
+def _read(slab, first, last, tile):
+    """Set columns of ``tile`` (lane, column) to samples [first, last) of ``slab``, as many lanes as it has.
+
+    Turned here, in the cache: a product with a transposed right factor takes half as long again.
+    """
+    n_lanes = tile.shape[0]
+    for column in range(last - first):
+        source = slab[first + column]
+        for lane in range(n_lanes):
+            tile[lane, column] = source[lane]
 
 
 @_compiled
-def rotate_into_slabs(source, basis, head, pairs, rows, scale, offset, start, stop, slabs):
+def _rotate_back(slabs, head, pairs, first, last, target):
+    """Set ``target`` (k, rows, width) to the block operator applied to samples [first, last) of ``slabs``."""
+    n_head, n_pairs, width = head.shape[0], pairs.shape[0], target.shape[2]
+    if n_head:
+        narrow = np.zeros((head.shape[2], width), target.dtype)
+        _read(slabs[0], first, last, narrow)
+        np.dot(head[0], narrow, target[0])
+    tile = np.zeros((pairs.shape[2], width), target.dtype)
+    tail = target[n_head:].reshape(n_pairs, -1, width)
+    for pair in range(n_pairs):
+        _read(slabs[n_head + pair], first, last, tile)
+        np.dot(pairs[pair], tile, tail[pair])
+
+
+@_compiled
+def rotate_into_slabs(source, basis, head, pairs, scale, offset, start, stop, slabs):
     """Write the rotated Fourier coefficients of ``source`` (k, rows, n), scaled, plus ``offset`` into ``slabs``.
 
-    ``offset`` is laid out like ``slabs``, which it may be, or empty.
+    ``head`` and ``pairs`` are the rotation's transpose; ``offset`` is laid out like ``slabs``, and may be it, or empty.
     """
-    tube_length = source.shape[0]
-    block = np.empty((tube_length, source.shape[1], BLOCK), source.dtype)
+    block = np.empty((source.shape[0], source.shape[1], BLOCK), source.dtype)
     coefficients = np.empty_like(block)
-    n_rows = pairs.shape[1] // 2 if pairs.shape[0] else head.shape[1]
-    rotated = np.empty((tube_length, n_rows, BLOCK), source.dtype)
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
         _load(source, first, last, block)
         _transform(basis, block, coefficients)
-        _apply(head, pairs, coefficients, rotated)
-        _to_slabs(rotated, rows, scale, offset, first, last, slabs)
+        _rotate(coefficients, head, pairs, scale, offset, first, last, slabs)
 
 
 @_compiled
 def gather_blocks(point, start, stop, blocks):
-    """Copy samples of ``point`` (k, rows, n) into ``blocks`` (block, k, rows, width), padding with zeros."""
+    """Copy samples of ``point`` (k, rows, n) into ``blocks`` (block, k, rows, width), padding with zeros.
+
+    Row by row, so that neighbouring blocks are filled from one stretch of memory.
+    """
     width = blocks.shape[3]
-    for first in range(start, stop, width):
-        _load(point, first, min(first + width, stop), blocks[first // width])
+    for time in range(point.shape[0]):
+        for row in range(point.shape[1]):
+            for first in range(start, stop, width):
+                source, target = point[time, row, first:], blocks[first // width, time, row]
+                n_here = min(width, stop - first)
+                for column in range(n_here):
+                    target[column] = source[column]
+                for column in range(n_here, width):
+                    target[column] = 0.0
 
 
 @_compiled
 def scatter_blocks(blocks, start, stop, point):
     """Undo :func:`gather_blocks`."""
     width = blocks.shape[3]
-    for first in range(start, stop, width):
-        _store(blocks[first // width], first, min(first + width, stop), point)
+    for time in range(point.shape[0]):
+        for row in range(point.shape[1]):
+            for first in range(start, stop, width):
+                source, target = blocks[first // width, time, row], point[time, row, first:]
+                for column in range(min(width, stop - first)):
+                    target[column] = source[column]
 
 
 @_compiled
-def rotate_point(blocks, basis, head, pairs, rows, bound, times, scale, offset, start, stop, slabs):
+def rotate_point(blocks, basis, head, pairs, bound, times, scale, offset, start, stop, slabs):
     """Write the rotated Fourier coefficients of scale·(point - times·dual) + offset into ``slabs``.
 
-    With twice the dual these are the right-hand sides of a graph step, with once the dual the codes. ``offset`` is laid
-    out like ``slabs``, or empty.
+    With twice the dual these are the right-hand sides of a graph step, with once the dual the codes. ``head`` and
+    ``pairs`` are the rotation's transpose; ``offset`` is laid out like ``slabs``, or empty.
     """
     reflected = np.empty_like(blocks[0])
     buffer = np.empty_like(reflected)
@@ -107,21 +164,19 @@ def rotate_point(blocks, basis, head, pairs, rows, bound, times, scale, offset, 
     for first in range(start, stop, width):
         _reflect(blocks[first // width], bound, times, reflected)
         _transform(basis, reflected, buffer)
-        _apply(head, pairs, buffer, reflected)
-        _to_slabs(reflected, rows, scale, offset, first, min(first + width, stop), slabs)
+        _rotate(buffer, head, pairs, scale, offset, first, min(first + width, stop), slabs)
 
 
 @_compiled
-def split_after(solved, basis_t, head, pairs, rows, bound, relaxation, measure, start, stop, blocks, change, size):
+def split_after(solved, basis_t, head, pairs, bound, relaxation, measure, start, stop, blocks, change, size):
     """End a graph step: rotate the solution back, relax, and if asked measure the movement."""
     buffer = np.empty_like(blocks[0])
-    rotated = np.zeros_like(buffer)
+    rotated = np.empty_like(buffer)
     width = blocks.shape[3]
     for first in range(start, stop, width):
         last = min(first + width, stop)
         block = blocks[first // width]
-        _from_slabs(solved, rows, first, last, rotated)
-        _apply(head, pairs, rotated, buffer)
+        _rotate_back(solved, head, pairs, first, last, buffer)
         _transform(basis_t, buffer, rotated)
         if measure:
             _measure(block, rotated, bound, first, last, change, size)
@@ -129,123 +184,91 @@ def split_after(solved, basis_t, head, pairs, rows, bound, relaxation, measure, 
 
 
 @_compiled
-def _graph_product(graph, scale, shift, vector, product, curvature):
-    """Set ``product`` to ``scale`` L vector + shift·vector, all (sample, lane), and add each lane's <vector, product>.
+def _sweep(graph, scale, shift, push, wanted, vector, gathered, target):
+    """Move ``target`` to (1 - push)·target + push·J(vector), J the Jacobi step of (scale L + shift) x = wanted.
 
-    ``shift`` is per lane. Neighbours come in bundles of four, read in one pass over the lanes: passes are so short
-    that each costs as much to begin as to make. One with more arrays than this would not become vector code.
+    All are (sample, lane); ``shift`` and the buffer ``gathered`` are (lane,). Neighbours come in bundles of four, read
+    in one pass over the lanes: passes are so short that each costs as much to begin as to make. Most images have one
+    bundle, and end in the same pass; one with more arrays than that would not become vector code.
     """
+    starts, neighbors, weights, diagonal = graph
+    lanes = vector.shape[1]  # known at run time only: a constant would be unrolled into scalar code
+    keep = wanted.dtype.type(1.0) - push
+    for sample in range(vector.shape[0]):
+        wish, row, own = wanted[sample], target[sample], scale * diagonal[sample]
+        begin, end = starts[sample], starts[sample + 1]
+        for bundle in range(begin, end):
+            first, second = vector[neighbors[bundle, 0]], vector[neighbors[bundle, 1]]
+            third, fourth = vector[neighbors[bundle, 2]], vector[neighbors[bundle, 3]]
+            a, b = scale * weights[bundle, 0], scale * weights[bundle, 1]
+            c, d = scale * weights[bundle, 2], scale * weights[bundle, 3]
+            if end == begin + 1:
+                for lane in range(lanes):
+                    pull = a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
+                    row[lane] = keep * row[lane] + push * (wish[lane] - pull) / (own + shift[lane])
+            elif bundle == begin:
+                for lane in range(lanes):
+                    gathered[lane] = a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
+            else:
+                for lane in range(lanes):
+                    gathered[lane] += a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
+        if end > begin + 1:
+            for lane in range(lanes):
+                row[lane] = keep * row[lane] + push * (wish[lane] - gathered[lane]) / (own + shift[lane])
+
+
+@_compiled
+def solve_graph_systems(graph, scale, shifts, rates, counts, right, start, stop, solution):
+    """Improve ``solution`` of every slab in [start, stop) by ``counts`` Jacobi steps with Chebyshev's weights.
+
+    ``rates`` bounds what one plain step leaves of an error; the k-th of n weighted ones leaves 1 / T_n(1 / rate) in all
+    (Golub and Varga 1961). Nothing is held but the two latest points, and no inner product is waited for.
+    """
+    n_samples, lanes = right.shape[1:]
+    other = np.zeros((n_samples, lanes), right.dtype)
+    gathered = np.empty(lanes, right.dtype)
+    for slab in range(start, stop):
+        here, wanted, shift = solution[slab], right[slab], shifts[slab]
+        quarter, push = 0.25 * rates[slab] ** 2, 1.0
+        for step in range(counts[slab]):
+            if step > 0:
+                push = 1.0 / (1.0 - quarter * push * (2.0 if step == 1 else 1.0))
+            weight = right.dtype.type(push)
+            if step % 2 == 0:
+                _sweep(graph, scale, shift, weight, wanted, here, gathered, other)
+            else:
+                _sweep(graph, scale, shift, weight, wanted, other, gathered, here)
+        if counts[slab] % 2:
+            for sample in range(n_samples):
+                for lane in range(lanes):
+                    here[sample, lane] = other[sample, lane]
+
+
+@_compiled
+def _graph_product(graph, scale, vector, product):
+    """Set ``product`` to ``scale`` L vector, both (sample, lane)."""
     starts, neighbors, weights, diagonal = graph
     lanes = vector.shape[1]  # known at run time only: a constant would be unrolled into scalar code
     for sample in range(vector.shape[0]):
         centre, row, own = vector[sample], product[sample], scale * diagonal[sample]
+        for lane in range(lanes):
+            row[lane] = own * centre[lane]
         for bundle in range(starts[sample], starts[sample + 1]):
             first, second = vector[neighbors[bundle, 0]], vector[neighbors[bundle, 1]]
             third, fourth = vector[neighbors[bundle, 2]], vector[neighbors[bundle, 3]]
             a, b = scale * weights[bundle, 0], scale * weights[bundle, 1]
             c, d = scale * weights[bundle, 2], scale * weights[bundle, 3]
-            if bundle == starts[sample]:
-                for lane in range(lanes):
-                    row[lane] = (shift[lane] + own) * centre[lane] + (
-                        a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
-                    )
-            else:
-                for lane in range(lanes):
-                    row[lane] += a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
-        for lane in range(lanes):
-            curvature[lane] += row[lane] * centre[lane]
+            for lane in range(lanes):
+                row[lane] += a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
 
 
 @_compiled
-def _start(wanted, product, conditioner, residual, direction, energy):
-    """Set the residual and the first direction; add each lane's conditioned energy."""
-    lanes = wanted.shape[1]
-    for sample in range(wanted.shape[0]):
-        w, q, r, d = wanted[sample], product[sample], residual[sample], direction[sample]
-        factor = conditioner[sample]
-        for lane in range(lanes):
-            value = w[lane] - q[lane]
-            r[lane] = value
-            d[lane] = factor * value
-            energy[lane] += factor * value * value
-
-
-@_compiled
-def _advance(solution, residual, direction, product, conditioner, length, energy):
-    """Move solution and residual along the direction; add each lane's new conditioned energy."""
-    lanes = solution.shape[1]  # known at run time only: a constant would be unrolled into scalar code
-    for sample in range(solution.shape[0]):
-        x, r, d, q = solution[sample], residual[sample], direction[sample], product[sample]
-        factor = conditioner[sample]
-        for lane in range(lanes):
-            x[lane] += length[lane] * d[lane]
-            value = r[lane] - length[lane] * q[lane]
-            r[lane] = value
-            energy[lane] += factor * value * value
-
-
-@_compiled
-def _turn(residual, direction, conditioner, push):
-    """Make ``direction`` the conditioned residual plus ``push`` times itself."""
-    lanes = residual.shape[1]  # known at run time only: a constant would be unrolled into scalar code
-    for sample in range(residual.shape[0]):
-        r, d = residual[sample], direction[sample]
-        factor = conditioner[sample]
-        for lane in range(lanes):
-            d[lane] = factor * r[lane] + push[lane] * d[lane]
-
-
-@_compiled
-def solve_graph_systems(graph, scale, shifts, right, reduction, max_steps, start, stop, solution):
-    """Improve ``solution`` of every slab in [start, stop) by Jacobi-preconditioned conjugate gradients.
-
-    Warm-started; a lane rests once its residual has shrunk by ``reduction``. Returns the steps taken.
-    """
-    diagonal = graph[3]
-    n_samples, lanes = right.shape[1:]  # known at run time only: a constant would be unrolled into scalar code
-    residual = np.empty((n_samples, lanes), right.dtype)
-    direction = np.empty_like(residual)
-    product = np.empty_like(residual)
-    conditioner = np.empty(n_samples, right.dtype)
-    energy, previous, target, curvature, length, push = (
-        np.empty(lanes, right.dtype), np.empty(lanes, right.dtype), np.empty(lanes, right.dtype),
-        np.empty(lanes, right.dtype), np.empty(lanes, right.dtype), np.empty(lanes, right.dtype),
-    )  # fmt: skip
-    floor = 1e-30 if right.itemsize == 4 else 1e-290
-    total_steps = 0
-    for slab in range(start, stop):
-        shift, x, wanted = shifts[slab], solution[slab], right[slab]
-        usual = right.dtype.type(0.0)
-        for lane in range(lanes):
-            usual += shift[lane] / lanes
+def _load_lanes(codes, low, high, vector):
+    """Copy rows [low, high) of ``codes`` (row, sample) into the lanes of ``vector`` (sample, lane); others are zero."""
+    n_samples, lanes = vector.shape
+    for lane in range(lanes):
         for sample in range(n_samples):
-            conditioner[sample] = 1.0 / (scale * diagonal[sample] + usual)
-        for lane in range(lanes):
-            energy[lane] = curvature[lane] = 0.0
-        _graph_product(graph, scale, shift, x, product, curvature)
-        _start(wanted, product, conditioner, residual, direction, energy)
-        for lane in range(lanes):
-            # Below the floor the quotients of conjugate gradients are made of rounding, and grow without bound.
-            target[lane] = max(energy[lane] * reduction * reduction, floor)
-        for _ in range(max_steps):
-            total_steps += 1
-            for lane in range(lanes):
-                curvature[lane] = 0.0
-            _graph_product(graph, scale, shift, direction, product, curvature)
-            for lane in range(lanes):
-                going = curvature[lane] > 0.0 and energy[lane] > target[lane]
-                length[lane] = energy[lane] / curvature[lane] if going else 0.0
-                previous[lane], energy[lane] = energy[lane], 0.0
-            _advance(x, residual, direction, product, conditioner, length, energy)
-            n_going = 0
-            for lane in range(lanes):
-                going = length[lane] > 0.0 and energy[lane] > target[lane]
-                push[lane] = energy[lane] / previous[lane] if going else 0.0
-                n_going += going
-            if n_going == 0:
-                break
-            _turn(residual, direction, conditioner, push)
-    return total_steps
+            vector[sample, lane] = codes[low + lane, sample] if low + lane < high else 0.0
 
 
 @_compiled
@@ -254,17 +277,27 @@ def multiply_by_graph(codes, graph, scale, start, stop, product):
     n_rows, n_samples = codes.shape
     vector = np.empty((n_samples, LANES), codes.dtype)
     result = np.empty_like(vector)
-    shift, unused = np.zeros(LANES, codes.dtype), np.zeros(LANES, codes.dtype)
     for slab in range(start, stop):
-        low = slab * LANES
-        high = min(low + LANES, n_rows)
-        for row in range(low, high):
-            for sample in range(n_samples):
-                vector[sample, row - low] = codes[row, sample]
-        for lane in range(high - low, LANES):
-            for sample in range(n_samples):
-                vector[sample, lane] = 0.0
-        _graph_product(graph, scale, shift, vector, result, unused)
+        low, high = slab * LANES, min((slab + 1) * LANES, n_rows)
+        _load_lanes(codes, low, high, vector)
+        _graph_product(graph, scale, vector, result)
         for row in range(low, high):
             for sample in range(n_samples):
                 product[row, sample] = result[sample, row - low]
+
+
+@_compiled
+def graph_energies(codes, graph, start, stop, energies):
+    """Add each image's <codes, codes L> over rows [start, stop)·LANES of ``codes`` (row, sample) to ``energies``."""
+    n_rows, n_samples = codes.shape
+    vector = np.empty((n_samples, LANES), codes.dtype)
+    result = np.empty_like(vector)
+    one = codes.dtype.type(1.0)
+    for slab in range(start, stop):
+        _load_lanes(codes, slab * LANES, min((slab + 1) * LANES, n_rows), vector)
+        _graph_product(graph, one, vector, result)
+        for sample in range(n_samples):
+            here, there, total = vector[sample], result[sample], codes.dtype.type(0.0)
+            for lane in range(here.size):
+                total += here[lane] * there[lane]
+            energies[sample] += total

@@ -149,7 +149,7 @@ class Tally:
         usage = to_numpy(summary.statistics.usage)
         worst = _largest(summary.residuals, usage.size)
         places = np.stack([np.full_like(worst, index), worst], 1)
-        nonzero, n_codes = int((coded.codes != 0).sum()), int(np.prod(coded.codes.shape))
+        nonzero, n_codes = int(namespace(coded.codes).count_nonzero(coded.codes)), int(np.prod(coded.codes.shape))
         objective = float(summary.values.sum()) + later_pull
         return cls(1, objective, nonzero, n_codes, summary.statistics, summary.residuals[worst], places)
 

@@ -12,16 +12,15 @@ from tubal import _kernels_graph as graph_kernels
 from tubal._backend import own_threads, parallel_ranges
 from tubal.fourier import BlockOperator, fourier_basis
 from tubal.problems._base import MomentumState, SplitState
-from tubal.problems._graph_systems import slab_rows
+from tubal.problems._graph_systems import sweeps
 from tubal.problems.tubal_dictionary import TubalStatistics
 
 if TYPE_CHECKING:
     from tubal.problems.tubal import TubalCoding
 
-# A graph system is solved until its residual has shrunk this much from its warm start. The error then shrinks
-# with the iteration's own movement, so the splitting converges as with exact solves.
+# Solving a graph system leaves at most this share of its warm start's error. The error then shrinks with the
+# iteration's own movement, so the splitting converges as with exact solves.
 REDUCTION = 0.3
-MAX_GRAPH_STEPS = 100
 # Blocks are so many images wide, or a multiple of it: whole vector registers.
 WIDTH_UNIT = 4
 # Statistics of so many shares of the images are added up, and of no fewer images each: they are large and few.
@@ -154,12 +153,11 @@ class _TubalSystems:
         # Blocks of equal width, a few images narrower than usual where that leaves less of the last one empty.
         n_blocks = max(1, -(-compiled.n_samples // kernels.BLOCK))
         self.width = min(kernels.BLOCK, WIDTH_UNIT * -(-compiled.n_samples // (WIDTH_UNIT * n_blocks)))
-        self.rotation, eigenvalues = problem.eigenbasis
-        self.back = self.rotation.transpose
-        row_shifts = np.maximum(eigenvalues, 0.0).reshape(-1) + penalty
-        self.rows = slab_rows(row_shifts)
-        self.shifts = row_shifts[self.rows].astype(compiled.dtype)
-        shape = (len(self.rows), compiled.n_samples, kernels.LANES)
+        rotation, eigenvalues = problem.eigenbasis
+        self.back = rotation.transpose
+        self.shifts = _by_slab(np.maximum(eigenvalues, 0.0) + penalty, penalty).astype(compiled.dtype)
+        self.rates, self.counts = sweeps(self.graph, self.shifts, REDUCTION)
+        shape = (len(self.shifts), compiled.n_samples, self.shifts.shape[1])
         self.bundles = self.graph.bundles(compiled.dtype)
         self.scale = compiled.dtype.type(2.0 * self.graph.weight)
         self.right: Any = np.zeros(shape, compiled.dtype)
@@ -175,19 +173,19 @@ class _TubalSystems:
         """Return ``D† * X`` and the pull of fixed neighbours, rotated, straight from images: nothing else is held."""
         problem, dtype = self.compiled.problem, self.compiled.dtype
         none = np.empty((0, 0, 0), dtype)
-        slabs = self._rotated(problem.data, self.rotation.after(problem.adjoint_blocks), dtype.type(1), none, shape)
+        slabs = self._rotated(problem.data, problem.map_blocks.after(self.back), dtype.type(1), none, shape)
         if self.graph.neighbor_sum is None:
             return slabs
-        return self._rotated(self.graph.neighbor_sum, self.rotation, self.scale, slabs, shape)
+        return self._rotated(self.graph.neighbor_sum, self.back, self.scale, slabs, shape)
 
-    def _rotated(self, source: Any, rotation: BlockOperator, scale: Any, slabs: Any, shape: tuple[int, ...]) -> Any:
-        """Return ``scale`` times the rotated source, added to ``slabs`` where these are not empty."""
+    def _rotated(self, source: Any, back: BlockOperator, scale: Any, slabs: Any, shape: tuple[int, ...]) -> Any:
+        """Return ``scale`` times the transpose of ``back`` applied to the source, added to ``slabs`` if not empty."""
         compiled, source = self.compiled, np.ascontiguousarray(source)
         target = slabs if slabs.size else np.zeros(shape, compiled.dtype)
         with own_threads() as threads:
             self._over_images(
                 lambda start, stop: graph_kernels.rotate_into_slabs(
-                    source, compiled.basis, rotation.head, rotation.pairs, self.rows, scale, slabs, start, stop, target
+                    source, compiled.basis, back.head, back.pairs, scale, slabs, start, stop, target
                 ),
                 threads,
             )
@@ -195,12 +193,11 @@ class _TubalSystems:
 
     def _rotated_point(self, bound: Any, times: Any, scale: Any, offset: Any, slabs: Any) -> Any:
         """Return ``scale`` (point - times·dual) + offset, rotated, in ``slabs``."""
-        compiled, rotation = self.compiled, self.rotation
+        compiled, back = self.compiled, self.back
         with own_threads() as threads:
             self._over_images(
                 lambda start, stop: graph_kernels.rotate_point(
-                    self.blocks, compiled.basis, rotation.head, rotation.pairs, self.rows, bound, times, scale, offset,
-                    start, stop, slabs,
+                    self.blocks, compiled.basis, back.head, back.pairs, bound, times, scale, offset, start, stop, slabs
                 ),
                 threads,
             )  # fmt: skip
@@ -244,18 +241,25 @@ class _TubalSystems:
             else:
                 parallel_ranges(
                     lambda start, stop: graph_kernels.solve_graph_systems(
-                        self.bundles, self.scale, self.shifts, self.right, REDUCTION, MAX_GRAPH_STEPS, start, stop,
+                        self.bundles, self.scale, self.shifts, self.rates, self.counts, self.right, start, stop,
                         self.solution,
                     ),
                     self.shifts.shape[0], grain=1, threads=threads,
                 )  # fmt: skip
             self._over_images(
                 lambda start, stop: graph_kernels.split_after(
-                    self.solution, compiled.basis_t, back.head, back.pairs, self.rows, bound, relax, measure,
-                    start, stop, self.blocks, change, size,
+                    self.solution, compiled.basis_t, back.head, back.pairs, bound, relax, measure, start, stop,
+                    self.blocks, change, size,
                 ),
                 threads,
             )  # fmt: skip
+
+
+def _by_slab(shifts: Any, padding: float) -> Any:
+    """Return shifts (tube, atom) slab by slab: first the mean's, padded, where it is alone, then pair after pair."""
+    tube_length, n_atoms = shifts.shape
+    pairs = shifts[tube_length % 2 :].reshape(-1, 2 * n_atoms)
+    return np.concatenate([np.pad(shifts[: tube_length % 2], ((0, 0), (0, n_atoms)), constant_values=padding), pairs])
 
 
 def _relative(change: Any, size: Any) -> Any:

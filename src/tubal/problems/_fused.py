@@ -152,8 +152,8 @@ class FusedTubal:
         data_hat, codes_hat = as_double(data_hat), as_double(codes_hat)
         right = codes_hat.transpose(1, 2)
         gram, cross, squares = to_numpy_together(codes_hat @ right, data_hat @ right, (data_hat**2).sum())
-        folded = (fold(self._as_operator(blocks)) for blocks in (gram, cross))
-        return TubalStatistics.from_folded(*folded, float(squares))
+        gram, cross = (fold(self._as_operator(blocks)) for blocks in (gram, cross))
+        return TubalStatistics.from_folded(gram, cross, float(squares))
 
     def _as_operator(self, blocks: np.ndarray) -> BlockOperator:
         """Undo :func:`even_blocks`."""

@@ -11,10 +11,18 @@ from tubal._backend import own_threads, parallel_ranges
 from tubal._kernels import LANES
 from tubal.problems._graph_term import GraphTerm
 
-# A system is solved until its residual has shrunk this much from where the last solve ended. The error then shrinks
-# with the iteration's own movement, so the splitting converges as with exact solves; the first solve has no such help.
+# A solve leaves at most this share of the error it begins with, where the last one ended. The error then shrinks with
+# the iteration's own movement, so the splitting converges as with exact solves; the first solve has no such help.
 REDUCTION, FIRST_REDUCTION = 1e-2, 1e-5
-MOST_STEPS = 100
+MOST_STEPS = 1000
+
+
+def sweeps(graph: GraphTerm, shifts: Any, reduction: float) -> tuple[Any, Any]:
+    """Return Jacobi's rate for every slab of ``shifts`` (slab, LANES), and how many steps shrink an error so far."""
+    rates = np.array([graph.shared.jacobi_rate(float(shift) / (2.0 * graph.weight)) for shift in shifts.min(1)])
+    with np.errstate(divide="ignore"):  # a rate of zero: one step solves
+        counts = np.ceil(np.arccosh(1.0 / reduction) / np.arccosh(1.0 / rates))
+    return rates, np.clip(counts, 1, MOST_STEPS).astype(np.int64)
 
 
 def slab_rows(shifts: Any) -> Any:
@@ -43,25 +51,24 @@ class WarmSystems:
         self.bundles = self.graph.bundles(right.dtype)
         self.solution = np.zeros((len(self.rows), right.shape[-1], LANES), right.dtype)
         self.right = np.empty_like(self.solution)
+        self.first, self.later = (sweeps(self.graph, self.shifts, least) for least in (FIRST_REDUCTION, REDUCTION))
 
     def solve(self, right: Any, shifts: Any) -> Any:
         """Return the solution of ``right`` (..., sample), closer by ``REDUCTION``; shifts are the same every time."""
-        reduction = REDUCTION
-        if self.solution is None:
+        opening = self.solution is None
+        if opening:
             self._open(np.asarray(shifts).reshape(-1), right)
-            reduction = FIRST_REDUCTION
-        flat = np.ascontiguousarray(right).reshape(1, -1, right.shape[-1])
-        solved = np.empty_like(flat)
-        number, nothing, n_samples = right.dtype.type, np.empty((0, 0, 0), right.dtype), right.shape[-1]
+        rates, counts = self.first if opening else self.later
+        flat = np.ascontiguousarray(right).reshape(-1, right.shape[-1])
+        solved, scale = np.empty_like(flat), right.dtype.type(2.0 * self.graph.weight)
 
         def work(start: int, stop: int) -> None:
-            held, slabs = self.rows[start:stop], self.right[start:stop]
-            kernels._to_slabs(flat, held, number(1.0), nothing, 0, n_samples, slabs)
+            held = self.rows[start:stop]
+            kernels.to_slabs(flat, held, self.right[start:stop])
             kernels.solve_graph_systems(
-                self.bundles, number(2.0 * self.graph.weight), self.shifts, self.right, reduction, MOST_STEPS, start,
-                stop, self.solution,
-            )  # fmt: skip
-            kernels._from_slabs(self.solution[start:stop], held, 0, n_samples, solved)
+                self.bundles, scale, self.shifts, rates, counts, self.right, start, stop, self.solution
+            )
+            kernels.from_slabs(self.solution[start:stop], held, solved)
 
         with own_threads() as threads:
             parallel_ranges(work, len(self.rows), grain=1, threads=threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +23,8 @@ from tubal.graph import laplacian_norm
 
 # Neighbours that a kernel reads side by side.
 BUNDLE = 4
+# Rates of Jacobi's method are worked out for shifts that lie so far apart, by so many power steps.
+RATE_GRID, POWER_STEPS = 1.1, 10
 
 
 class SharedLaplacian:
@@ -30,6 +33,7 @@ class SharedLaplacian:
     def __init__(self, laplacian: Any) -> None:
         self.matrix = sp.csr_array(laplacian)
         self.kept: dict[Any, Any] = {}  # what a backend derives from it, by a key of its own
+        self._rates: dict[int, float] = {}
 
     @cached_property
     def between(self) -> np.ndarray:
@@ -41,6 +45,28 @@ class SharedLaplacian:
     def ties(self) -> bool:
         """Whether two images of the batch depend on each other; new images tie to fixed ones only."""
         return bool((self.matrix.data[self.between] != 0).any())
+
+    def jacobi_rate(self, shift: float) -> float:
+        """Return a bound below one on the share of an error that a Jacobi step of ``L + shift`` leaves.
+
+        For weights that are not negative, that share is the spectral radius of ``(E + shift)⁻¹ W``, with E the diagonal
+        and W minus the rest: at most the largest quotient ``(W v) / ((E + shift) v)`` for any positive v (Collatz and
+        Wielandt), which power steps make smaller. It falls with the shift, so the next lower one of a grid will do.
+        """
+        level = int(np.floor(np.log(shift) / np.log(RATE_GRID)))
+        if level not in self._rates:
+            self._rates[level] = self._bounded_rate(RATE_GRID**level)
+        return self._rates[level]
+
+    def _bounded_rate(self, shift: float) -> float:
+        matrix = self.matrix.astype(np.float64)
+        diagonal = matrix.diagonal()
+        vector, bound = np.ones(matrix.shape[0]), 1.0 - 1e-9
+        for _ in range(POWER_STEPS):
+            after = (diagonal * vector - matrix @ vector) / (diagonal + shift)
+            bound = min(bound, float((after / vector).max(initial=0.0)))
+            vector = np.maximum(after, 1e-9 * vector)
+        return max(bound, 0.0)
 
 
 class GraphTerm:
@@ -83,16 +109,11 @@ class GraphTerm:
         rows = codes.reshape(-1, codes.shape[-1])
         if is_torch(codes):
             return 2.0 * self.weight * (self._matrix_like(codes) @ rows.T).T.reshape(codes.shape)
-        from tubal._kernels import LANES
         from tubal._kernels_graph import multiply_by_graph
 
         graph, scale = self.bundles(codes.dtype), codes.dtype.type(2.0 * self.weight)
         product = np.empty_like(rows)
-        with own_threads() as threads:
-            parallel_ranges(
-                lambda start, stop: multiply_by_graph(rows, graph, scale, start, stop, product),
-                -(-rows.shape[0] // LANES), grain=1, threads=threads,
-            )  # fmt: skip
+        _over_slabs(lambda start, stop: multiply_by_graph(rows, graph, scale, start, stop, product), len(rows))
         return product.reshape(codes.shape)
 
     def energies(self, codes: Array) -> tuple[Array, Array]:
@@ -102,12 +123,22 @@ class GraphTerm:
             by_sample = codes.reshape(-1, codes.shape[-1]).T.contiguous()  # a sparse product likes them so
             energy = (by_sample * (self._matrix_like(codes) @ by_sample)).sum(1)
         else:
-            product = self.product(codes)
-            product *= codes
-            energy = product.sum(axes) / (2.0 * self.weight)
-            del product
+            energy = self._energies(codes.reshape(-1, codes.shape[-1]))
         pull = 0.0 * energy if self.neighbor_sum is None else (codes * self.neighbor_sum).sum(axes)
         return energy, pull
+
+    def _energies(self, rows: np.ndarray) -> np.ndarray:
+        """Return each image's share of ``Tr(B L Bᵀ)``, in double precision, without forming ``B L``."""
+        from tubal._kernels_graph import graph_energies
+
+        graph = self.bundles(rows.dtype)
+
+        def work(start: int, stop: int) -> np.ndarray:
+            found = np.zeros(rows.shape[1])
+            graph_energies(rows, graph, start, stop, found)
+            return found
+
+        return np.asarray(np.sum(_over_slabs(work, len(rows)), 0))
 
     def solve(self, right: Array, shifts: Array) -> Array:
         """Solve ``b (2 α L + shift) = right`` for every coefficient row; ``shifts`` is ``right.shape[:-1]``.
@@ -139,6 +170,14 @@ class GraphTerm:
             push = xp.where(before > 0, energy / xp.where(before > 0, before, 1.0), 0.0)
             direction = conditioned + push[..., None] * direction
         return solution
+
+
+def _over_slabs(work: Callable[[int, int], Any], n_rows: int) -> list[Any]:
+    """Run ``work(start, stop)`` over slabs of coefficient rows by threads."""
+    from tubal._kernels import LANES
+
+    with own_threads() as threads:
+        return parallel_ranges(work, -(-n_rows // LANES), grain=1, threads=threads)
 
 
 def _in_bundles(shared: SharedLaplacian, dtype: Any) -> tuple[np.ndarray, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tubal._backend import Array, as_double, gram_eigh, hermitian_eigh, is_torch, namespace, rfft, to_numpy
+from tubal._backend import Array, as_double, gram_eigh, is_torch, namespace, rfft, to_numpy
 from tubal.algebra import spectrum_weights
 from tubal.fourier import BlockOperator, as_blocks, from_coefficients, to_coefficients
 from tubal.penalties import atom_norms
@@ -92,7 +92,7 @@ class TubalCoding(CodingProblem):
     @cached_property
     def eigenbasis(self) -> tuple[BlockOperator, Array]:
         """Rotation into the eigenvectors of ``DᵀD`` as real blocks, and eigenvalues (tube, atom), on the host."""
-        values, vectors = gram_eigh(self._small_hat) if is_torch(self.data) else hermitian_eigh(self.gram_hat)
+        values, vectors = gram_eigh(self._small_hat)
         rotation = as_blocks(_adjoint(vectors), self.tube_length, self.data)
         return rotation, self._per_coefficient(values)
 
