@@ -16,6 +16,8 @@ SUMMED = 128  # images whose products are summed in single precision before they
 LANES = 64  # coefficient rows solved side by side in the graph systems: whole vector registers
 
 _compiled = nb.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+# For a part that a kernel has in one place: compiled with it, not once for itself before.
+_inlined = nb.njit(nogil=True, inline="always", fastmath=True, error_model="numpy")
 
 
 @_compiled
@@ -68,7 +70,7 @@ def _apply(head, pairs, source, target):
         np.dot(pairs[pair], tail_in[pair], tail_out[pair])
 
 
-@_compiled
+@_inlined
 def _reflect(point, bound, times, reflected):
     """Set ``reflected`` to point - times·clip(point): shrunk codes once, less the scaled dual twice."""
     source, target = point.reshape(-1), reflected.reshape(-1)
@@ -77,7 +79,7 @@ def _reflect(point, bound, times, reflected):
         target[index] = value - times * min(max(value, -bound), bound)
 
 
-@_compiled
+@_inlined
 def _relax(point, solved, bound, relaxation):
     """Move ``point`` towards ``solved`` + clip(point) in place."""
     target, source = point.reshape(-1), solved.reshape(-1)
@@ -87,7 +89,7 @@ def _relax(point, solved, bound, relaxation):
         target[index] = value + relaxation * (source[index] + clipped - value)
 
 
-@_compiled
+@_inlined
 def _measure(point, solved, bound, first, last, change, size):
     """Write for each image how far the next step would move it, and how large its point is, squared."""
     width = point.shape[2]
@@ -219,7 +221,7 @@ def summarise(codes, data, basis, map_head, map_pairs, start, stop, residuals, a
         _sum_squares(image_hat, image, first, last, residuals)
 
 
-@_compiled
+@_inlined
 def _sum_absolutes(block, first, last, absolutes):
     """Set the l1 norm of every image of a block."""
     totals = np.zeros(block.shape[2])
@@ -232,7 +234,7 @@ def _sum_absolutes(block, first, last, absolutes):
         absolutes[first + column] = totals[column]
 
 
-@_compiled
+@_inlined
 def _sum_squares(wanted, found, first, last, residuals):
     """Set the squared distance of every image of a block."""
     totals = np.zeros(wanted.shape[2])

@@ -11,10 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from tubal._kernels import (
-    BLOCK,
     LANES,
     _compiled,
-    _load,
+    _inlined,
     _measure,
     _reflect,
     _relax,
@@ -45,13 +44,13 @@ def from_slabs(slabs, rows, target):
 
 
 @_compiled
-def _write(tile, scale, offset, first, last, slab):
-    """Set samples [first, last) of ``slab`` (sample, lane) to ``scale``·tile + ``offset``, like ``slab`` or empty."""
+def _write(tile, scale, offset, slab, first, last, slabs):
+    """Set samples [first, last) of one of the ``slabs`` to ``scale``·tile + ``offset``, laid out like them or empty."""
     n_lanes = tile.shape[1]
     for column in range(last - first):
-        source, target = tile[column], slab[first + column]
+        source, target = tile[column], slabs[slab, first + column]
         if offset.size:
-            extra = offset[first + column]
+            extra = offset[slab, first + column]
             for lane in range(n_lanes):
                 target[lane] = scale * source[lane] + extra[lane]
         else:
@@ -59,7 +58,7 @@ def _write(tile, scale, offset, first, last, slab):
                 target[lane] = scale * source[lane]
 
 
-@_compiled
+@_inlined
 def _rotate(source, head, pairs, scale, offset, first, last, slabs):
     """Write ``scale`` times the *transposed* block operator applied to ``source`` (k, inner, width) into ``slabs``.
 
@@ -68,57 +67,43 @@ def _rotate(source, head, pairs, scale, offset, first, last, slabs):
     """
     n_head, n_pairs, width = head.shape[0], pairs.shape[0], source.shape[2]
     if n_head:
-        narrow = np.dot(source[0].T, head[0])
-        _write(narrow, scale, offset[0] if offset.size else slabs[0, :0], first, last, slabs[0])
+        narrow = np.empty((width, head.shape[2]), source.dtype)
+        np.dot(source[0].T, head[0], narrow)
+        _write(narrow, scale, offset, 0, first, last, slabs)
     tile = np.empty((width, pairs.shape[2]), source.dtype)
     tail = source[n_head:].reshape(n_pairs, -1, width)
     for pair in range(n_pairs):
         np.dot(tail[pair].T, pairs[pair], tile)
-        place = n_head + pair
-        _write(tile, scale, offset[place] if offset.size else slabs[0, :0], first, last, slabs[place])
+        _write(tile, scale, offset, n_head + pair, first, last, slabs)
 
 
 @_compiled
 def _read(slab, first, last, tile):
-    """Set columns of ``tile`` (lane, column) to samples [first, last) of ``slab``, as many lanes as it has.
+    """Set ``tile`` (lane, column) to samples [first, last) of ``slab``, as many lanes as it has, the rest to zero.
 
     Turned here, in the cache: a product with a transposed right factor takes half as long again.
     """
-    n_lanes = tile.shape[0]
-    for column in range(last - first):
-        source = slab[first + column]
+    n_lanes, width = tile.shape
+    for column in range(width):
+        source = slab[min(first + column, last - 1)]
+        here = tile.dtype.type(1.0 if first + column < last else 0.0)
         for lane in range(n_lanes):
-            tile[lane, column] = source[lane]
+            tile[lane, column] = here * source[lane]
 
 
-@_compiled
+@_inlined
 def _rotate_back(slabs, head, pairs, first, last, target):
     """Set ``target`` (k, rows, width) to the block operator applied to samples [first, last) of ``slabs``."""
     n_head, n_pairs, width = head.shape[0], pairs.shape[0], target.shape[2]
     if n_head:
-        narrow = np.zeros((head.shape[2], width), target.dtype)
+        narrow = np.empty((head.shape[2], width), target.dtype)
         _read(slabs[0], first, last, narrow)
         np.dot(head[0], narrow, target[0])
-    tile = np.zeros((pairs.shape[2], width), target.dtype)
+    tile = np.empty((pairs.shape[2], width), target.dtype)
     tail = target[n_head:].reshape(n_pairs, -1, width)
     for pair in range(n_pairs):
         _read(slabs[n_head + pair], first, last, tile)
         np.dot(pairs[pair], tile, tail[pair])
-
-
-@_compiled
-def rotate_into_slabs(source, basis, head, pairs, scale, offset, start, stop, slabs):
-    """Write the rotated Fourier coefficients of ``source`` (k, rows, n), scaled, plus ``offset`` into ``slabs``.
-
-    ``head`` and ``pairs`` are the rotation's transpose; ``offset`` is laid out like ``slabs``, and may be it, or empty.
-    """
-    block = np.empty((source.shape[0], source.shape[1], BLOCK), source.dtype)
-    coefficients = np.empty_like(block)
-    for first in range(start, stop, BLOCK):
-        last = min(first + BLOCK, stop)
-        _load(source, first, last, block)
-        _transform(basis, block, coefficients)
-        _rotate(coefficients, head, pairs, scale, offset, first, last, slabs)
 
 
 @_compiled
@@ -152,11 +137,12 @@ def scatter_blocks(blocks, start, stop, point):
 
 
 @_compiled
-def rotate_point(blocks, basis, head, pairs, bound, times, scale, offset, start, stop, slabs):
+def rotate_blocks(blocks, basis, head, pairs, bound, times, scale, offset, start, stop, slabs):
     """Write the rotated Fourier coefficients of scale·(point - times·dual) + offset into ``slabs``.
 
-    With twice the dual these are the right-hand sides of a graph step, with once the dual the codes. ``head`` and
-    ``pairs`` are the rotation's transpose; ``offset`` is laid out like ``slabs``, or empty.
+    With twice the dual these are the right-hand sides of a graph step, with once the dual the codes, without it what
+    the blocks hold. ``head`` and ``pairs`` are the rotation's transpose; ``offset`` is laid out like ``slabs``, and may
+    be it, or empty.
     """
     reflected = np.empty_like(blocks[0])
     buffer = np.empty_like(reflected)
@@ -183,7 +169,7 @@ def split_after(solved, basis_t, head, pairs, bound, relaxation, measure, start,
         _relax(block, rotated, bound, relaxation)
 
 
-@_compiled
+@_inlined
 def _sweep(graph, scale, shift, push, wanted, vector, gathered, target):
     """Move ``target`` to (1 - push)·target + push·J(vector), J the Jacobi step of (scale L + shift) x = wanted.
 
@@ -225,7 +211,8 @@ def solve_graph_systems(graph, scale, shifts, rates, counts, right, start, stop,
     (Golub and Varga 1961). Nothing is held but the two latest points, and no inner product is waited for.
     """
     n_samples, lanes = right.shape[1:]
-    other = np.zeros((n_samples, lanes), right.dtype)
+    other = np.empty((n_samples, lanes), right.dtype)
+    other.fill(0.0)
     gathered = np.empty(lanes, right.dtype)
     for slab in range(start, stop):
         here, wanted, shift = solution[slab], right[slab], shifts[slab]
@@ -233,18 +220,15 @@ def solve_graph_systems(graph, scale, shifts, rates, counts, right, start, stop,
         for step in range(counts[slab]):
             if step > 0:
                 push = 1.0 / (1.0 - quarter * push * (2.0 if step == 1 else 1.0))
-            weight = right.dtype.type(push)
-            if step % 2 == 0:
-                _sweep(graph, scale, shift, weight, wanted, here, gathered, other)
-            else:
-                _sweep(graph, scale, shift, weight, wanted, other, gathered, here)
+            source, target = (here, other) if step % 2 == 0 else (other, here)
+            _sweep(graph, scale, shift, right.dtype.type(push), wanted, source, gathered, target)
         if counts[slab] % 2:
             for sample in range(n_samples):
                 for lane in range(lanes):
                     here[sample, lane] = other[sample, lane]
 
 
-@_compiled
+@_inlined
 def _graph_product(graph, scale, vector, product):
     """Set ``product`` to ``scale`` L vector, both (sample, lane)."""
     starts, neighbors, weights, diagonal = graph
@@ -262,7 +246,7 @@ def _graph_product(graph, scale, vector, product):
                 row[lane] += a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
 
 
-@_compiled
+@_inlined
 def _load_lanes(codes, low, high, vector):
     """Copy rows [low, high) of ``codes`` (row, sample) into the lanes of ``vector`` (sample, lane); others are zero."""
     n_samples, lanes = vector.shape

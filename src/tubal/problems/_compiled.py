@@ -160,47 +160,38 @@ class _TubalSystems:
         shape = (len(self.shifts), compiled.n_samples, self.shifts.shape[1])
         self.bundles = self.graph.bundles(compiled.dtype)
         self.scale = compiled.dtype.type(2.0 * self.graph.weight)
+        self.nothing = np.empty((0, 0, 0), compiled.dtype)
         self.right: Any = np.zeros(shape, compiled.dtype)
         self.linear: Any = self._rotated_linear(shape)
         self.blocks = self._in_blocks(point)
-        one, none = compiled.dtype.type(1.0), np.empty((0, 0, 0), compiled.dtype)
-        self.solution: Any = self._rotated_point(bound, one, one, none, np.zeros(shape, compiled.dtype))
+        one, slabs = compiled.dtype.type(1.0), np.zeros(shape, compiled.dtype)
+        self.solution: Any = self._rotated(self.blocks, self.back, bound, one, one, self.nothing, slabs)
 
     def _over_images(self, work: Any, threads: int) -> None:
         parallel_ranges(work, self.compiled.n_samples, grain=self.width, threads=threads)
 
     def _rotated_linear(self, shape: tuple[int, ...]) -> Any:
         """Return ``D† * X`` and the pull of fixed neighbours, rotated, straight from images: nothing else is held."""
-        problem, dtype = self.compiled.problem, self.compiled.dtype
-        none = np.empty((0, 0, 0), dtype)
-        slabs = self._rotated(problem.data, problem.map_blocks.after(self.back), dtype.type(1), none, shape)
+        problem, zero, one = self.compiled.problem, self.compiled.dtype.type(0.0), self.compiled.dtype.type(1.0)
+        images, back = self._in_blocks(problem.data), problem.map_blocks.after(self.back)
+        slabs = self._rotated(images, back, zero, zero, one, self.nothing, np.zeros(shape, self.compiled.dtype))
         if self.graph.neighbor_sum is None:
             return slabs
-        return self._rotated(self.graph.neighbor_sum, self.back, self.scale, slabs, shape)
+        pull = self._in_blocks(self.graph.neighbor_sum)
+        return self._rotated(pull, self.back, zero, zero, self.scale, slabs, slabs)
 
-    def _rotated(self, source: Any, back: BlockOperator, scale: Any, slabs: Any, shape: tuple[int, ...]) -> Any:
-        """Return ``scale`` times the transpose of ``back`` applied to the source, added to ``slabs`` if not empty."""
-        compiled, source = self.compiled, np.ascontiguousarray(source)
-        target = slabs if slabs.size else np.zeros(shape, compiled.dtype)
+    def _rotated(
+        self, blocks: Any, back: BlockOperator, bound: Any, times: Any, scale: Any, offset: Any, slabs: Any
+    ) -> Any:
+        """Return ``scale`` (blocks - times·dual) + offset, rotated by the transpose of ``back``, in ``slabs``."""
+        basis = self.compiled.basis
         with own_threads() as threads:
             self._over_images(
-                lambda start, stop: graph_kernels.rotate_into_slabs(
-                    source, compiled.basis, back.head, back.pairs, scale, slabs, start, stop, target
+                lambda start, stop: graph_kernels.rotate_blocks(
+                    blocks, basis, back.head, back.pairs, bound, times, scale, offset, start, stop, slabs
                 ),
                 threads,
             )
-        return target
-
-    def _rotated_point(self, bound: Any, times: Any, scale: Any, offset: Any, slabs: Any) -> Any:
-        """Return ``scale`` (point - times·dual) + offset, rotated, in ``slabs``."""
-        compiled, back = self.compiled, self.back
-        with own_threads() as threads:
-            self._over_images(
-                lambda start, stop: graph_kernels.rotate_point(
-                    self.blocks, compiled.basis, back.head, back.pairs, bound, times, scale, offset, start, stop, slabs
-                ),
-                threads,
-            )  # fmt: skip
         return slabs
 
     def _in_blocks(self, point: Any) -> Any:
@@ -235,7 +226,7 @@ class _TubalSystems:
         """Make one Douglas-Rachford step: rotate, solve every row's system, rotate back, relax."""
         compiled, back = self.compiled, self.back
         with own_threads() as threads:
-            self._rotated_point(bound, compiled.dtype.type(2.0), weight, self.linear, self.right)
+            self._rotated(self.blocks, back, bound, compiled.dtype.type(2.0), weight, self.linear, self.right)
             if compiled.problem.independent:  # a diagonal system: no image may feel another, so no iteration
                 np.divide(self.right, self.scale * self.bundles[3][:, None] + self.shifts[:, None], self.solution)
             else:
