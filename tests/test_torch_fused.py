@@ -175,12 +175,14 @@ def test_deformable_graph_of_a_tensor_is_that_of_the_array(rng):
 @needs_gpu
 def test_fit_on_the_gpu_is_that_of_the_processor(rng):
     from tubal import GTSC
+    from tubal.solvers import Admm
 
     images = rng.random((60, 8, 8)).astype(np.float32)
-    model = GTSC(n_atoms=6, random_state=0, max_iter=6, tol=0.0)
-    wanted, found = model.fit(images).objective_, model.fit(torch.as_tensor(images, device="cuda")).objective_
-    # Graph systems are improved by other steps there, so codes on the way differ a little.
-    assert_allclose(found[1:], wanted[1:], rtol=2e-3)
+    # Graph systems are improved by other steps there: short coding steps differ on the way, long ones do not.
+    for steps, tolerance in ((5, 0.02), (100, 1e-3)):
+        model = GTSC(n_atoms=6, random_state=0, max_iter=6, tol=0.0, code_solver=Admm(max_iter=steps, tol=1e-6))
+        wanted, found = model.fit(images).objective_, model.fit(torch.as_tensor(images, device="cuda")).objective_
+        assert_allclose(found[1:], wanted[1:], rtol=tolerance)
     assert model.atoms_.is_cuda
     assert model.codes_.is_cuda
 

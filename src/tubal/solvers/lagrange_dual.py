@@ -14,8 +14,8 @@ from tubal._backend import Array, is_torch, machine_epsilon, namespace, own_thre
 from tubal.problems.tubal_dictionary import TubalDictionary
 from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
 
-# Frequencies that a thread is given at a time, and what a compiled task has to multiply at least: smaller ones take
-# less time than waking a thread.
+# Frequencies that a thread is given at a time, at least, and numbers that it has to multiply: smaller tasks take less
+# time than waking a thread.
 FREQUENCIES_A_TASK, LEAST_WORK = 3, 1e6
 # A first multiplier is no smaller than this share of the length of its atom's cross products.
 LEAST_SHARE = 0.02
@@ -138,7 +138,7 @@ class _Dual:
             products = (xp.conj(atoms) * slope).real, (xp.conj(atoms) * cross).real, abs(atoms) ** 2, abs(cross) ** 2
             return tuple((counts * product.sum(1)).sum(0) for product in products)
 
-        inner, linear, norms, lengths = self._summed(work)
+        inner, linear, norms, lengths = self._summed(work, start_hat.shape[1] * self.gram.shape[1] ** 2)
         value = 0.5 * (self.squares - (linear + inner + self.shifts * norms).sum())
         guess = inner / xp.clip(norms, 1.0, None)
         # Where the atoms say next to nothing, a small share of the cross products' length: from multipliers far too
@@ -172,14 +172,19 @@ class _Dual:
             norms = xp.diagonal(products, 0, 1, 2).real
             return (counts * fitted).sum(), (counts[:, None] * norms).sum(0), (counts[:, None, None] * curvature).sum(0)
 
-        return dictionary_hat, *self._summed(work)
+        _, n_rows, n_atoms = self.cross.shape
+        return dictionary_hat, *self._summed(work, n_atoms**2 * (n_atoms + 2 * n_rows))
 
-    def _summed(self, work: Callable[[int, int], tuple[Array, ...]]) -> list[Array]:
-        """Return the sums of what ``work`` finds of all frequencies; threads share them where NumPy does the work."""
+    def _summed(self, work: Callable[[int, int], tuple[Array, ...]], products: int) -> list[Array]:
+        """Return the sums of what ``work`` finds of all frequencies; threads share them where NumPy does the work.
+
+        ``products`` is how many numbers it multiplies for each.
+        """
         if is_torch(self.gram):
             return list(work(0, len(self.gram)))
+        grain = max(FREQUENCIES_A_TASK, int(LEAST_WORK / products))
         with own_threads() as threads:
-            parts = parallel_ranges(work, len(self.gram), grain=FREQUENCIES_A_TASK, threads=threads)
+            parts = parallel_ranges(work, len(self.gram), grain=grain, threads=threads)
         return [reduce(add, terms) for terms in zip(*parts, strict=True)]
 
     def newton_direction(self, point: _DualPoint) -> Array:
