@@ -35,9 +35,9 @@ def test_a_promise_that_one_figure_breaks_is_broken():
 
 def test_faster_to_a_worse_score_breaks_the_promise():
     row = {"ratio": 9.0, "wanted": 5.0, "dictionary learning's": "60.0 ± 2.0"}
-    better = {**row, "problem": "orl, as it comes", "K-means accuracy": "61.0 ± 1.0"}
-    worse = {**row, "problem": "yale, as it comes", "K-means accuracy": "59.0 ± 1.0"}
-    early = {**better, "problem": "orl, two alternations", "ratio": 4.0}
+    better = {**row, "problem": "orl", "K-means accuracy": "61.0 ± 1.0"}
+    worse = {**row, "problem": "yale", "K-means accuracy": "59.0 ± 1.0"}
+    early = {"problem": "orl, until better than the peer to its end", "ratio": 4.0}
     block = report.readme_block({"tables": {"dictionary learning": [better, early]}})
     assert "| orl: 9 | at least 5 | yes |" in block
     assert "orl: 4" not in block

@@ -154,11 +154,17 @@ def rotate_blocks(blocks, basis, head, pairs, bound, times, scale, offset, start
 
 
 @_compiled
-def split_after(solved, basis_t, head, pairs, bound, relaxation, measure, start, stop, blocks, change, size):
-    """End a graph step: rotate the solution back, relax, and if asked measure the movement."""
+def split_after(
+    solved, basis, basis_t, head, pairs, bound, penalty, relaxation, linear, measure, onward, start, stop, blocks,
+    right, change, size,
+):  # fmt: skip
+    """End a graph step: rotate the solution back, relax, and if asked measure the movement.
+
+    ``onward`` begins the next one while a block is in the cache: its right-hand sides, as in :func:`rotate_blocks`.
+    """
     buffer = np.empty_like(blocks[0])
     rotated = np.empty_like(buffer)
-    width = blocks.shape[3]
+    width, twice = blocks.shape[3], blocks.dtype.type(2.0)
     for first in range(start, stop, width):
         last = min(first + width, stop)
         block = blocks[first // width]
@@ -167,6 +173,10 @@ def split_after(solved, basis_t, head, pairs, bound, relaxation, measure, start,
         if measure:
             _measure(block, rotated, bound, first, last, change, size)
         _relax(block, rotated, bound, relaxation)
+        if onward:
+            _reflect(block, bound, twice, buffer)
+            _transform(basis, buffer, rotated)
+            _rotate(rotated, head, pairs, penalty, linear, first, last, right)
 
 
 @_inlined

@@ -59,6 +59,7 @@ class CompiledTubal:
         resting = None
         if self.problem.independent and state.movement is not None:
             resting, kept = state.movement <= tol, systems.blocks.copy()
+        systems.begin(bound, weight)
         for step in range(n_steps):
             systems.step(bound, weight, relax, step == n_steps - 1, change, size)
         movement = _relative(change, size)
@@ -222,11 +223,18 @@ class _TubalSystems:
             )
         return point
 
-    def step(self, bound: Any, weight: Any, relax: Any, measure: bool, change: Any, size: Any) -> None:
-        """Make one Douglas-Rachford step: rotate, solve every row's system, rotate back, relax."""
+    def begin(self, bound: Any, weight: Any) -> None:
+        """Form the right-hand sides of the first step of a burst."""
+        twice = self.compiled.dtype.type(2.0)
+        self._rotated(self.blocks, self.back, bound, twice, weight, self.linear, self.right)
+
+    def step(self, bound: Any, weight: Any, relax: Any, last: bool, change: Any, size: Any) -> None:
+        """Make one Douglas-Rachford step: solve every row's system, rotate back, relax, rotate for the next one.
+
+        The ``last`` of a burst measures the movement instead.
+        """
         compiled, back = self.compiled, self.back
         with own_threads() as threads:
-            self._rotated(self.blocks, back, bound, compiled.dtype.type(2.0), weight, self.linear, self.right)
             if compiled.problem.independent:  # a diagonal system: no image may feel another, so no iteration
                 np.divide(self.right, self.scale * self.bundles[3][:, None] + self.shifts[:, None], self.solution)
             else:
@@ -239,8 +247,8 @@ class _TubalSystems:
                 )  # fmt: skip
             self._over_images(
                 lambda start, stop: graph_kernels.split_after(
-                    self.solution, compiled.basis_t, back.head, back.pairs, bound, relax, measure, start, stop,
-                    self.blocks, change, size,
+                    self.solution, compiled.basis, compiled.basis_t, back.head, back.pairs, bound, weight, relax,
+                    self.linear, last, not last, start, stop, self.blocks, self.right, change, size,
                 ),
                 threads,
             )  # fmt: skip
