@@ -57,7 +57,7 @@ class LagrangeDual:
 
     Stops when no free multiplier can move the dual: projected gradient below ``tol`` (in units of the ball), or below
     ``COARSE`` rounding units of the atoms. Atoms that a multiplier holds then end on the sphere itself, and the
-    objective lies above its minimum by the square of that violation: less than those atoms' own rounding.
+    objective lies above its minimum by the square of that violation: a few of those atoms' own rounding units.
     """
 
     max_iter: int = 50
