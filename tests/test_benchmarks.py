@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks import report
+from benchmarks import fits, report
 from benchmarks.__main__ import SECTIONS
 
 from tubal.experiments.pages import with_block
@@ -43,6 +43,13 @@ def test_faster_to_a_worse_score_breaks_the_promise():
     assert "orl: 4" not in block
     block = report.readme_block({"tables": {"dictionary learning": [better, worse]}})
     assert "| orl: 9; yale: 9 | at least 5 | **no** |" in block
+
+
+def test_a_course_that_never_gets_better_is_shown_with_its_end():
+    course = {1: (0.5, (50.0, 1.0)), 5: (1.0, (60.0, 1.0)), None: (4.0, (58.0, 1.0))}
+    assert fits._first_better(course, 55.0) == 5
+    assert fits._first_better(course, 40.0) == 1
+    assert fits._first_better(course, 70.0) is None
 
 
 def test_every_promise_belongs_to_a_section():

@@ -43,7 +43,7 @@ def test_the_rate_bounds_what_a_jacobi_step_leaves(rng, shift):
         assert rate < 1.0
 
 
-def test_the_rate_is_no_rough_guess(rng):
+def test_the_rate_is_no_rough_guess():
     """On an even graph it is within a tenth of the exact one: a loose bound would cost steps."""
     ring = np.roll(np.eye(N_IMAGES), 1, 1)
     assert_allclose(SharedLaplacian(laplacian(ring + ring.T)).jacobi_rate(1.0), 2.0 / 3.0, rtol=0.1)

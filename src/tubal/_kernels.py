@@ -13,7 +13,7 @@ import numpy as np
 
 BLOCK = 32  # images in flight: wide enough for GEMM, small enough for the cache
 SUMMED = 128  # images whose products are summed in single precision before they join the double-precision sums
-LANES = 64  # coefficient rows solved side by side in the graph systems: whole vector registers
+LANES = 64  # coefficient rows that a product with the graph takes side by side: whole vector registers
 
 _compiled = nb.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
 # For a part that a kernel has in one place: compiled with it, not once for itself before.

@@ -18,7 +18,7 @@ MOST_STEPS = 1000
 
 
 def sweeps(graph: GraphTerm, shifts: Any, reduction: float) -> tuple[Any, Any]:
-    """Return Jacobi's rate for every slab of ``shifts`` (slab, LANES), and how many steps shrink an error so far."""
+    """Return Jacobi's rate for every slab of ``shifts`` (slab, lane), and how many steps shrink an error so far."""
     rates = np.array([graph.shared.jacobi_rate(float(shift) / (2.0 * graph.weight)) for shift in shifts.min(1)])
     with np.errstate(divide="ignore"):  # a rate of zero: one step solves
         counts = np.ceil(np.arccosh(1.0 / reduction) / np.arccosh(1.0 / rates))
@@ -26,7 +26,7 @@ def sweeps(graph: GraphTerm, shifts: Any, reduction: float) -> tuple[Any, Any]:
 
 
 def slab_rows(shifts: Any) -> Any:
-    """Return which coefficient row each lane holds, (slab, LANES): similar shifts together, so that they rest together.
+    """Return which coefficient row each lane holds, (slab, LANES): similar shifts together: the least sets the steps.
 
     Lanes that pad the last slab hold its last row once more.
     """
