@@ -127,7 +127,7 @@ def grow(n_images: int) -> dict[str, Any]:
     """Time graph and default preset on deformed digits, in this process, kernels and index compiled before."""
     from tubal import ImageClusterer
     from tubal.graph import candidate_recall, deformable_graph
-    from tubal.graph.deformation import Effort
+    from tubal.graph.deformable import Effort
     from tubal.metrics import clustering_accuracy
 
     small, _ = shifted_digits(2500, seed=1)
@@ -158,7 +158,7 @@ def approximate_index(name: str = "usps") -> list[dict[str, Any]]:
 
     from tubal.datasets import fetch
     from tubal.graph import candidate_recall, deformable_graph
-    from tubal.graph.deformation import Effort
+    from tubal.graph.deformable import Effort
 
     images = fetch(name).images
     usual = Effort.for_collection(len(images), 5)

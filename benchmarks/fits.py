@@ -140,7 +140,7 @@ def _accuracy(target: Any, features: Any) -> tuple[float, float]:
     from sklearn.cluster import KMeans
 
     from tubal.metrics import clustering_accuracy
-    from tubal.pooling import unit_rows
+    from tubal.problems.layout import unit_rows
 
     rows, n_clusters = unit_rows(features), len(set(target.tolist()))
     labels = [KMeans(n_clusters, n_init=10, random_state=seed).fit_predict(rows) for seed in range(10)]

@@ -24,8 +24,8 @@ from tubal import GTSC
 from tubal.datasets import fetch
 from tubal.experiments.pages import markdown_table
 from tubal.graph import deformable_graph, knn_graph, laplacian
-from tubal.layout import ImageLayout
-from tubal.problems._base import SplitState
+from tubal.problems.base import SplitState
+from tubal.problems.layout import ImageLayout
 from tubal.problems.tubal import TubalCoding
 from tubal.solvers import Admm
 

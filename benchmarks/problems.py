@@ -8,7 +8,7 @@ import numpy as np
 
 from tubal.datasets import fetch
 from tubal.graph import knn_graph, laplacian
-from tubal.layout import ImageLayout
+from tubal.problems.layout import ImageLayout
 from tubal.problems.tubal import TubalCoding
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tubal._backend import available_cores
+from tubal.backends.threads import available_cores
 
 
 def seconds(work: Callable[[], Any]) -> float:

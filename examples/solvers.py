@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from tubal import TubSC
-from tubal.layout import ImageLayout
+from tubal.problems.layout import ImageLayout
 from tubal.problems.tubal import TubalModel
 from tubal.solvers import Admm, Fista, PrintedIstt
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
-from collections_plugin import pytest_runtest_setup  # noqa: F401  (a hook: pytest finds it by its name here)
+from helpers.collections_plugin import pytest_runtest_setup  # noqa: F401  (a hook: pytest finds it by its name here)
 
 # Compiling a kernel on its first call takes longer than any deadline; the same examples on every run.
 settings.register_profile("tubal", deadline=None, derandomize=True, max_examples=30, database=None)

@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose
 
-import oracles
-from tubal._backend import to_numpy
-from tubal.algebra import fold, from_spectrum, spectrum_weights, t_product, t_transpose, to_spectrum, tube_norms, unfold
+from helpers import oracles
+from tubal.algebra import (
+    fold,
+    from_spectrum,
+    spectrum_weights,
+    t_product,
+    t_transpose,
+    to_spectrum,
+    tube_norms,
+    unfold,
+)
+from tubal.backends.arrays import to_numpy
 
 SIDES = st.integers(1, 4)
 VALUES = st.floats(-10.0, 10.0, allow_subnormal=False)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-import oracles
+from helpers import oracles
 from tubal.algebra import t_product, t_transpose, tube_norms, unfold
 from tubal.experiments.paper import load_paper
-from tubal.fourier import to_coefficients
 from tubal.metrics import clustering_nmi
-from tubal.penalties import soft_threshold
-from tubal.pooling import position_norms
+from tubal.problems.base import soft_threshold
+from tubal.problems.fourier import to_coefficients
+from tubal.problems.layout import position_norms
 from tubal.problems.tubal import TubalCoding
 from tubal.problems.tubal_dictionary import TubalDictionary, TubalStatistics
 from tubal.solvers import DictionaryState, Fista, LagrangeDual, PrintedIstt

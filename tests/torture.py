@@ -23,10 +23,9 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-import hostile  # noqa: E402
-import mutations  # noqa: E402
 import torture_scale  # noqa: E402
 import tubal  # noqa: E402
+from helpers import hostile, mutations  # noqa: E402
 
 RESULTS = HERE.parent / "results" / "torture.md"
 COMMAND = (sys.executable, "-c", "from tubal.cli import main; main()")

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import tubal
-from peak_memory import peak_of
+from helpers.peak_memory import peak_of
 from tubal.solvers import Admm
 
 HERE = Path(__file__).parent
@@ -82,7 +82,6 @@ def cluster_of_processes(share: float) -> list[str]:
 def _cluster_objectives(share: float) -> list[str]:
     """Compare the objective of 4 worker processes with that of one process, both settled."""
     from distributed import Client, LocalCluster
-
     from tubal.distributed import fit
 
     lines = []
@@ -138,7 +137,6 @@ def _together(path: Path, parts: int) -> float:
 def two_workers(share: float) -> list[str]:
     """Compare the speed-up of two one-thread workers with that of two independent processes, in turns."""
     from distributed import Client, LocalCluster
-
     from tubal.distributed import fit
 
     n_images = max(4000, round(16000 * share))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tubal._backend import Array, constant_like, irfft, namespace, rfft
+from tubal.backends.arrays import Array, constant_like, irfft, namespace, rfft
 
 
 def t_product(left: Array, right: Array) -> Array:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from tubal.checkpoints import Checkpoint
     from tubal.cli._talk import Talk
+    from tubal.learning.checkpoints import Checkpoint
 
 __all__ = ["checkpointed", "resume_option"]
 
@@ -31,7 +31,7 @@ def checkpointed(out: Path, resume: bool, talk: Talk) -> Iterator[Checkpoint]:
 
     It lies beside ``out`` as ``<name>.checkpoint``, never inside: a folder of results holds results.
     """
-    from tubal.checkpoints import Checkpoint
+    from tubal.learning.checkpoints import Checkpoint
 
     place = out.with_name(f"{out.name}.checkpoint")
     if resume and not place.exists():

@@ -53,7 +53,7 @@ def fit_clusterer(plan: Plan, stack: Any, talk: Talk, state: State, checkpoint: 
     """Fit an ``ImageClusterer`` on the device asked for, with its stages shown."""
     with talk.stage("clustering") as bar:
         from tubal import ImageClusterer
-        from tubal._backend import to_device
+        from tubal.backends.arrays import to_device
 
         clusterer = ImageClusterer(n_clusters=plan.n_clusters, preset=plan.preset, random_state=plan.seed)
         images = to_device(stack.images, state.device)

@@ -55,7 +55,7 @@ class SourceType(click.ParamType):  # type: ignore[type-arg]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Offer the collections' names, and leave files to the shell."""
-        from tubal.datasets._registry import COLLECTIONS
+        from tubal.datasets.registry import COLLECTIONS
 
         names = [name for name in ("digits", *COLLECTIONS) if name.startswith(incomplete)]
         return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]

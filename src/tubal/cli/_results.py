@@ -1,6 +1,6 @@
 """The files of a clustering: labels.csv, skipped.csv, features.npz, run.json and sorted folders.
 
-All of them are written into a staging folder; :func:`tubal._files.staged_folder` makes them appear.
+All of them are written into a staging folder; :func:`tubal.storage.files.staged_folder` makes them appear.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tubal import __version__
-from tubal._files import atomic_write, sha256_of
+from tubal.storage.files import atomic_write, sha256_of
 
 __all__ = [
     "SORTED",

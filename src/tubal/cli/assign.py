@@ -66,7 +66,7 @@ def _write(rows: list[dict[str, Any]], out: Path | None) -> None:
     import io
     import sys
 
-    from tubal._files import atomic_write
+    from tubal.storage.files import atomic_write
 
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]))

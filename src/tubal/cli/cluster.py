@@ -80,12 +80,12 @@ def command(
       tubal cluster coil20 -k 20
       tubal cluster huge/ --resume                 go on after Ctrl-C or a crash
     """
-    from tubal._files import staged_folder
     from tubal.cli._checkpoint import checkpointed
     from tubal.cli._pipeline import Plan, cluster_images, show_summary
     from tubal.cli._results import sorted_earlier
     from tubal.cli._talk import Talk
     from tubal.cli._truth import read_truth
+    from tubal.storage.files import staged_folder
 
     talk = Talk(state)
     stale = sorted_earlier(out) if force else ()

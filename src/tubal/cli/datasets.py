@@ -72,7 +72,7 @@ def _entry(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _state(path: Path, sha256: str) -> str:
-    from tubal._files import sha256_of
+    from tubal.storage.files import sha256_of
 
     if not path.exists():
         return "missing"

@@ -31,12 +31,12 @@ def command(state: State, /, out: Path, force: bool, seed: int) -> None:
       tubal demo
       tubal demo --out digits --json
     """
-    from tubal._files import staged_folder
     from tubal.cli._pipeline import Plan, cluster_images, show_summary
     from tubal.cli._reading import read_source
     from tubal.cli._results import earlier_run
     from tubal.cli._talk import Talk
     from tubal.cli._truth import read_truth
+    from tubal.storage.files import staged_folder
 
     talk = Talk(state)
     with staged_folder(out, force=force or earlier_run(out).get("settings", {}).get("demo", False)) as stage:

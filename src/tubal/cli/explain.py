@@ -41,10 +41,10 @@ def command(
       tubal explain one.png --model tubal-out/model.tubal
       tubal explain one.png --model tubal-out --terms 12 --out why.png
     """
-    from tubal._files import atomic_write
     from tubal.cli._explanation import draw, explain
     from tubal.cli._models import check_place, coder_of, image_shape_of, open_model
     from tubal.cli._talk import Talk
+    from tubal.storage.files import atomic_write
 
     talk = Talk(state)
     check_place(out, force)

@@ -147,7 +147,7 @@ def _fitting(model: Any, images: Any, state: State, client: Any, checkpoint: Any
         from tubal import distributed
 
         return lambda: distributed.fit(model, images, client, checkpoint=checkpoint)
-    from tubal._backend import to_device
+    from tubal.backends.arrays import to_device
 
     placed = to_device(images, state.device)
     return lambda: model.fit(placed, checkpoint=checkpoint)

@@ -33,8 +33,8 @@ def command(state: State, /, model: Path) -> None:
 
 
 def _card(model: Any, path: Path) -> dict[str, Any]:
-    from tubal._files import sha256_of
     from tubal.cli._models import coder_of, image_shape_of, model_file
+    from tubal.storage.files import sha256_of
 
     coder = coder_of(model)
     file = model_file(path)

@@ -1,4 +1,4 @@
-"""Joining the connected components of a graph when fewer clusters are wanted."""
+"""Joining connected components when there are more of them than clusters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
-from .eigen import FloatArray, LabelArray
+from tubal.clustering.spectrum import FloatArray, LabelArray
+from tubal.graph import Graph, deformable_graph
 
 _BLOCK = 1024
 
@@ -77,3 +78,47 @@ def merged(merges: FloatArray, n_components: int) -> LabelArray:
     rank = np.empty(len(first), np.intp)
     rank[np.argsort(first)] = np.arange(len(first))
     return rank[group]
+
+
+# Images that speak for a part, and the most that are compared in all.
+_SPEAKERS, _MOST = 8, 800
+
+
+def component_links(graph: Graph, component: NDArray[np.intp], features: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the matrix (c, c) of the cheapest links between the components of a graph.
+
+    Where the graph measures deformations, a link costs ``sqrt(d_ij f_ij)``: the least distance under deformations
+    between a few images of each component with the most edges, and the least distance between ``features`` (n, d).
+    One accidental likeness would join two groups by either alone; both are rarely wrong about the same pair.
+    Pairs too far apart for the graph to rank, and other graphs, are measured by the features.
+    """
+    by_features = cheapest_links(np.asarray(features, dtype=np.float64), component)
+    speakers = _speakers(graph, component)
+    if graph.search is None or graph.search.kind != "deformable" or len(speakers) > _MOST:
+        return by_features
+    among = deformable_graph(graph.search.images[speakers], len(speakers) - 1)
+    links = np.full(by_features.shape, np.inf)
+    neighbors: Any = among.neighbors
+    distances: Any = among.distances
+    rows, slots = np.nonzero((neighbors >= 0) & np.isfinite(distances))
+    ends = component[speakers[rows]], component[speakers[neighbors[rows, slots]]]
+    np.minimum.at(links, ends, distances[rows, slots])
+    links = np.minimum(links, links.T)
+    found = np.isfinite(links)
+    links[found] = np.sqrt(links[found] * by_features[found])
+    farthest = links[found].max(initial=0.0)
+    # What was not ranked lies beyond everything that was; among itself it is ordered by the codes.
+    links = np.where(found, links, farthest + 1.0 + by_features)
+    np.fill_diagonal(links, 0.0)
+    return np.asarray(links)
+
+
+def _speakers(graph: Graph, component: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The images of each component with the most edges, at most eight of each and fewer where parts are many."""
+    n_components = int(component.max()) + 1
+    each = max(1, min(_SPEAKERS, _MOST // n_components))
+    degrees = np.diff(graph.adjacency.indptr)
+    order = np.lexsort((-degrees, component))
+    starts = np.searchsorted(component[order], np.arange(n_components))
+    place = np.arange(len(order)) - starts[component[order]]
+    return np.sort(order[place < each])

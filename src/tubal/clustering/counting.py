@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal._backend import own_threads
-
-from .cut import assign_by_pivots, cluster_volumes
-from .eigen import FloatArray, spectrum
+from tubal.backends.threads import own_threads
+from tubal.clustering.cuts import assign_by_pivots, modularity
+from tubal.clustering.spectrum import FloatArray, spectrum
 
 
 @dataclass(frozen=True)
@@ -71,18 +70,3 @@ def _curves(adjacency: Any, most: int, softening: float, seed: int) -> tuple[Flo
     quality = np.array([modularity(adjacency, labels) for labels in cuts])
     costs = np.log(np.maximum(1.0 - pairs.values, 0.0) + softening)
     return quality, costs[1:] - costs[:-1]
-
-
-def modularity(adjacency: Any, labels: NDArray[np.intp], *, resolution: float = 1.0) -> float:
-    """Return the share of edge weight inside clusters minus what degrees alone would give (Newman and Girvan).
-
-    A larger ``resolution`` charges more for large clusters.
-
-    >>> from scipy import sparse
-    >>> two_pairs = sparse.csr_matrix(np.kron(np.eye(2), np.array([[0.0, 1.0], [1.0, 0.0]])))
-    >>> modularity(two_pairs, np.array([0, 0, 1, 1]))
-    0.5
-    """
-    within, volume = cluster_volumes(adjacency, labels)
-    total = volume.sum()
-    return float((within / total - resolution * (volume / total) ** 2).sum()) if total > 0.0 else 0.0

@@ -1,4 +1,4 @@
-"""What a clustering says of single images: how sure, how odd, how double, how typical."""
+"""What a clustering says of single images: confidence, outliers, duplicates, medoids, and votes for new images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .eigen import FloatArray, LabelArray
+from tubal.clustering.spectrum import FloatArray, LabelArray
 
 
 def confidence(adjacency: Any, labels: LabelArray) -> FloatArray:
@@ -89,3 +89,29 @@ def medoids(features: NDArray[Any], labels: LabelArray, trust: FloatArray | None
         middle = weights[members] @ unit[members]
         found[cluster] = members[(unit[members] @ middle).argmax()]
     return found
+
+
+def vote(
+    neighbors: NDArray[np.intp],
+    weights: NDArray[Any],
+    labels: LabelArray,
+    *,
+    trust: FloatArray | None = None,
+    n_clusters: int | None = None,
+) -> FloatArray:
+    """Return shares of votes (m, c) that the training neighbours (m, q) of new images cast for each cluster.
+
+    A vote counts its edge weight times the voter's own confidence ``trust`` (n,). Negative indices do not vote.
+
+    >>> vote(np.array([[0, 1, 2]]), np.ones((1, 3)), np.array([0, 1, 1]))
+    array([[0.33333333, 0.66666667]])
+    """
+    n_clusters = int(labels.max()) + 1 if n_clusters is None else n_clusters
+    counted = np.where(neighbors >= 0, weights, 0.0).astype(np.float64)
+    if trust is not None:
+        counted = counted * (trust[neighbors] + 1e-6)
+    votes = np.zeros((len(neighbors), n_clusters))
+    rows = np.repeat(np.arange(len(neighbors)), neighbors.shape[1])
+    np.add.at(votes, (rows, labels[neighbors].ravel()), counted.ravel())
+    total = votes.sum(axis=1, keepdims=True)
+    return votes / np.where(total > 0.0, total, 1.0)

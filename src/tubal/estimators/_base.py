@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from tubal._backend import Array, as_like, is_torch, namespace, own_threads, to_numpy
+from tubal.backends.arrays import Array, as_like, is_torch, namespace, to_numpy
+from tubal.backends.threads import own_threads
 from tubal.estimators._explain import Explanation, explain_codes
 from tubal.estimators._progress import progress_callback
 from tubal.estimators._repr import NotebookView
@@ -24,10 +25,8 @@ from tubal.estimators._validation import (
     check_method,
     check_weight,
 )
-from tubal.layout import ImageLayout
-from tubal.penalties import atom_norms
-from tubal.pooling import position_norms
-from tubal.problems._base import ImageModel
+from tubal.problems.base import ImageModel, atom_norms
+from tubal.problems.layout import ImageLayout, position_norms
 from tubal.problems.tubal import TubalModel
 from tubal.solvers import Admm, LagrangeDual
 
@@ -102,7 +101,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         y : ignored.
         chunk_size : images to hold at a time; None holds all that fit in memory.
         folder : where codes that do not fit in memory are written; None means a temporary folder.
-        checkpoint : a path or a :class:`tubal.checkpoints.Checkpoint`, to be taken up after an interruption.
+        checkpoint : a path or a :class:`tubal.learning.checkpoints.Checkpoint`, to be taken up after an interruption.
         """
         from tubal.estimators._fitting import fit_coder
 

@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from tubal._backend import Array, is_torch, to_numpy
-from tubal.checkpoints import Checkpoint, as_checkpoint
-from tubal.chunked_graph import RowFile
-from tubal.code_store import DiskStore
+from tubal.backends.arrays import Array, is_torch, to_numpy
 from tubal.estimators._base import patient, scale_images
 from tubal.estimators._validation import as_stack, check_images
 from tubal.graph import laplacian
-from tubal.graph_order import order_along_graph
-from tubal.learning import InMemory, MemoryStore, Weights, forget, initial_state, learn
-from tubal.memory import SHARE, available_memory, chunk_size_for, fit_need
-from tubal.persistence import Encoder
-from tubal.streaming import ChunkedImages, Dealt, Slices, as_source, is_source
+from tubal.graph.chunked import RowFile
+from tubal.graph.ordering import order_along_graph
+from tubal.learning.alternation import InMemory, MemoryStore, Weights, forget, initial_state, learn
+from tubal.learning.checkpoints import Checkpoint, as_checkpoint
+from tubal.learning.disk_store import DiskStore
+from tubal.learning.memory import SHARE, available_memory, chunk_size_for, fit_need
+from tubal.learning.sources import ChunkedImages, Dealt, Slices, as_source, is_source
+from tubal.storage.models import Encoder
 
 # Images of a source are read this many at a time until it is known how many fit.
 FIRST_READ = 256

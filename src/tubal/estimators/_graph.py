@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from tubal._backend import Array, as_like, namespace, to_numpy
+from tubal.backends.arrays import Array, as_like, namespace, to_numpy
 from tubal.estimators._base import ImageCoder, scale_images
 from tubal.estimators._validation import check_integer, check_weight
 from tubal.graph import laplacian, resolve_graph
@@ -57,7 +57,7 @@ class GraphCoder(ImageCoder):
         if not isinstance(self.graph, str):
             self.graph_ = resolve_graph(self.graph, range(n_images))
         elif self.graph in ("euclidean", "cosine"):
-            from tubal.chunked_graph import chunked_knn_graph
+            from tubal.graph.chunked import chunked_knn_graph
 
             self.graph_ = chunked_knn_graph(rows, n_neighbors, self.graph)
         elif self.graph == "deformable":

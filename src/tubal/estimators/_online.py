@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from tubal._backend import own_threads, to_numpy
+from tubal.backends.arrays import to_numpy
+from tubal.backends.threads import own_threads
 from tubal.estimators._base import scale_images
 from tubal.estimators._validation import check_images
-from tubal.learning import (
+from tubal.learning.alternation import (
     InMemory,
     LearningState,
     MemoryStore,

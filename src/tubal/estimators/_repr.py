@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal._backend import to_numpy
+from tubal.backends.arrays import to_numpy
 
 # A notebook keeps what it shows: more atoms than this, or larger ones, would only make its file heavy.
 MOST_ATOMS, LONGEST_SIDE = 64, 48

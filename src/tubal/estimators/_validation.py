@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tubal._backend import Array, is_floating, is_torch, namespace, to_numpy
-from tubal.streaming import is_source
+from tubal.backends.arrays import Array, is_floating, is_torch, namespace, to_numpy
+from tubal.learning.sources import is_source
 
 _ROWS = 2
 

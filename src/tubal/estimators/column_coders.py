@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tubal._backend import Array
+from tubal.backends.arrays import Array
 from tubal.estimators.tubal_coders import GTSC, TubSC
-from tubal.layout import ImageLayout
-from tubal.pooling import signed_codes
+from tubal.problems.layout import ImageLayout, signed_codes
 
 
 class _WholeImage:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tubal._backend import Array, as_like, namespace, to_numpy
+from tubal.backends.arrays import Array, as_like, namespace, to_numpy
 from tubal.estimators._graph import OptionalGraphCoder
 from tubal.estimators._validation import check_choice, check_integer
-from tubal.layout import PlaneLayout
 from tubal.problems.convolutional import ConvolutionalModel
 from tubal.problems.convolutional_dictionary import filter_norms, filter_planes, filters_to_ball
+from tubal.problems.layout import PlaneLayout
 from tubal.solvers import Admm, ProjectedGradient
 
 DEFAULT_ATOMS = 45

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tubal._backend import Array, as_like, namespace, to_numpy
+from tubal.backends.arrays import Array, as_like, namespace, to_numpy
 from tubal.estimators._graph import OptionalGraphCoder
 from tubal.estimators._validation import check_choice, check_integer
-from tubal.layout import SeparableLayout
-from tubal.pooling import signed_codes
+from tubal.problems.layout import SeparableLayout, signed_codes
 from tubal.problems.separable import Matrices, SeparableModel, multilinear
 
 LARGEST_DEFAULT = 16

@@ -39,9 +39,9 @@ def build_graph(images: Images, n_neighbors: int, deformation: str = "full", see
     >>> build_graph(np.random.default_rng(0).random((12, 8, 8)), 3, "no local warp").neighbors.shape
     (12, 3)
     """
-    from tubal.estimators.clusterer_graph import careful_effort
+    from tubal.clustering.neighbor_lists import careful_effort
     from tubal.graph import deformable_graph
-    from tubal.graph.deformation import Deformation
+    from tubal.graph.deformable import Deformation
 
     still = {"rotation": 0.0, "n_rotations": 1, "scale": 1.0, "n_scales": 1, "shift": 0.0}
     parts: dict[str, dict[str, Any]] = {
@@ -65,7 +65,7 @@ def build_graph(images: Images, n_neighbors: int, deformation: str = "full", see
 def fit_default(images: Images, n_clusters: int | None, settings: Settings, seed: int) -> Any:
     """Fit the default preset, changed as the settings say."""
     from tubal import ImageClusterer
-    from tubal.estimators.clusterer import seed_of
+    from tubal.clustering.clusterer import seed_of
 
     graph = settings.get("graph")
     n_neighbors = settings["n_neighbors"]
@@ -91,9 +91,9 @@ def _default(images: Images, n_clusters: int, settings: Settings, seed: int) -> 
 def _graph_alone(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
     """The default preset without GTSC: the same graph, the same cut, nothing proposed by codes."""
     from tubal import clustering
-    from tubal.estimators.clusterer import seed_of
-    from tubal.estimators.clusterer_graph import better_reading
-    from tubal.estimators.clusterer_links import cut_or_join
+    from tubal.clustering.clusterer import seed_of
+    from tubal.clustering.cuts import cut_or_join
+    from tubal.clustering.neighbor_lists import better_reading
 
     seed = seed_of(seed)  # the clusterer's own, so that the two differ by the codes and nothing else
     images = scale_images(images, "unit")
@@ -116,7 +116,7 @@ def _spectral(images: Images, n_clusters: int, settings: Settings, seed: int) ->
 def _codes_alone(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
     """GTSC on the deformable graph, then K-means on its pooled codes."""
     from tubal import GTSC
-    from tubal.estimators.clusterer_presets import PRESETS
+    from tubal.clustering.clusterer import PRESETS
 
     preset = PRESETS["default"]
     model = GTSC(

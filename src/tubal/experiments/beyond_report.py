@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tubal._files import atomic_write
 from tubal.experiments.models import Method
 from tubal.experiments.pages import markdown_table
 from tubal.experiments.paper import read_toml
 from tubal.experiments.trials import Record
+from tubal.storage.files import atomic_write
 
 Summary = dict[str, Any]
 

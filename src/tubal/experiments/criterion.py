@@ -58,7 +58,7 @@ def defaults() -> dict[str, Any]:
     >>> defaults()["q"], defaults()["assignment"]
     (5, 'graph and codes')
     """
-    from tubal.estimators.clusterer_presets import PRESETS
+    from tubal.clustering.clusterer import PRESETS
 
     preset = PRESETS["default"]
     return {
@@ -135,7 +135,7 @@ def _partitions(
 
 def _fit(images: NDArray[Any], wide: Any, n_clusters: int, seed: int, setting: Mapping[str, Any]) -> Any:
     from tubal import ImageClusterer
-    from tubal.estimators.clusterer_graph import WIDER, as_found
+    from tubal.clustering.neighbor_lists import WIDER, as_found
 
     q = setting["q"]
     return ImageClusterer(
@@ -151,14 +151,14 @@ def _fit(images: NDArray[Any], wide: Any, n_clusters: int, seed: int, setting: M
 def _coded(model: Any, images: NDArray[Any], changed: Mapping[str, float]) -> NDArray[Any]:
     """The pooled codes of the same images on the same graph, with another weight."""
     from tubal import GTSC
-    from tubal.pooling import unit_rows
+    from tubal.problems.layout import unit_rows
 
     return np.asarray(unit_rows(GTSC(**{**model.model_.get_params(deep=False), **changed}).fit_transform(images)))
 
 
 def _by_codes(features: NDArray[Any], n_clusters: int, seed: int) -> Labels:
     """The partition the codes propose: K-means started from Ward's tree."""
-    from tubal.clustering.diffusion import partition
+    from tubal.clustering.cuts import partition
 
     return partition(features.astype(np.float64), n_clusters, seed)
 
@@ -166,7 +166,7 @@ def _by_codes(features: NDArray[Any], n_clusters: int, seed: int) -> Labels:
 def _assignments(model: Any, n_clusters: int) -> dict[str, Labels]:
     """The same graph and codes, assigned by each rule."""
     from tubal import clustering
-    from tubal.estimators.clusterer_links import cut_or_join
+    from tubal.clustering.cuts import cut_or_join
 
     features, seed = model.features_, model.seed_
     ties = clustering.mutual_adjacency(model.graph_.neighbors)
@@ -249,9 +249,9 @@ def run(folder: Any, *, n_samples: int = 5, most_images: int = MOST_IMAGES, seed
 def _write(found: Mapping[str, Any], folder: Any, about: Mapping[str, Any]) -> list[Any]:
     import json
 
-    from tubal._files import atomic_write
     from tubal.experiments import criterion_report
     from tubal.experiments.trials import versions
+    from tubal.storage.files import atomic_write
 
     measured = {name: entry for name, entry in found.items() if "missing" not in entry}
     record = {

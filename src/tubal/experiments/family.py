@@ -93,7 +93,7 @@ def code_solver(kind: str, sparsity: float, settings: Settings) -> Any:
 
 def _member(kind: str) -> Callable[[Images, int, Settings, int], Outcome]:
     def cluster(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
-        from tubal._backend import is_torch, namespace, to_device, to_numpy
+        from tubal.backends.arrays import is_torch, namespace, to_device, to_numpy
 
         chosen = spread(len(images), settings.get("n_images"))
         scaled = scale_images(images[chosen], settings["scale"])
@@ -155,7 +155,7 @@ WAYS = ("circle, right", "circle, down", "border, right", "border, down")
 
 def _shift_distances(model: Any, images: Images, settings: Settings) -> dict[str, float]:
     """Return how far features are from those of the unmoved images, relative to their length, for every shift."""
-    from tubal._backend import to_device, to_numpy
+    from tubal.backends.arrays import to_device, to_numpy
 
     still = images[spread(len(images), settings["shift_images"])]
     cases = [(way, pixels) for way in WAYS for pixels in settings["shifts"]]

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tubal._files import atomic_write
 from tubal.experiments.family_words import SCORES, Summary, recommended, report
 from tubal.experiments.models import Method
 from tubal.experiments.trials import Record
+from tubal.storage.files import atomic_write
 
 
 def summarise(records: Sequence[Record], methods: Mapping[str, Method]) -> Summary:

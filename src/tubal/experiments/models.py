@@ -56,7 +56,7 @@ def cluster_rows(features: NDArray[Any], n_clusters: int, settings: Settings, se
     """K-means on the rows of ``features``, scaled to unit length first where the settings say so."""
     from sklearn.cluster import KMeans
 
-    from tubal.pooling import unit_rows
+    from tubal.problems.layout import unit_rows
 
     rows = unit_rows(features) if settings["features"] == "unit" else features
     return np.asarray(KMeans(n_clusters, n_init=settings["n_starts"], random_state=seed).fit_predict(rows))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tubal._files import atomic_write
+from tubal.storage.files import atomic_write
 
 
 def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

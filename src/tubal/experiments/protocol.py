@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import closing
 from pathlib import Path
 
-from tubal._backend import available_cores
+from tubal.backends.threads import available_cores
 from tubal.experiments.trials import Record, Trial, run_trial
 
 

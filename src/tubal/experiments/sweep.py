@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tubal._files import atomic_write
 from tubal.experiments.trials import Record, Trial
+from tubal.storage.files import atomic_write
 
 SWEEPS: dict[str, tuple[float, ...]] = {
     "sparsity_fraction": (0.003, 0.01, 0.03, 0.1, 0.2, 0.3),

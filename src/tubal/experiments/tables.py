@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tubal._files import atomic_write
 from tubal.experiments.models import Method
 from tubal.experiments.paper import load_paper
 from tubal.experiments.trials import Record
+from tubal.storage.files import atomic_write
 
 Summary = dict[str, Any]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import tubal
-from tubal._backend import available_cores
+from tubal.backends.threads import available_cores
 from tubal.datasets import fetch
 from tubal.metrics import clustering_accuracy, clustering_nmi
 

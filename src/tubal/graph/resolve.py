@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from .neighbours import ExactSearch, knn_graph
-from .structure import Graph, Search
+from tubal.graph.neighbors import ExactSearch, knn_graph
+from tubal.graph.structure import Graph, Search
 
 _NAMES = ("euclidean", "cosine", "deformable")
 
@@ -41,7 +41,7 @@ def _named_graph(name: str, images: Any, n_neighbors: int) -> Graph:
     if name in ("euclidean", "cosine"):
         return knn_graph(images, n_neighbors, metric=name)
     if name == "deformable":
-        from .deformable import deformable_graph
+        from tubal.graph.deformable import deformable_graph
 
         return deformable_graph(images, n_neighbors)
     raise ValueError(f"graph is {name!r}; known names are {', '.join(map(repr, _NAMES))}")
@@ -51,6 +51,6 @@ def restore_search(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Sea
     """Rebuild a search from its state."""
     if meta["kind"] == ExactSearch.kind:
         return ExactSearch.from_state(arrays, meta)
-    from .deformable import DeformableSearch
+    from tubal.graph.deformable import DeformableSearch
 
     return DeformableSearch.from_state(arrays, meta)

@@ -1,4 +1,4 @@
-"""The Graph object: an adjacency, the neighbours it came from, and a way to ask about new images."""
+"""The Graph object: edges, the neighbour lists they came from, Laplacians, and queries for new images."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
-from .images import as_rows, check_images, check_n_neighbors, row_digests
+from tubal.graph.checks import as_rows, check_images, check_n_neighbors, row_digests
 
 FloatArray = NDArray[np.floating[Any]]
 IndexArray = NDArray[np.intp]
@@ -223,7 +224,7 @@ class Graph:
         parts = (arrays["adjacency_data"], arrays["adjacency_indices"], arrays["adjacency_indptr"])
         search = None
         if meta["search"] is not None:
-            from .resolve import restore_search
+            from tubal.graph.resolve import restore_search
 
             prefix = "search_"
             own = {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
@@ -285,3 +286,82 @@ def check_adjacency(matrix: Any, n: int | None = None) -> Any:
     adjacency.eliminate_zeros()
     adjacency.sort_indices()
     return adjacency
+
+
+# Below this size a dense eigenvalue solver is both faster and free of convergence questions.
+_DENSE_LIMIT = 200
+
+
+def laplacian(graph: Any, *, normalized: bool = False) -> Any:
+    """Return the CSR Laplacian ``L = E - W`` of the paper, or ``I - E^{-1/2} W E^{-1/2}``.
+
+    ``graph`` is a :class:`Graph` or an adjacency ``W`` of shape ``(n, n)``; ``E`` holds the degrees. An image
+    without edges gets a zero row in both forms, so constants on it cost nothing.
+
+    >>> laplacian(np.array([[0.0, 1.0], [1.0, 0.0]])).toarray()
+    array([[ 1., -1.],
+           [-1.,  1.]])
+    """
+    adjacency = graph.adjacency if isinstance(graph, Graph) else check_adjacency(graph)
+    degrees = np.asarray(adjacency.sum(axis=1)).ravel()
+    if not normalized:
+        return sparse.csr_matrix(sparse.diags(degrees) - adjacency)
+    connected = degrees > 0
+    scale = np.where(connected, 1.0 / np.sqrt(np.where(connected, degrees, 1.0)), 0.0).astype(adjacency.dtype)
+    scaling = sparse.diags(scale)
+    return sparse.csr_matrix(sparse.diags(connected.astype(adjacency.dtype)) - scaling @ adjacency @ scaling)
+
+
+def laplacian_norm(matrix: Any) -> float:
+    """Return the spectral norm ``‖L‖₂`` of a symmetric matrix, computed in float64.
+
+    >>> round(laplacian_norm(laplacian(np.array([[0.0, 1.0], [1.0, 0.0]]))), 12)
+    2.0
+    """
+    symmetric = sparse.csr_matrix(matrix, dtype=np.float64)
+    n_images = symmetric.shape[0]
+    if n_images == 0 or symmetric.nnz == 0:
+        return 0.0
+    if n_images <= _DENSE_LIMIT:
+        return float(np.abs(np.linalg.eigvalsh(symmetric.toarray())).max())
+    start = np.random.default_rng(0).standard_normal(n_images)
+    try:
+        value = eigsh(symmetric, k=1, which="LM", v0=start, ncv=40, maxiter=20 * n_images)[0]
+    except ArpackNoConvergence:
+        # The largest absolute row sum bounds the norm, so a step size built on it is still safe.
+        return float(abs(symmetric).sum(axis=1).max())
+    return float(np.abs(value).max())
+
+
+def consensus_adjacency(graph: Graph) -> Any:
+    """Return a symmetric CSR matrix on the graph's edges, heavier where both sides and their neighbours agree.
+
+    With ``a`` the directed 0/1 choices and ``N(i)`` the neighbours of image ``i`` and itself,
+    ``w_ij = (a_ij + a_ji) sqrt(|N(i) ∩ N(j)|)``: an edge both images chose counts twice, and an edge inside a
+    tight group more than a bridge between groups. A graph given as a matrix has no directed choices; its own
+    weights take the place of ``a_ij + a_ji``.
+
+    >>> lists = np.array([[1], [0], [1]])
+    >>> from .structure import Neighbours, Weighting
+    >>> found = Neighbours(lists, np.ones((3, 1)))
+    >>> graph = Graph.from_neighbours(found, weighting=Weighting(), search=None, n_neighbors=1)
+    >>> consensus_adjacency(graph).toarray().round(2)
+    array([[0.  , 2.83, 0.  ],
+           [2.83, 0.  , 1.  ],
+           [0.  , 1.  , 0.  ]])
+    """
+    n_images = graph.n_images
+    if graph.neighbors is None:
+        both = graph.adjacency
+        chosen = sparse.csr_matrix((both > 0).astype(np.float64))
+    else:
+        present = graph.neighbors >= 0
+        sources = np.nonzero(present)[0]
+        places = (sources, graph.neighbors[present])
+        chosen = sparse.csr_matrix((np.ones(len(sources)), places), shape=(n_images, n_images))
+        both = chosen + chosen.T
+    own = chosen + sparse.identity(n_images, format="csr")
+    weights = sparse.csr_matrix(both.multiply((own @ own.T).sqrt()))
+    # Whoever chose the other shares the other with it, so no edge of the graph can vanish.
+    weights.sort_indices()
+    return weights

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from tubal._backend import Array, as_complex_like, as_double, as_like, irfft2, is_torch, namespace, rfft2
-from tubal.problems import _compiled_convolution
-from tubal.problems._base import ImageModel, SplitState
-from tubal.problems._compiled_convolution import CompiledConvolution
-from tubal.problems._mapped import MappedCoding
+from tubal.backends.arrays import Array, as_complex_like, as_double, as_like, irfft2, is_torch, namespace, rfft2
+from tubal.problems import convolutional_cpu as _compiled_convolution
+from tubal.problems.base import ImageModel, SplitState
+from tubal.problems.convolutional_cpu import CompiledConvolution
 from tubal.problems.convolutional_dictionary import (
     PLANES,
     ConvolutionalDictionary,
@@ -28,6 +27,7 @@ from tubal.problems.convolutional_dictionary import (
     filter_norms,
     filter_planes,
 )
+from tubal.problems.mapped import MappedCoding
 
 
 def planes_first(array: Array) -> Array:

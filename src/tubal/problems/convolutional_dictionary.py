@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from tubal._backend import Array, as_double, irfft2, is_torch, namespace, rfft2
 from tubal.algebra import spectrum_weights
+from tubal.backends.arrays import Array, as_double, irfft2, is_torch, namespace, rfft2
 
 PLANES = (-2, -1)
 

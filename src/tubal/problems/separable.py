@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tubal._backend import Array, as_double, as_like, namespace
-from tubal.problems._base import ImageModel
-from tubal.problems._mapped import MappedCoding
+from tubal.backends.arrays import Array, as_double, as_like, namespace
+from tubal.problems.base import ImageModel
+from tubal.problems.mapped import MappedCoding
 from tubal.problems.tubal_dictionary import TubalDictionary, TubalStatistics
 
 Matrices = tuple[Array, ...]

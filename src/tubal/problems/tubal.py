@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from tubal._backend import Array, as_double, gram_eigh, is_torch, namespace, rfft, to_numpy
 from tubal.algebra import spectrum_weights
-from tubal.fourier import BlockOperator, as_blocks, from_coefficients, to_coefficients
-from tubal.penalties import atom_norms
-from tubal.problems._base import CodingProblem, ImageModel, MomentumState, SplitState, Summary
-from tubal.problems._compiled import CompiledTubal
-from tubal.problems._fused import FusedTubal
-from tubal.problems._graph_term import GraphTerm
+from tubal.backends.arrays import Array, as_double, gram_eigh, is_torch, namespace, rfft, to_numpy
+from tubal.problems.base import CodingProblem, ImageModel, MomentumState, SplitState, Summary, atom_norms
+from tubal.problems.fourier import BlockOperator, as_blocks, from_coefficients, to_coefficients
+from tubal.problems.graph_term import GraphTerm
+from tubal.problems.tubal_cpu import CompiledTubal
 from tubal.problems.tubal_dictionary import TubalDictionary, TubalStatistics
+from tubal.problems.tubal_gpu import FusedTubal
 
 
 class TubalCoding(CodingProblem):

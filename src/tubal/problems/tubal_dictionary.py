@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from tubal._backend import Array, as_double, as_like, irfft, is_torch, namespace, restore_like, rfft, to_numpy
 from tubal.algebra import spectrum_weights
-from tubal.fourier import BlockOperator, as_slices, fold
-from tubal.penalties import project_to_ball
+from tubal.backends.arrays import Array, as_double, as_like, irfft, is_torch, namespace, restore_like, rfft, to_numpy
+from tubal.problems.base import project_to_ball
+from tubal.problems.fourier import BlockOperator, as_slices, fold
 
 
 @dataclass(frozen=True)

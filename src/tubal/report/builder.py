@@ -9,10 +9,10 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
-from tubal._files import atomic_write
 from tubal.report.data import ReportData
 from tubal.report.payload import encode_payload, to_script_json
 from tubal.report.sampling import choose_sample
+from tubal.storage.files import atomic_write
 
 MAX_IMAGES = 2000
 

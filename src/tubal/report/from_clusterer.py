@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal._backend import to_numpy
+from tubal.backends.arrays import to_numpy
 from tubal.report.data import ReportData
 
 __all__ = ["image_terms", "report_data"]

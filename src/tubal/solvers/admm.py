@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tubal._backend import Array
-from tubal.penalties import clip_to, soft_threshold
-from tubal.problems._base import CodingProblem, SplitState
-from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
+from tubal.backends.arrays import Array
+from tubal.problems.base import CodingProblem, SplitState, clip_to, soft_threshold
+from tubal.solvers.iterate import Monitor, Solution, ignore, iterate
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 
-from tubal._backend import Array, namespace
-from tubal.problems._base import CodingProblem, MomentumState, relative_movement
-from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
+from tubal.backends.arrays import Array, namespace
+from tubal.problems.base import CodingProblem, MomentumState, relative_movement
+from tubal.solvers.iterate import Monitor, Solution, ignore, iterate
 
 FLATTEST = 1e-12
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tubal._backend import Array, is_torch, machine_epsilon, namespace, own_threads, parallel_ranges, to_numpy
+from tubal.backends.arrays import Array, is_torch, machine_epsilon, namespace, to_numpy
+from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.problems.tubal_dictionary import TubalDictionary
-from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
+from tubal.solvers.iterate import Monitor, Solution, ignore, iterate
 
 # Frequencies that a thread is given at a time, at least, and numbers that it has to multiply: smaller tasks take less
 # time than waking a thread.
@@ -233,7 +234,7 @@ class _CompiledDual(_Dual):
 
     def _terms(self, multipliers: Array) -> tuple[Array, Array, Array, Array]:
         """Return the same."""
-        from tubal._kernels_dual import dual_terms
+        from tubal.backends.cpu.dual import dual_terms
 
         gram, cross = (np.ascontiguousarray(part) for part in (self.gram, self.cross))
         n_frequencies, _, n_atoms = cross.shape

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import sqrt
 
-from tubal._backend import Array, as_double, as_like
+from tubal.backends.arrays import Array, as_double, as_like
 from tubal.problems.tubal_dictionary import TubalDictionary
-from tubal.solvers._iterate import Monitor, Solution, ignore, iterate
+from tubal.solvers.iterate import Monitor, Solution, ignore, iterate
 from tubal.solvers.lagrange_dual import DictionaryState
 
 

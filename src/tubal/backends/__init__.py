@@ -1,0 +1,1 @@
+"""Arrays, threads and compiled code. Imports nothing else of the package."""

@@ -1,0 +1,1 @@
+"""Numba kernels for NumPy arrays on the CPU."""

@@ -1,0 +1,1 @@
+"""Torch and Triton code for tensors on a GPU."""

@@ -1,0 +1,116 @@
+"""A 2-D map of a graph: neighbours pull, everyone else pushes (the layout idea of UMAP and LargeVis)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba as nb
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from tubal.clustering.spectrum import Spectrum, spectrum
+
+Map = NDArray[np.float32]
+
+_N_START = 16
+_PUSHES = 5
+# Shape of the pull: 1 / (1 + a d^2b) is flat below one tenth of a unit and falls like a unit-scale exponential beyond.
+_FLATNESS, _STEEPNESS = 1.577, 0.895
+
+
+def graph_map(adjacency: Any, *, n_epochs: int | None = None, known: Spectrum | None = None, seed: int = 0) -> Map:
+    """Return a point (n, 2) per image such that images joined by edges lie close; deterministic per seed.
+
+    ``adjacency`` is a symmetric CSR matrix (n, n). The start is the plane that shows most of the graph's
+    leading eigenvectors; then each edge pulls its ends together and pushes them off a few random images
+    (stochastic gradient of the cross-entropy between edges and closeness on the map), ``n_epochs`` times
+    with falling steps. By default 300 epochs up to 2000 images, down to 100 beyond 10 000.
+
+    >>> from scipy import sparse
+    >>> two = sparse.block_diag([np.ones((5, 5)) - np.eye(5)] * 2, format="csr")
+    >>> points = graph_map(two)
+    >>> bool(np.linalg.norm(points[:5].mean(0) - points[5:].mean(0)) > np.ptp(points[:5], axis=0).max())
+    True
+    """
+    n_images = adjacency.shape[0]
+    if n_images < 3 or adjacency.nnz == 0:
+        return _circle(n_images)
+    points = _start(adjacency, known, seed)
+    edges = sparse.triu(adjacency, k=1, format="coo")
+    weights = (edges.data / edges.data.max()).astype(np.float32)
+    epochs = n_epochs if n_epochs is not None else int(np.clip(300 - (n_images - 2000) / 40, 100, 300))
+    order = np.random.default_rng(seed).permutation(len(weights))
+    _layout(
+        points,
+        edges.row[order].astype(np.int32),
+        edges.col[order].astype(np.int32),
+        weights[order],
+        epochs,
+        np.uint64(seed + 1),
+    )
+    points -= points.mean(axis=0)
+    return points
+
+
+def _circle(n_images: int) -> Map:
+    angles = 2.0 * np.pi * np.arange(n_images) / max(n_images, 1)
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+def _start(adjacency: Any, known: Spectrum | None, seed: int) -> Map:
+    """The two widest directions of the leading eigenvectors, rows of unit length, on a square of side 20."""
+    wanted = min(_N_START, adjacency.shape[0] - 1)
+    pairs = known if known is not None and len(known.values) >= wanted else None
+    vectors = (pairs or spectrum(adjacency, wanted, seed=seed)).vectors[:, :wanted]
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = vectors / np.where(lengths > 0.0, lengths, 1.0)
+    unit = unit - unit.mean(axis=0)
+    _, axes = np.linalg.eigh(unit.T @ unit)
+    plane = np.zeros((len(unit), 2))
+    found = axes[:, ::-1][:, :2]
+    plane[:, : found.shape[1]] = unit @ found
+    # A little noise keeps images with equal coordinates from moving as one.
+    spread = np.abs(plane).max() or 1.0
+    noise = np.random.default_rng(seed).normal(scale=0.01, size=plane.shape)
+    return np.ascontiguousarray(10.0 * (plane / spread + noise), dtype=np.float32)
+
+
+@nb.njit(cache=True, fastmath=True)
+def _layout(points, sources, targets, weights, n_epochs, state):  # type: ignore[no-untyped-def]
+    """Move ``points`` in place: one pull and a few pushes an edge and epoch."""
+    n_images = points.shape[0]
+    for epoch in range(n_epochs):
+        step = np.float32(1.0 - epoch / n_epochs)
+        for edge in range(len(sources)):
+            i, j, weight = sources[edge], targets[edge], weights[edge] * step
+            dx, dy = points[i, 0] - points[j, 0], points[i, 1] - points[j, 1]
+            square = dx * dx + dy * dy
+            if square > 1e-12:
+                power = square ** np.float32(_STEEPNESS - 1.0)
+                pull = 2.0 * _FLATNESS * _STEEPNESS * power / (1.0 + _FLATNESS * power * square)
+                px, py = weight * _clip(pull * dx), weight * _clip(pull * dy)
+                points[i, 0] -= px
+                points[i, 1] -= py
+                points[j, 0] += px
+                points[j, 1] += py
+            for push in range(_PUSHES):
+                # xorshift: a small generator of our own keeps the map the same on every platform.
+                state ^= (state << np.uint64(13)) & np.uint64(0xFFFFFFFFFFFFFFFF)
+                state ^= state >> np.uint64(7)
+                state ^= (state << np.uint64(17)) & np.uint64(0xFFFFFFFFFFFFFFFF)
+                other = np.int64(state % np.uint64(n_images))
+                end = i if push % 2 == 0 else j
+                if other == end:
+                    continue
+                dx, dy = points[end, 0] - points[other, 0], points[end, 1] - points[other, 1]
+                square = dx * dx + dy * dy
+                power = square ** np.float32(_STEEPNESS)
+                force = 2.0 * _STEEPNESS / ((0.001 + square) * (1.0 + _FLATNESS * power))
+                points[end, 0] += weight * _clip(force * dx)
+                points[end, 1] += weight * _clip(force * dy)
+
+
+@nb.njit(cache=True, inline="always")
+def _clip(value):  # type: ignore[no-untyped-def]
+    return np.float32(min(max(value, -4.0), 4.0))

@@ -1,0 +1,3 @@
+from .fitting import connect, fit
+
+__all__ = ["connect", "fit"]

@@ -1,0 +1,1 @@
+"""Reading pictures: single files, folders and array files."""

@@ -1,0 +1,5 @@
+"""Model files, the archive format beneath them, and atomic writing."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,4 @@
+from .archive import DamagedFileError
+from .models import load, save
+
+__all__ = ["DamagedFileError", "load", "save"]

@@ -1,0 +1,227 @@
+"""The command line: help, completion, given labels, and errors in one sentence."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from helpers.cli_helpers import call, one_sentence
+from tubal.cli import COMMANDS, run
+from tubal.cli._reading import SourceType
+from tubal.cli._truth import read_truth, score
+
+pytest_plugins = ["helpers.cli_fixtures"]
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, tubal.cli; code = tubal.cli.run(['--help']); "
+        "heavy = {'numpy', 'sklearn', 'scipy', 'numba', 'torch', 'rich', 'PIL'} & set(sys.modules); "
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    seconds = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        seconds.append(time.perf_counter() - begin)
+        assert done.returncode == 0, done.stderr
+    assert min(seconds) < 0.5
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_help_has_an_example_and_takes_debug(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"tubal {name}" in text.split("Usage:")[1].split("\n", 1)[1], "no example"
+    assert "--debug" in text
+
+
+def test_bare_command_shows_help_and_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    assert "Start here" in capsys.readouterr().out
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("tubal ")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+    assert "_TUBAL_COMPLETE" in capsys.readouterr().out
+
+
+def test_completion_completes() -> None:
+    environment = {
+        **os.environ,
+        "_TUBAL_COMPLETE": "bash_complete",
+        "COMP_WORDS": "tubal clu",
+        "COMP_CWORD": "1",
+    }
+    code = "import sys, tubal.cli; sys.argv = ['tubal']; tubal.cli.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert "cluster" in done.stdout
+
+
+def test_a_source_completes_to_collections_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+    items = SourceType().shell_complete(None, None, "di")
+    assert [(item.value, item.type) for item in items] == [("digits", "plain"), ("di", "file")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("file,label\na/1.png,cat\nb/2.png,dog\n", ["cat", "dog", ""]),
+        ("cluster,confidence,file\n7,0.5,b/2.png\n", ["", "7", ""]),
+        ("1.png,cat\n2.png,dog\n3.png,owl\n", ["cat", "dog", "owl"]),
+        ("label\ncat\ndog\nowl\n", ["cat", "dog", "owl"]),
+        ("\ufefffile,label\na/1.png,cat\n", ["cat", "", ""]),
+    ],
+)
+def test_labels_in_a_csv(tmp_path: Path, text: str, expected: list[str]) -> None:
+    (tmp_path / "labels.csv").write_text(text, encoding="utf-8")
+    stack = SimpleNamespace(names=["a/1.png", "b/2.png", "3.png"], files=["x"] * 3, target=None)
+    assert read_truth(str(tmp_path / "labels.csv"), stack, is_collection=False) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "wanted file and label"),
+        ("label\ncat\n", "1 labels for 3 images"),
+        ("a,b,c\n1,2,3\n", "wanted file and label"),
+    ],
+)
+def test_labels_that_cannot_be_used(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "labels.csv").write_text(text)
+    stack = SimpleNamespace(names=["a/1.png", "b/2.png", "3.png"], files=["x"] * 3, target=None)
+    with pytest.raises(ValueError, match=sentence):
+        read_truth(str(tmp_path / "labels.csv"), stack, is_collection=False)
+
+
+def test_scores_leave_out_images_without_a_label() -> None:
+    found = score(np.array([5, 5, 9, 9, 9]), ["a", "a", "b", "b", ""])
+    assert found == {"accuracy": 100.0, "nmi": 100.0, "purity": 100.0, "labelled_images": 4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["cluster", "{tmp}/nowhere"], "no file or folder"),
+        (["cluster", "digitz"], "did you mean 'digits'"),
+        (["cluster", "{tmp}/empty"], "no pictures in"),
+        (["cluster", "{tmp}/bad"], "all 1 were skipped"),
+        (["cluster", "{shapes}", "--clusters", "61"], "only 60 images"),
+        (["cluster", "{shapes}", "--clusters", "0"], "--clusters"),
+        (["cluster", "{shapes}", "--preset", "best"], "'best' is not one of"),
+        (["cluster", "{shapes}", "--size", "big"], "'big' is not"),
+        (["cluster", "{shapes}", "--colour", "blue"], "'blue' is not one of"),
+        (["cluster", "{shapes}", "--out", "{tmp}/bad"], "holds files already"),
+        (["cluster", "{shapes}", "--out", "{tmp}/bad/a.png"], "is a file"),
+        (["cluster", "{shapes}", "--out", "{tmp}/bad/a.png/below"], "cannot write results"),
+        (["cluster", "{shapes}", "--labels", "{tmp}/none.csv"], "no file of labels"),
+        (["cluster", "{shapes}/class 1", "--labels", "given"], "carry no labels"),
+        (["cluster", "{shapes}/class 1", "--labels", "folders"], "at least two sub-folders"),
+        (["cluster", "{shapes}", "--device", "cuda"], "cuda"),
+        (["cluster", "{shapes}", "--nonsense"], "No such option"),
+        (["cluster"], "Missing argument 'SOURCE'"),
+        (["clutser"], "No such command 'clutser'"),
+        (["info", "{tmp}/none.tubal"], "there is no model"),
+        (["info", "{tmp}/bad/a.png"], "a.png"),
+        (["assign", "{shapes}", "--model", "{tmp}/none"], "there is no model"),
+        (["similar", "{shapes}/none.png", "--model", "{results}"], "no file or folder"),
+        (
+            ["explain", "{shapes}", "--model", "{results}", "--out", "{tmp}/no/where.png"],
+            "there is no folder",
+        ),
+        (["encode", "{tmp}/empty", "--model", "{results}", "--out", "{tmp}/f.npz"], "no pictures in"),
+        (["fit", "{shapes}", "--method", "magic"], "'magic' is not one of"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
+        (["datasets", "--nonsense"], "No such option"),
+    ],
+)
+def test_errors_are_one_sentence_and_exit_code_two(
+    arguments: list[str],
+    sentence: str,
+    shapes: Path,
+    results: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.png").write_bytes(b"no picture")
+    filled = [part.format(tmp=tmp_path, shapes=shapes, results=results) for part in arguments]
+    quiet = ["--quiet"] if filled[0] in ("cluster", "fit", "encode", "assign", "similar", "explain") else []
+    assert run([*filled, *quiet]) == 2
+    assert sentence in one_sentence(capsys)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"empty", "bad"}, "something was left behind"
+
+
+def test_a_model_of_another_version_or_cut_short_is_one_sentence(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = (results / "model.tubal").read_bytes()
+    (tmp_path / "cut.tubal").write_bytes(body[: len(body) // 2])
+    assert run(["info", str(tmp_path / "cut.tubal")]) == 2
+    assert "cut.tubal" in one_sentence(capsys)
+    with zipfile.ZipFile(results / "model.tubal") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    manifest = {**json.loads(members["manifest.json"]), "version": 99}
+    members["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(tmp_path / "later.tubal", "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+        archive.comment = hashlib.sha256(members["manifest.json"]).hexdigest().encode()
+    assert run(["assign", "digits", "--model", str(tmp_path / "later.tubal"), "-q"]) == 2
+    assert "99" in one_sentence(capsys)
+
+
+def test_an_unwritable_folder_is_one_sentence(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cluster", str(shapes), "--out", "/proc/tubal-results", "--quiet"]) == 2
+    assert "cannot write results" in one_sentence(capsys)
+
+
+def test_debug_shows_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cluster", str(tmp_path / "nowhere"), "-o", str(tmp_path / "out"), "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
+    assert run(["--debug", "info", str(tmp_path / "none")]) == 2
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_our_own_failures_exit_with_one(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("tubal.datasets.loading.load_image_folder", fail)
+    assert run(["cluster", str(shapes), "-q", "-o", str(tmp_path / "out")]) == 1
+    assert not (tmp_path / "out").exists()
+    capsys.readouterr()
+
+
+def test_control_characters_in_names_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "evil\x1b[2J.png").write_bytes(b"text")
+    assert run(["cluster", str(tmp_path / "p"), "-o", str(tmp_path / "out")]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_no_color_is_obeyed(shapes: Path, tmp_path: Path) -> None:
+    done = call(["cluster", str(shapes), "-k", "3", "-o", str(tmp_path / "out")], FORCE_COLOR="1", NO_COLOR="1")
+    assert done.returncode == 0
+    assert "\x1b[3" not in done.stderr

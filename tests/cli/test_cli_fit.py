@@ -1,0 +1,142 @@
+"""``tubal fit`` with every coder and on a cluster, and ``--resume`` of fit and cluster."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tubal
+from helpers.cli_helpers import one_sentence
+from tubal.cli import _checkpoint, run
+from tubal.cli._talk import _Bar
+
+pytest_plugins = ["helpers.cli_fixtures"]
+
+
+def fit(shapes: Path, model: Path, *options: str) -> int:
+    return run(["fit", str(shapes), "--out", str(model), "--quiet", *options])
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "codes"),
+    [
+        (["--method", "tensr", "--atoms", "5x4"], "TenSR", (60, 5, 4)),
+        (["--method", "csc", "--atoms", "3", "--filter-size", "4x5"], "CSC", (60, 3, 12, 12)),
+        (["--method", "csc", "--atoms", "2", "--graph-weight", "1", "--neighbors", "2"], "CSC", (60, 2, 12, 12)),
+        (["--method", "sc", "--atoms", "4", "--sparsity", "0.1"], "SparseCoding", (60, 4, 1)),
+        (["--method", "graphsc", "--atoms", "4", "--graph", "cosine"], "GraphSC", (60, 4, 1)),
+    ],
+)
+def test_every_coder_is_fitted_and_read_back(options, kind, codes, shapes: Path, tmp_path: Path) -> None:
+    assert fit(shapes, tmp_path / "model.tubal", *options) == 0
+    model = tubal.load(tmp_path / "model.tubal")
+    assert type(model).__name__ == kind
+    assert model.codes_.shape == codes
+    assert {entry.name for entry in tmp_path.iterdir()} == {"model.tubal"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--method", "tensr", "--atoms", "5"], "rows x columns"),
+        (["--method", "gtsc", "--atoms", "5x5"], "one number"),
+        (["--method", "tubsc", "--graph-weight", "2"], "--graph-weight means nothing to --method tubsc"),
+        (["--method", "gtsc", "--clusters", "3"], "--clusters means nothing"),
+        (["--method", "gtsc", "--filter-size", "3x3"], "--filter-size means nothing"),
+        (["--scheduler", "tcp://127.0.0.1:9"], "not the clusterer"),
+        (["--atoms", "many"], "'many' is not"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_sentence(options, sentence, shapes, tmp_path, capsys) -> None:
+    assert fit(shapes, tmp_path / "model.tubal", *options) == 2
+    assert sentence in one_sentence(capsys)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_scheduler_that_is_not_there_is_one_sentence(shapes: Path, tmp_path: Path, capsys) -> None:
+    pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tubal[dask]'")
+    from distributed import Client
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Client, "__init__", lambda *_, **__: (_ for _ in ()).throw(TimeoutError("nobody there")))
+        assert fit(shapes, tmp_path / "m.tubal", "--method", "tubsc", "--scheduler", "tcp://127.0.0.1:9") == 2
+    assert "no Dask scheduler at 'tcp://127.0.0.1:9'" in one_sentence(capsys)
+
+
+def test_a_fit_on_a_cluster_is_the_fit_at_home(shapes: Path, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tubal[dask]'")
+    options = ["--method", "tubsc", "--atoms", "4", "--sparsity", "0.05"]
+    assert fit(shapes, tmp_path / "home.tubal", *options) == 0
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as local:
+        assert fit(shapes, tmp_path / "away.tubal", *options, "--scheduler", local.scheduler_address) == 0
+    home, away = (tubal.load(tmp_path / f"{name}.tubal") for name in ("home", "away"))
+    np.testing.assert_allclose(away.objective_[-1], home.objective_[-1], rtol=1e-4)
+    assert away.codes_.shape == home.codes_.shape
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, n_iter: int) -> None:
+    """Press Ctrl-C when the bar shows ``n_iter`` alternations; write a checkpoint after every one."""
+    monkeypatch.setattr(_checkpoint, "EVERY_SECONDS", 0.0)
+
+    def stop(bar: _Bar, done: int, total: int | None = None) -> None:
+        if done == n_iter and bar._name.startswith(("fitting", "clustering")):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(_Bar, "__call__", stop)
+
+
+def test_an_interrupted_fit_is_taken_up_where_it_stood(shapes: Path, tmp_path: Path, capsys) -> None:
+    options = ["--method", "gtsc", "--atoms", "4", "--neighbors", "2"]
+    assert fit(shapes, tmp_path / "whole.tubal", *options) == 0
+    model, checkpoint = tmp_path / "model.tubal", tmp_path / "model.tubal.checkpoint"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(patch, 4)
+        assert fit(shapes, model, *options) == 130
+    assert "with --resume to go on" in one_sentence(capsys)
+    assert checkpoint.exists()
+    assert not model.exists()
+    seen: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Bar, "__call__", lambda bar, done, total=None: seen.append(done) if total == 25 else None)
+        assert fit(shapes, model, *options, "--resume") == 0
+    assert min(seen) >= 3, "it began again"
+    assert not checkpoint.exists()
+    whole, resumed = tubal.load(tmp_path / "whole.tubal"), tubal.load(model)
+    np.testing.assert_array_equal(resumed.codes_, whole.codes_)
+    np.testing.assert_array_equal(resumed.atoms_, whole.atoms_)
+
+
+def test_a_checkpoint_of_another_fit_is_refused_and_kept(shapes: Path, tmp_path: Path, capsys) -> None:
+    model, checkpoint = tmp_path / "model.tubal", tmp_path / "model.tubal.checkpoint"
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(patch, 3)
+        assert fit(shapes, model, "--method", "tubsc", "--atoms", "4") == 130
+    capsys.readouterr()
+    assert fit(shapes, model, "--method", "tubsc", "--atoms", "5", "--resume") == 2
+    assert "another fit: n_atoms differ" in one_sentence(capsys)
+    assert checkpoint.exists()
+
+
+def test_an_interrupted_cluster_run_ends_with_the_same_labels(
+    shapes: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["cluster", str(shapes), "-k", "3", "--labels", "folders", "--out", str(tmp_path / "out")]
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(patch, 2)
+        assert run([*asked, "--quiet"]) == 130
+    assert "out.checkpoint keeps where it stood" in one_sentence(capsys)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"out.checkpoint"}
+    assert run([*asked, "--resume", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["clusters"] == 3
+    assert {entry.name for entry in tmp_path.iterdir()} == {"out"}
+    assert (tmp_path / "out" / "labels.csv").read_bytes() == (results / "labels.csv").read_bytes()
+
+
+def test_nothing_to_resume_is_said(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--method", "sc", "--atoms", "2", "--resume", "--out", str(tmp_path / "model.tubal")]
+    assert run(["fit", str(shapes), *options]) == 0
+    assert "to resume; beginning afresh" in capsys.readouterr().err

@@ -1,0 +1,236 @@
+"""What the commands write, and that it agrees with the library."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers.cli_helpers import RESULTS, export, one_sentence, read_csv
+from helpers.mixed_folder import ODD_NAMES, build_mixed_folder
+from tubal import ImageClusterer
+from tubal.cli import run
+from tubal.datasets import fetch, make_shifted_shapes
+
+pytest_plugins = ["helpers.cli_fixtures"]
+
+
+def test_cluster_writes_every_result(results: Path, shapes: Path) -> None:
+    assert {file.name for file in results.iterdir()} == RESULTS
+    rows = read_csv(results / "labels.csv")
+    assert len(rows) == 60
+    assert list(rows[0]) == ["file", "cluster", "confidence", "outlier", "near_duplicate_of"]
+    assert {(shapes / row["file"]).is_file() for row in rows} == {True}
+    assert {int(row["cluster"]) for row in rows} == {0, 1, 2}
+    assert all(0 <= float(row["confidence"]) <= 1 for row in rows)
+    assert read_csv(results / "skipped.csv") == [
+        {"file": "class 0/broken.png", "reason": "not a picture in a known format"}
+    ]
+    with np.load(results / "features.npz", allow_pickle=False) as features:
+        assert features["names"].tolist() == [row["file"] for row in rows]
+        assert len(features["features"]) == len(features["embedding"]) == 60
+        assert features["labels"].tolist() == [int(row["cluster"]) for row in rows]
+
+
+def test_the_record_says_what_was_done(results: Path) -> None:
+    record = json.loads((results / "run.json").read_text())
+    assert record["seed"] == 0
+    assert record["images"] == 60
+    assert record["skipped"] == 1
+    assert {"tubal", "python", "numpy"} <= set(record["versions"])
+    assert set(record["seconds"]) >= {"reading images", "clustering", "drawing the report"}
+    assert record["scores"]["labelled_images"] == 60
+    for name, digest in record["outputs"].items():
+        assert hashlib.sha256((results / name).read_bytes()).hexdigest() == digest
+    assert set(record["outputs"]) == RESULTS - {"run.json"}
+
+
+def test_the_same_seed_gives_the_same_files(results: Path, shapes: Path, tmp_path: Path) -> None:
+    out = tmp_path / "again"
+    assert run(["cluster", str(shapes), "-k", "3", "-o", str(out), "-q", "--labels", "folders"]) == 0
+    assert (out / "labels.csv").read_bytes() == (results / "labels.csv").read_bytes()
+    with np.load(out / "features.npz") as new, np.load(results / "features.npz") as old:
+        np.testing.assert_array_equal(new["features"], old["features"])
+
+
+def test_json_goes_to_stdout_and_talk_to_stderr(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert run(["cluster", str(shapes), "-k", "3", "--out", str(out), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["clusters"] == 3
+    assert "60 pictures, all 12×12 already, in grey; 1 skipped." in said.err
+    assert "report.html" in said.err
+    assert run(["cluster", str(shapes), "-k", "3", "--out", str(out), "--force", "--quiet"]) == 0
+    said = capsys.readouterr()
+    assert said.out == said.err == ""
+
+
+def test_sorting_by_copy_and_link_and_force(shapes: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    base = ["cluster", str(shapes), "-k", "3", "--out", str(out), "--quiet"]
+    assert run([*base, "--sort", "copy"]) == 0
+    rows = read_csv(out / "labels.csv")
+    copies = [out / "clusters" / f"cluster-{row['cluster']}" / row["file"] for row in rows]
+    assert all(copy.is_file() and not copy.is_symlink() for copy in copies)
+    assert copies[0].read_bytes() == (shapes / rows[0]["file"]).read_bytes()
+    (out / "my notes.txt").write_text("kept")
+    assert run([*base, "--sort", "link", "--force"]) == 0
+    assert all(
+        copy.is_symlink() and copy.resolve() == (shapes / row["file"]).resolve()
+        for copy, row in zip(copies, rows, strict=True)
+    )
+    assert run([*base, "--force"]) == 0
+    assert not (out / "clusters").exists(), "an earlier sorting must not outlive its labels"
+    assert (out / "my notes.txt").read_text() == "kept"
+
+
+def test_stacks_names_and_labels_in_a_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bunch = make_shifted_shapes(40, n_classes=2, image_shape=(10, 10), random_state=1)
+    np.save(tmp_path / "stack.npy", bunch.images)
+    (tmp_path / "labels.csv").write_text("label\n" + "\n".join(f"kind {value}" for value in bunch.target))
+    out = tmp_path / "out"
+    asked = [
+        "cluster",
+        str(tmp_path / "stack.npy"),
+        "-k",
+        "2",
+        "-o",
+        str(out),
+        "--labels",
+        str(tmp_path / "labels.csv"),
+    ]
+    assert run([*asked, "--sort", "copy", "--json", "-q"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["scores"]["labelled_images"] == 40
+    first = read_csv(out / "labels.csv")[0]
+    assert first["file"] == "stack.npy#1"
+    assert (out / "clusters" / f"cluster-{first['cluster']}" / "stack.npy#1.png").is_file()
+
+
+def test_a_thousand_mixed_pictures(tmp_path: Path) -> None:
+    folder, bad = build_mixed_folder(tmp_path, n_images=1000)
+    out = tmp_path / "out"
+    assert run(["cluster", str(folder), "-k", "5", "-o", str(out), "-q", "--size", "16", "--colour", "grey"]) == 0
+    assert {row["file"] for row in read_csv(out / "skipped.csv") if "link" not in row["reason"]} == bad
+    names = {row["file"] for row in read_csv(out / "labels.csv")}
+    assert len(names) == 1000
+    assert {f"nested/{name}" for name in ODD_NAMES} <= names
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "<script>alert" not in page
+    assert "<img src=x" not in page
+
+
+@pytest.mark.collection("coil20")
+def test_coil20_as_pictures_gives_the_labels_of_the_python_call(tmp_path: Path) -> None:
+    images = fetch("coil20").images
+    export(images, tmp_path / "coil20")
+    out = tmp_path / "out"
+    assert run(["cluster", str(tmp_path / "coil20"), "-k", "20", "-o", str(out), "-q"]) == 0
+    eight_bits = np.float32(np.uint8(np.round(images * 255))) / np.float32(255)
+    expected = ImageClusterer(n_clusters=20, random_state=0).fit_predict(eight_bits)
+    found = [int(row["cluster"]) for row in read_csv(out / "labels.csv")]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_demo_beats_k_means_and_can_be_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "demo"
+    assert run(["demo", "--out", str(out), "--json"]) == 0
+    said = capsys.readouterr()
+    record = json.loads(said.out)
+    assert record["scores"]["accuracy"] > record["k_means"]["accuracy"]
+    assert "K-means on pixels" in said.err
+    assert said.err.splitlines()[-1] == f"Open {out / 'report.html'}"
+    assert {file.name for file in out.iterdir()} == RESULTS
+    capsys.readouterr()
+    (out / "run.json").write_text("{}")
+    assert run(["demo", "--out", str(out), "-q"]) == 2
+    assert "holds files already" in one_sentence(capsys)
+
+
+def test_assign_puts_known_pictures_where_they_were(
+    results: Path, shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["assign", str(shapes), "--model", str(results), "-q"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    known = {row["file"]: row["cluster"] for row in read_csv(results / "labels.csv")}
+    agree = np.mean([row["cluster"] == known[row["file"]] for row in rows])
+    assert len(rows) == 60
+    assert agree >= 0.95
+    assert all(row["nearest"] in known for row in rows)
+    out = tmp_path / "clusters.csv"
+    assert run(["assign", str(shapes / "class 1"), "-m", str(results / "model.tubal"), "-o", str(out), "-q"]) == 0
+    assert len(read_csv(out)) == 20
+    assert run(["assign", str(shapes), "-m", str(results), "-o", str(out), "-q"]) == 2
+    assert "--force" in one_sentence(capsys)
+
+
+def test_similar_finds_the_picture_itself_first(
+    results: Path, shapes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = read_csv(results / "labels.csv")[7]["file"]
+    assert run(["similar", str(shapes / name), "--model", str(results), "--count", "4", "--json", "-q"]) == 0
+    found = json.loads(capsys.readouterr().out)["similar"]
+    assert found[0]["file"] == name
+    assert found[0]["distance"] < 1e-3
+    assert [row["distance"] for row in found] == sorted(row["distance"] for row in found)
+    assert {"rotation", "scale", "dy", "dx"} <= set(found[0])
+    assert len(found) == 4
+    assert run(["similar", str(shapes / name), "--model", str(results), "-q"]) == 0
+    assert name in capsys.readouterr().out
+
+
+def test_explain_draws_the_terms(
+    results: Path, shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = next((shapes / "class 1").iterdir())
+    out = tmp_path / "why.png"
+    assert run(["explain", str(picture), "-m", str(results), "-o", str(out), "--terms", "5", "--json", "-q"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert 1 <= len(told["terms"]) <= 5
+    strengths = [abs(term["coefficient"]) for term in told["terms"]]
+    assert strengths == sorted(strengths, reverse=True)
+    assert told["unexplained"] < 1.0
+    with Image.open(out) as drawn:
+        assert drawn.format == "PNG"
+        assert drawn.width > 300
+    more = tmp_path / "more.png"
+    assert run(["explain", str(picture), "-m", str(results), "-o", str(more), "--terms", "40", "--json", "-q"]) == 0
+    left = json.loads(capsys.readouterr().out)["unexplained"]
+    assert left <= told["unexplained"] + 1e-6
+    # Codes tied to the neighbours' by the graph spread over hundreds of terms and would leave more than half.
+    assert left < 0.25
+
+
+def test_encode_matches_the_features_of_the_fit(
+    results: Path, shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "features.npz"
+    assert run(["encode", str(shapes), "-m", str(results), "-o", str(out), "--codes", "--json", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)["arrays"]["features"][0] == 60
+    with np.load(out, allow_pickle=False) as arrays:
+        assert arrays["codes"].shape[:2] == arrays["features"].shape
+        assert np.isfinite(arrays["features"]).all()
+
+
+def test_fit_and_info(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "model.tubal"
+    assert run(["fit", str(shapes), "--method", "tubsc", "--atoms", "6", "--out", str(model), "-q"]) == 0
+    assert run(["info", str(model), "--json"]) == 0
+    card = json.loads(capsys.readouterr().out)
+    assert card["kind"] == "TubSC"
+    assert card["atoms"] == 6
+    assert card["image_shape"] == [12, 12]
+    assert card["sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
+    assert run(["info", str(model)]) == 0
+    assert "TubSC" in capsys.readouterr().out
+    assert run(["assign", str(shapes), "-m", str(model), "-q"]) == 2
+    assert "without clusters" in one_sentence(capsys)
+    assert run(["fit", str(shapes), "--out", str(model), "-q"]) == 2
+    assert "--force" in one_sentence(capsys)

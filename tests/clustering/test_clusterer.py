@@ -1,0 +1,316 @@
+"""ImageClusterer: scikit-learn's own checks, its promises, and its answers to bad input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import ndimage
+from scipy.sparse.csgraph import connected_components
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_limits
+
+from tubal import GTSC, ImageClusterer
+from tubal.clustering import kmeans
+from tubal.clustering.neighbor_lists import as_found, better_reading, relative, returned_share
+from tubal.datasets import fetch, make_shifted_shapes
+from tubal.graph import Graph, Neighbours
+from tubal.graph.structure import Weighting
+from tubal.metrics import clustering_accuracy, clustering_nmi
+from tubal.problems.layout import unit_rows
+
+
+@parametrize_with_checks([ImageClusterer()])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def shapes(rng, n_classes=4, n_each=12, size=12, whole_pixels=False):
+    """Smooth random patterns, each shown slightly shifted and with a little noise."""
+    patterns = np.kron(rng.normal(size=(n_classes, size // 3, size // 3)), np.ones((3, 3)))
+    labels = np.repeat(np.arange(n_classes), n_each)
+    shifts = rng.uniform(-1.0, 1.0, size=(len(labels), 2))
+    shifts = np.round(shifts) if whole_pixels else shifts
+    images = np.stack(
+        [
+            ndimage.shift(patterns[label], by, order=1, mode="grid-wrap")
+            for label, by in zip(labels, shifts, strict=True)
+        ]
+    )
+    return images + 0.05 * rng.normal(size=images.shape), labels
+
+
+@pytest.fixture
+def fitted(rng):
+    images, labels = shapes(rng)
+    return ImageClusterer(4, random_state=0).fit(images), images, labels
+
+
+def test_everything_promised_is_there(fitted):
+    model, images, labels = fitted
+    n_images = len(images)
+    assert clustering_accuracy(labels, model.labels_) == 1.0
+    assert model.n_clusters_ == 4
+    assert model.features_.shape == (n_images, 45)
+    assert model.embedding_.shape == (n_images, 2)
+    assert model.confidence_.shape == (n_images,)
+    assert model.outliers_.dtype == bool
+    assert model.outliers_.shape == (n_images,)
+    assert_array_equal(np.sort(model.labels_[model.medoids_]), np.arange(4))
+    assert model.n_clusters_scores_ is None
+    assert model.graph_.neighbors.shape == (n_images, 5)
+    assert model.graph_.max_in_degree <= 25
+    assert model.model_.atoms_.shape[1:] == images.shape[1:]
+
+
+def test_other_numbers_of_clusters_without_refitting(fitted):
+    model, _, _ = fitted
+    assert_array_equal(model.labels_for(4), model.labels_)
+    for n_clusters in (1, 2, 7):
+        assert len(np.unique(model.labels_for(n_clusters))) == n_clusters
+
+
+def test_new_images_join_their_cluster(fitted):
+    model, images, labels = fitted
+    new, truth = images[:, ::-1, ::-1][:, ::-1, ::-1] + 0.01, labels
+    assert_array_equal(model.predict(new), model.labels_)
+    assert_array_equal(model.predict(images), model.labels_)
+    distances, indices = model.kneighbors(new, 3)
+    assert distances.shape == indices.shape == (len(new), 3)
+    assert (truth[indices] == truth[:, None]).mean() > 0.95
+    assert_array_equal(model.kneighbors(return_distance=False), model.graph_.neighbors)
+
+
+def test_a_held_back_tenth_is_labelled_as_by_a_full_fit(rng):
+    images, _ = shapes(rng, n_classes=5, n_each=30)
+    held = rng.permutation(len(images))[: len(images) // 10]
+    kept = np.setdiff1d(np.arange(len(images)), held)
+    full = ImageClusterer(5, random_state=0).fit_predict(images)
+    part = ImageClusterer(5, random_state=0).fit(images[kept])
+    both = np.concatenate([part.labels_, part.predict(images[held])])
+    assert clustering_accuracy(full[np.concatenate([kept, held])], both) >= 0.98
+
+
+def test_parts_no_edge_joins_are_joined_by_their_looks(rng):
+    # Whole-pixel shifts leave several tight groups a class: more parts than clusters.
+    images, labels = shapes(rng, n_classes=5, n_each=30, whole_pixels=True)
+    model = ImageClusterer(5, random_state=0).fit(images)
+    assert connected_components(model.affinity_)[0] > 5
+    assert clustering_accuracy(labels, model.labels_) == 1.0
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_far_shifted_shapes_come_in_parts_and_are_joined(seed):
+    """Shapes at any position fall into many parts, and one accidental likeness must not join two of them."""
+    shapes_ = make_shifted_shapes(400, n_classes=8, random_state=seed)
+    model = ImageClusterer(8, random_state=0).fit(shapes_.images)
+    assert connected_components(model.affinity_)[0] > 8
+    assert clustering_accuracy(shapes_.target, model.labels_) == 1.0
+
+
+def test_the_number_of_clusters_is_estimated(rng):
+    images, labels = shapes(rng, n_classes=5, n_each=14)
+    model = ImageClusterer(random_state=0).fit(images)
+    assert model.n_clusters_ == 5
+    assert clustering_accuracy(labels, model.labels_) == 1.0
+    assert set(model.n_clusters_scores_) == {"n_clusters", "modularity", "gap"}
+    assert 5 in model.n_clusters_scores_["n_clusters"]
+
+
+def test_the_paper_preset_is_the_papers_pipeline(rng):
+    images, _ = shapes(rng)
+    model = ImageClusterer(4, preset="paper", n_atoms=12, random_state=0).fit(images)
+    coder = GTSC(12, graph_weight=1.0, n_neighbors=3, graph="euclidean", random_state=model.seed_)
+    features = unit_rows(coder.fit_transform(images))
+    assert_allclose(model.features_, features, atol=1e-6)
+    expected = kmeans(features, 4, seed=model.seed_)
+    assert_array_equal(model.labels_, expected)
+    assert_array_equal(model.predict(images), model.labels_)
+    assert ImageClusterer(preset="paper", random_state=0).fit(images).n_clusters_ >= 2
+
+
+def test_one_seed_one_answer_and_threads_do_not_matter(rng):
+    images, _ = shapes(rng, n_classes=3)
+    first = ImageClusterer(3, random_state=5).fit(images)
+    with threadpool_limits(1):
+        second = ImageClusterer(3, random_state=5).fit(images)
+    assert_array_equal(first.labels_, second.labels_)
+    assert_allclose(first.embedding_, second.embedding_)
+
+
+def test_rows_and_images_agree(rng):
+    images, _ = shapes(rng)
+    rows = images.reshape(len(images), -1)
+    from_rows = ImageClusterer(4, image_shape=(12, 12), random_state=0).fit(rows)
+    from_images = ImageClusterer(4, random_state=0).fit(images)
+    assert_array_equal(from_rows.labels_, from_images.labels_)
+
+
+def test_a_matrix_serves_as_graph(rng):
+    images, labels = shapes(rng)
+    adjacency = (labels[:, None] == labels).astype(float)
+    np.fill_diagonal(adjacency, 0.0)
+    model = ImageClusterer(4, graph=adjacency, random_state=0).fit(images)
+    assert clustering_accuracy(labels, model.labels_) == 1.0
+    assert not model.outliers_.any()
+    with pytest.raises(ValueError, match="given as a matrix"):
+        model.kneighbors()
+
+
+def test_hubs_change_the_reading_and_pairs_do_not(rng):
+    # One image that everybody chooses first, and a second one close behind.
+    n_images = 40
+    lists = np.array(
+        [
+            [*([0] if i else []), *([1] if i != 1 else []), (i + 1) % n_images, (i + 2) % n_images][:3]
+            for i in range(n_images)
+        ]
+    )
+    distances = np.sort(rng.uniform(1.0, 1.2, size=lists.shape), axis=1)
+    wide = Graph.from_neighbours(
+        Neighbours(lists, distances), weighting=Weighting(), search=None, n_neighbors=lists.shape[1]
+    )
+    assert returned_share(as_found(wide, 2)) < 0.5
+    assert_array_equal(better_reading(wide, 2).neighbors, relative(wide, 2).neighbors)
+    pairs = np.arange(n_images) ^ 1
+    tight = Graph.from_neighbours(
+        Neighbours(np.stack([pairs, (pairs + 2) % n_images], axis=1), np.tile([1.0, 2.0], (n_images, 1))),
+        weighting=Weighting(),
+        search=None,
+        n_neighbors=2,
+    )
+    assert returned_share(as_found(tight, 1)) == 1.0
+    assert_array_equal(better_reading(tight, 1).neighbors[:, 0], pairs)
+
+
+def test_exact_copies_are_reported(rng):
+    images, _ = shapes(rng)
+    images[7] = images[3]
+    model = ImageClusterer(4, random_state=0).fit(images)
+    assert any({3, 7} <= set(group.tolist()) for group in model.duplicates_)
+
+
+@pytest.mark.parametrize(
+    ("images", "n_clusters", "message"),
+    [
+        (np.zeros((1, 8, 8)), 1, "n_samples = 1"),
+        (np.random.default_rng(0).random((5, 8, 8)), 9, "only 5 images"),
+        (np.full((6, 8, 8), np.nan), 2, "NaN"),
+        (np.random.default_rng(0).random((5, 8, 8)), 0, "n_clusters=0"),
+    ],
+)
+def test_bad_input_gets_one_clear_sentence(images, n_clusters, message):
+    with pytest.raises(ValueError, match=message):
+        ImageClusterer(n_clusters).fit(images)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "message"),
+    [
+        ({"preset": "best"}, ValueError, "'default', 'paper'"),
+        ({"n_neighbors": 60}, ValueError, "at most n_samples - 1"),
+        ({"n_clusters": 2.5}, TypeError, "an integer"),
+        ({"code_power": -1.0}, ValueError, "code_power"),
+        ({"graph": "nearest"}, ValueError, "known names"),
+    ],
+)
+def test_bad_parameters_get_one_clear_sentence(rng, parameters, error, message):
+    images, _ = shapes(rng)
+    with pytest.raises(error, match=message):
+        ImageClusterer(**parameters).fit(images)
+
+
+@pytest.mark.parametrize("n_clusters", [None, 1, 2, 3])
+@pytest.mark.parametrize(
+    "images",
+    [
+        np.ones((9, 8, 8)),
+        np.broadcast_to(np.random.default_rng(5).random((8, 8)), (9, 8, 8)).copy(),
+        np.arange(9.0)[:, None, None] * np.ones((9, 8, 8)),
+        np.concatenate([np.zeros((4, 8, 8)), np.random.default_rng(1).random((8, 8, 8))]),
+        np.random.default_rng(2).random((10, 1, 30)),
+        np.random.default_rng(3).random((4, 5, 40)),
+        np.random.default_rng(4).random((3, 6, 6, 3)),
+    ],
+    ids=["all ones", "copies of one", "all constant", "blank among others", "one row", "wide", "few in colour"],
+)
+def test_odd_collections_get_an_answer(images, n_clusters):
+    model = ImageClusterer(n_clusters, random_state=0).fit(images)
+    assert model.labels_.shape == (len(images),)
+    assert np.isfinite(model.confidence_).all()
+    assert np.isfinite(model.embedding_).all()
+    again = model.predict(images)
+    # Images of one shade look alike at unit length: which copy is asked for cannot be told.
+    distinct = np.unique(unit_rows(images.reshape(len(images), -1)).round(9), axis=0)
+    if len(distinct) == len(images):
+        assert_array_equal(again, model.labels_)
+    assert set(again) <= set(model.labels_)
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("kind", ["different", "equal", "constant"])
+@pytest.mark.parametrize("n_images", [2, 3, 7])
+def test_as_many_clusters_as_images_and_two_images(rng, n_images, kind, preset):
+    images = {
+        "different": rng.random((n_images, 8, 8)),
+        "equal": np.repeat(rng.random((1, 8, 8)), n_images, axis=0),
+        "constant": np.ones((n_images, 8, 8)),
+    }[kind]
+    for n_clusters in (1, 2, n_images, None):
+        model = ImageClusterer(n_clusters, preset=preset, random_state=0).fit(images)
+        assert model.labels_.shape == (n_images,)
+        assert model.n_clusters_ <= (n_clusters or n_images)
+        assert np.isfinite(model.confidence_).all()
+        if kind == "different" and n_clusters is not None:
+            assert model.n_clusters_ == n_clusters
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 3])
+def test_fewer_clusters_than_parts_without_edges_between(rng, n_clusters):
+    # Four patterns that share nothing, so far apart that no neighbour list leaves its pattern.
+    images = np.repeat(rng.normal(size=(4, 12, 12)), 8, axis=0) + 0.01 * rng.normal(size=(32, 12, 12))
+    model = ImageClusterer(n_clusters, random_state=0).fit(images)
+    assert connected_components(model.affinity_)[0] == 4
+    assert model.n_clusters_ == n_clusters
+    for start in range(0, 32, 8):
+        assert len(set(model.labels_[start : start + 8])) == 1
+
+
+def test_a_blank_image_lands_somewhere_and_others_are_not_disturbed(rng):
+    images, labels = shapes(rng)
+    images[0] = 0.0
+    found = ImageClusterer(4, random_state=0).fit_predict(images)
+    assert clustering_accuracy(labels[1:], found[1:]) > 0.95
+
+
+@pytest.mark.collection
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "accuracy", "nmi"),
+    [("coil20", 98.5, 98.5), ("usps", 98.0, 95.0), ("orl", 84.0, 91.0), ("yale", 90.5, 88.5)],
+)
+def test_required_scores(name, accuracy, nmi):
+    bunch = fetch(name)
+    found = ImageClusterer(len(np.unique(bunch.target)), random_state=0).fit_predict(bunch.images)
+    assert 100 * clustering_accuracy(bunch.target, found) >= accuracy
+    assert 100 * clustering_nmi(bunch.target, found) >= nmi
+
+
+@pytest.mark.collection
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["coil20", "usps"])
+def test_a_held_back_tenth_of_a_collection_is_labelled_as_by_a_full_fit(name, rng):
+    bunch = fetch(name)
+    order = rng.permutation(len(bunch.images))
+    held, kept = np.split(order, [len(order) // 10])
+    n_clusters = len(np.unique(bunch.target))
+    full = ImageClusterer(n_clusters, random_state=0).fit_predict(bunch.images)
+    found = ImageClusterer(n_clusters, random_state=0).fit(bunch.images[kept]).predict(bunch.images[held])
+    assert clustering_accuracy(full[held], found) >= 0.98
+
+
+def test_digits_are_clustered_better_than_by_umap_and_kmeans():
+    bunch = fetch("digits")
+    found = ImageClusterer(10, random_state=0).fit_predict(bunch.images)
+    assert 100 * clustering_accuracy(bunch.target, found) >= 88.7
+    assert 100 * clustering_nmi(bunch.target, found) >= 89.7

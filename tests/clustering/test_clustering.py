@@ -1,0 +1,276 @@
+"""Graph to labels: cuts against slow oracles, components, counts, and what is said of single images."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from tubal import clustering
+from tubal.clustering.components import cheapest_links
+from tubal.clustering.cuts import partition
+from tubal.clustering.spectrum import _DENSE_LIMIT
+from tubal.metrics import clustering_accuracy
+
+
+def planted(rng, sizes, inside=0.5, outside=0.01):
+    """A random graph whose groups are denser inside than between."""
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    chance = np.where(labels[:, None] == labels, inside, outside)
+    upper = np.triu(rng.random(chance.shape) < chance, k=1)
+    return sparse.csr_matrix((upper | upper.T).astype(float)), labels
+
+
+def blocks(*sizes):
+    return sparse.block_diag([np.ones((size, size)) - np.eye(size) for size in sizes], format="csr")
+
+
+# --- eigenvectors ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("n_images", [60, _DENSE_LIMIT + 100])
+def test_spectrum_agrees_with_a_dense_eigensolver(rng, n_images):
+    adjacency, _ = planted(rng, [n_images // 3] * 3, inside=0.3, outside=0.02)
+    found = clustering.spectrum(adjacency, 5)
+    degrees = (
+        adjacency.sum(axis=1).A1 if hasattr(adjacency.sum(axis=1), "A1") else np.asarray(adjacency.sum(axis=1)).ravel()
+    )
+    root = np.sqrt(degrees)
+    dense = adjacency.toarray() / np.outer(root, root)
+    expected = np.linalg.eigvalsh(dense)[::-1][:5]
+    assert_allclose(found.values, expected, atol=1e-4)
+    assert_allclose(dense @ found.vectors, found.vectors * found.values, atol=2e-3)
+    assert_allclose(found.vectors.T @ found.vectors, np.eye(5), atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [8, 300])
+def test_every_component_has_its_eigenvalue_one(size):
+    found = clustering.spectrum(blocks(*[size] * 4), 6)
+    assert_array_equal(found.values[:4], 1.0)
+    assert found.values[4] < 0.9
+
+
+def test_isolated_vertices_are_components():
+    adjacency = sparse.csr_matrix((3, 3))
+    assert_array_equal(clustering.spectrum(adjacency, 3).values, 1.0)
+
+
+# --- cuts ------------------------------------------------------------------------------------------------
+def slow_normalised_cut(adjacency, labels):
+    dense = adjacency.toarray()
+    total = 0.0
+    for cluster in np.unique(labels):
+        inside = labels == cluster
+        total += dense[np.ix_(inside, ~inside)].sum() / dense[inside].sum()
+    return total
+
+
+def test_normalised_cut_follows_its_definition(rng):
+    adjacency, _ = planted(rng, [10, 12, 9], outside=0.1)
+    labels = rng.integers(0, 3, 31)
+    assert clustering.normalised_cut(adjacency, labels) == pytest.approx(slow_normalised_cut(adjacency, labels))
+
+
+def test_spectral_cut_finds_the_best_of_all_bipartitions():
+    rng = np.random.default_rng(3)
+    adjacency, _ = planted(rng, [5, 6], inside=0.9, outside=0.1)
+    every = (np.array((0, *rest)) for rest in itertools.product((0, 1), repeat=10))
+    best = min(slow_normalised_cut(adjacency, labels) for labels in every if labels.any())
+    found = clustering.spectral_cut(adjacency, 2)
+    assert slow_normalised_cut(adjacency, found) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("cut", [clustering.spectral_cut, clustering.diffusion_cut])
+def test_cuts_recover_planted_groups(rng, cut):
+    adjacency, labels = planted(rng, [40, 25, 30, 35])
+    assert clustering_accuracy(labels, cut(adjacency, 4)) > 0.98
+
+
+@pytest.mark.parametrize("cut", [clustering.spectral_cut, clustering.diffusion_cut])
+def test_cuts_repeat_themselves_and_order_by_size(rng, cut):
+    adjacency, _ = planted(rng, [40, 25, 30], outside=0.05)
+    first = cut(adjacency, 3, seed=7)
+    assert_array_equal(first, cut(adjacency, 3, seed=7))
+    assert (np.diff(np.bincount(first)) <= 0).all()
+
+
+def test_labels_follow_a_permutation_of_the_images(rng):
+    adjacency, labels = planted(rng, [30, 20, 25])
+    order = rng.permutation(len(labels))
+    found = clustering.diffusion_cut(adjacency[order][:, order], 3)
+    assert clustering_accuracy(clustering.diffusion_cut(adjacency, 3)[order], found) == 1.0
+
+
+def test_diffusion_gives_up_a_fragment_before_it_joins_two_large_groups(rng):
+    # Two large groups with a few ties between them, and a fragment that hangs on the first by one thread.
+    adjacency, labels = planted(rng, [150, 150, 12], inside=0.4, outside=0.0)
+    adjacency = adjacency.tolil()
+    for _ in range(400):
+        i, j = rng.integers(0, 150), rng.integers(150, 300)
+        adjacency[i, j] = adjacency[j, i] = 1.0
+    adjacency[0, 300] = adjacency[300, 0] = 1.0
+    adjacency = adjacency.tocsr()
+    found = clustering.diffusion_cut(adjacency, 2)
+    assert clustering_accuracy(np.minimum(labels, 2) % 2, found) > 0.95
+    assert clustering_accuracy(np.minimum(labels, 2) % 2, clustering.spectral_cut(adjacency, 2)) < 0.7
+
+
+def test_a_better_proposal_is_taken_and_a_worse_one_is_not(rng):
+    adjacency, labels = planted(rng, [30, 30, 30], inside=0.3, outside=0.05)
+    nonsense = rng.integers(0, 3, 90)
+    found = clustering.diffusion_cut(adjacency, 3, proposals=[nonsense])
+    assert_array_equal(found, clustering.diffusion_cut(adjacency, 3))
+    score = clustering.modularity(adjacency, found, resolution=2.0)
+    assert (
+        clustering.modularity(adjacency, clustering.diffusion_cut(adjacency, 3, proposals=[labels]), resolution=2.0)
+        >= score
+    )
+
+
+@pytest.mark.parametrize("n_points", [200, 2600])
+def test_partition_recovers_separated_points(rng, n_points):
+    centres = 10.0 * np.eye(4)
+    truth = rng.integers(0, 4, n_points)
+    points = centres[truth] + rng.normal(size=(n_points, 4))
+    assert clustering_accuracy(truth, partition(points, 4, seed=0)) == 1.0
+
+
+@pytest.mark.parametrize("n_clusters", [0, -1, 9])
+def test_impossible_numbers_of_clusters_are_refused(n_clusters):
+    with pytest.raises(ValueError, match="n_clusters"):
+        clustering.spectral_cut(blocks(4, 4), n_clusters)
+
+
+# --- components ------------------------------------------------------------------------------------------
+def test_components_are_joined_by_their_cheapest_links():
+    features = np.array([0.0, 0.1, 1.0, 1.1, 5.0, 5.1, 5.9, 6.0])[:, None]
+    found = clustering.spectral_cut(blocks(2, 2, 2, 2), 2, features=features)
+    assert_array_equal(found, [0, 0, 0, 0, 1, 1, 1, 1])
+    found = clustering.diffusion_cut(blocks(2, 2, 2, 2), 3, features=features)
+    assert_array_equal(found[4:], found[4])
+    assert len(set(found[:4])) == 2
+
+
+def test_links_agree_with_all_pairs(rng):
+    features, component = rng.normal(size=(50, 3)), rng.integers(0, 4, 50)
+    links = cheapest_links(features, component)
+    for a, b in itertools.combinations(range(4), 2):
+        gaps = np.linalg.norm(features[component == a][:, None] - features[component == b], axis=-1)
+        assert links[a, b] == pytest.approx(gaps.min())
+
+
+def test_joining_without_costs_is_refused():
+    with pytest.raises(ValueError, match="3 separate parts but 2 clusters"):
+        clustering.spectral_cut(blocks(3, 3, 3), 2)
+
+
+# --- weights ---------------------------------------------------------------------------------------------
+def test_mutual_choices_count_twice():
+    ties = clustering.mutual_adjacency(np.array([[1, 2], [0, -1], [1, -1]]))
+    expected = [[0.0, 1.0, 0.5], [1.0, 0.0, 0.5], [0.5, 0.5, 0.0]]
+    assert_array_equal(ties.toarray(), expected)
+
+
+def test_second_order_counts_paths(rng):
+    adjacency, _ = planted(rng, [8, 8])
+    dense = adjacency.toarray()
+    expected = dense + dense @ dense
+    np.fill_diagonal(expected, 0.0)
+    assert_allclose(clustering.with_second_order(adjacency).toarray(), expected)
+    assert_allclose(clustering.with_second_order(3.0 * adjacency).toarray(), expected)
+
+
+def test_codes_weigh_edges_by_their_cosine(rng):
+    adjacency, _ = planted(rng, [6, 6], inside=0.9)
+    features = rng.normal(size=(12, 4))
+    found = clustering.weight_edges_by_codes(adjacency, features, power=3).tocoo()
+    for i, j, weight in zip(found.row, found.col, found.data, strict=True):
+        cosine = features[i] @ features[j] / np.linalg.norm(features[i]) / np.linalg.norm(features[j])
+        assert weight == pytest.approx(max(max(cosine, 0.0) ** 3, 1e-3))
+    assert found.nnz == adjacency.nnz
+
+
+# --- numbers of clusters ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("sizes", [[20] * 3, [30, 20, 25, 15, 22], [15] * 9])
+def test_the_number_of_planted_groups_is_found(rng, sizes):
+    adjacency, _ = planted(rng, sizes, inside=0.6, outside=0.01)
+    found = clustering.estimate_n_clusters(adjacency)
+    assert found.n_clusters == len(sizes)
+    assert len(found.candidates) == len(found.modularity) == len(found.gap)
+    assert found.n_clusters in found.candidates
+
+
+def test_a_graph_without_edges_is_one_cluster():
+    assert clustering.estimate_n_clusters(sparse.csr_matrix((5, 5))).n_clusters == 1
+
+
+def test_modularity_agrees_with_its_definition(rng):
+    adjacency, _ = planted(rng, [9, 7], outside=0.2)
+    labels = rng.integers(0, 2, 16)
+    dense, degrees = adjacency.toarray(), adjacency.toarray().sum(axis=1)
+    same = labels[:, None] == labels
+    expected = ((dense - np.outer(degrees, degrees) / degrees.sum()) * same).sum() / degrees.sum()
+    assert clustering.modularity(adjacency, labels) == pytest.approx(expected)
+
+
+# --- single images ---------------------------------------------------------------------------------------
+def test_confidence_is_lower_between_clusters(rng):
+    adjacency, labels = planted(rng, [20, 20], outside=0.0)
+    adjacency = adjacency.tolil()
+    adjacency[0, 20:30] = 1.0
+    adjacency[20:30, 0] = 1.0
+    sure = clustering.confidence(adjacency.tocsr(), labels)
+    assert sure[0] == sure.min()
+    assert_array_equal(sure[1:20], 1.0)
+
+
+def test_only_far_images_are_outliers(rng):
+    distances = rng.uniform(0.9, 1.1, size=(50, 5))
+    assert not clustering.outliers(distances).any()
+    distances[7] *= 8.0
+    distances[8] /= 8.0
+    assert_array_equal(np.flatnonzero(clustering.outliers(distances)), [7])
+
+
+def test_near_duplicates_are_grouped_through_chains():
+    neighbors = np.array([[1, 2], [0, 2], [1, 3], [4, 2], [3, 5], [4, 3]])
+    distances = np.array([[0.01, 1.0], [0.01, 0.02], [0.02, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    groups = clustering.near_duplicates(neighbors, distances)
+    assert len(groups) == 1
+    assert_array_equal(groups[0], [0, 1, 2])
+
+
+def test_medoids_are_the_most_typical(rng):
+    labels = np.repeat([0, 1], 15)
+    features = np.repeat(rng.normal(size=(2, 6)), 15, axis=0) + 0.3 * rng.normal(size=(30, 6))
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    for cluster, found in enumerate(clustering.medoids(features, labels)):
+        members = np.flatnonzero(labels == cluster)
+        mean_cosine = (unit[members] @ unit[members].T).mean(axis=1)
+        assert found == members[mean_cosine.argmax()]
+
+
+def test_votes_follow_weights_and_trust():
+    labels, neighbors = np.array([0, 1, 1]), np.array([[0, 1, -1], [0, 1, 2]])
+    shares = clustering.vote(neighbors, np.ones((2, 3)), labels, trust=np.array([1.0, 0.5, 0.5]))
+    assert_allclose(shares, [[2 / 3, 1 / 3], [0.5, 0.5]], atol=1e-5)
+
+
+# --- the map ---------------------------------------------------------------------------------------------
+def test_the_map_keeps_groups_apart_and_repeats_itself(rng):
+    adjacency, labels = planted(rng, [40, 40, 40], inside=0.3, outside=0.0)
+    points = clustering.graph_map(adjacency, seed=3)
+    assert points.shape == (120, 2)
+    assert np.isfinite(points).all()
+    assert_array_equal(points, clustering.graph_map(adjacency, seed=3))
+    gaps = np.linalg.norm(points[:, None] - points, axis=-1)
+    np.fill_diagonal(gaps, np.inf)
+    assert (labels[gaps.argmin(axis=1)] == labels).mean() > 0.97
+
+
+@pytest.mark.parametrize("n_images", [1, 2, 5])
+def test_the_map_of_almost_nothing(n_images):
+    points = clustering.graph_map(sparse.csr_matrix((n_images, n_images)))
+    assert points.shape == (n_images, 2)
+    assert np.isfinite(points).all()

@@ -1,0 +1,412 @@
+"""The deformable graph against its definition, against the exhaustive recipe, and on awkward images."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist
+
+from helpers import deformable_reference as reference
+from tubal.backends.cpu import deformation as kernels
+from tubal.datasets import fetch
+from tubal.graph import Deformation, Graph, candidate_recall, deformable_graph, knn_graph, resolve_graph
+from tubal.graph.affine import WorkingSize, bilinear_table, field_stack, sobel_matrix, table_matrix
+from tubal.graph.candidates import approximate_candidates
+from tubal.graph.deformable import FARTHEST, Effort
+from tubal.graph.neighbors import capped_neighbours, spread_over_copies
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(11)
+
+
+def glyphs(rng, n_each=12, size=24):
+    """Three drawings (ring, cross, corner), each turned, scaled and shifted a little, with some noise."""
+    y, x = np.mgrid[:size, :size] - (size - 1) / 2
+    radius = np.hypot(y, x)
+    drawings = [
+        np.exp(-((radius - size / 4) ** 2) / 3),
+        np.exp(-(y**2) / 3) * (abs(x) < size / 3) + np.exp(-(x**2) / 3) * (abs(y) < size / 3),
+        np.exp(-((y - size / 5) ** 2) / 3) * (x < size / 5) + np.exp(-((x + size / 4) ** 2) / 3) * (y < size / 5),
+    ]
+    images, labels = [], []
+    for label, drawing in enumerate(drawings):
+        for _ in range(n_each):
+            turn, zoom, shift = rng.uniform(-8, 8), rng.uniform(0.95, 1.05), rng.uniform(-2, 2, size=2)
+            images.append(reference.moved(drawing, turn, zoom, *shift) + 0.05 * rng.normal(size=drawing.shape))
+            labels.append(label)
+    return np.array(images, dtype=np.float32), np.array(labels)
+
+
+def purity(neighbors, labels):
+    return 100 * np.mean(labels[neighbors] == labels[:, None])
+
+
+# The pieces, each against something slower
+
+
+@pytest.mark.parametrize("motion", [(0, 1, 0, 0), (7, 1.05, 0, 0), (-10, 0.92, 1.5, -2), (0, 1, 2, -1)])
+@pytest.mark.parametrize("shape", [(9, 12), (1, 10), (16, 16)])
+def test_bilinear_table_is_interpolation_at_the_moved_places(rng, motion, shape):
+    image = rng.random(shape)
+    corners, shares = bilinear_table(shape, *motion)
+    expected = reference.moved(image, *motion)
+    assert_allclose((shares * image.ravel()[corners]).sum(axis=0).reshape(shape), expected, atol=1e-6)
+    assert_allclose((table_matrix(corners, shares) @ image.ravel()).reshape(shape), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(9, 12), (1, 10), (10, 1)])
+def test_gradient_fields_are_sobel_fields_of_unit_length(rng, shape):
+    images = rng.random((3, 1, shape[0] * shape[1])).astype(np.float32)
+    fields, energies = field_stack(images, shape, threads=1)
+    expected = reference.unit_fields(images.reshape(3, *shape)).reshape(3, 2, -1)
+    assert_allclose(fields, expected, atol=1e-6)
+    raw = (sobel_matrix(shape) @ images[:, 0].T).T
+    assert_allclose(raw.reshape(3, 2, -1) / np.sqrt(energies)[:, None, None], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(9, 12), (1, 10)])
+def test_plain_fields_are_pixels_of_unit_length(rng, shape):
+    images = rng.random((3, 2, shape[0] * shape[1])).astype(np.float32)
+    fields, energies = field_stack(images, shape, plain=True, threads=1)
+    assert_allclose(energies, (images**2).sum(axis=(1, 2)), rtol=1e-5)
+    assert_allclose(fields[:, ::2], images / np.sqrt(energies)[:, None, None], rtol=1e-5)
+    assert not fields[:, 1::2].any()
+
+
+@pytest.mark.parametrize("reach", [0, 1, 2])
+@pytest.mark.parametrize("pixels", [False, True])
+@pytest.mark.parametrize("context", [0, 1, 2])
+@pytest.mark.parametrize("shift", [(0, 0), (2, -1), (-2, 2)])
+@pytest.mark.parametrize(("shape", "channels"), [((9, 12), 1), ((16, 7), 3), ((1, 15), 1)])
+def test_local_warp_distance_is_its_definition(rng, context, shift, shape, channels, pixels, reach):
+    """Every pixel of each image, every allowed partner, contexts with replicated border; who has none is left out."""
+    height, width = shape
+    window, gap = (min(reach, height - 1), reach), 4
+    shift = (shift[0] if height > 1 else 0, shift[1])
+    left, right = rng.random((2, 1, channels, height * width)).astype(np.float32)
+    flat = [field_stack(image, shape, plain=pixels, threads=1)[0][0] for image in (left, right)]
+    plain = [field.reshape(-1, *shape) for field in flat]
+    edge = ((0, 0), (context, context), (context, context))
+    a, b = (np.pad(field, edge, mode="edge") for field in plain)
+    size = 2 * context + 1
+    costs = np.full((height, width, height, width), np.inf)
+    for y, x in np.ndindex(shape):
+        for dy in range(shift[0] - window[0], shift[0] + window[0] + 1):
+            for dx in range(shift[1] - window[1], shift[1] + window[1] + 1):
+                v, u = y + dy, x + dx
+                if 0 <= v < height and 0 <= u < width:
+                    gap_here = a[:, y : y + size, x : x + size] - b[:, v : v + size, u : u + size]
+                    costs[y, x, v, u] = (gap_here**2).sum()
+    least = np.concatenate([costs.min(axis=(2, 3)).ravel(), costs.min(axis=(0, 1)).ravel()])
+    expected = least[np.isfinite(least)].mean() * 2 * height * width
+    framed = {"plain": pixels, "margin": context, "gap": gap, "threads": 1}
+    padded = [field_stack(image, shape, **framed)[0][0] for image in (left, right)]
+    layout = np.array([height, width, context, gap, *window])
+    scratch = np.empty((4, padded[0].shape[1] + gap), dtype=np.float32)
+    assert_allclose(kernels.distortion(*padded, layout, *shift, scratch), expected, rtol=1e-4)
+
+
+def test_largest_is_a_stable_sort(rng):
+    scores = rng.integers(0, 30, size=(40, 200)).astype(np.float32)
+    indices, values = np.empty((40, 25), dtype=np.int32), np.empty((40, 25), dtype=np.float32)
+    kernels.largest(scores, indices, values)
+    assert_array_equal(indices, np.argsort(-scores, axis=1, kind="stable")[:, :25])
+
+
+def test_hubs_lose_their_farthest_choosers(rng):
+    n_images, wanted, limit = 60, 2, 4
+    lists = np.array([[0 if i else 1, *rng.permutation(np.r_[1:i, i + 1 : n_images])[:20]] for i in range(n_images)])
+    distances = np.sort(rng.random(lists.shape), axis=1)
+    slots = capped_neighbours(lists, distances, wanted, limit)
+    chosen = np.take_along_axis(lists, slots, axis=1)
+    assert np.bincount(chosen.ravel()).max() <= limit
+    keepers = np.flatnonzero((chosen == 0).any(axis=1))
+    assert set(keepers) == set(1 + np.argsort(distances[1:, 0])[:limit])
+    assert (np.diff(slots, axis=1) > 0).all()
+
+
+def test_copies_are_listed_in_turn():
+    images, slots = spread_over_copies(np.array([[1], [0]]), np.array([0, 0, 0, 1]), 3, training=True)
+    assert_array_equal(images, [[1, 2, 3], [2, 0, 3], [0, 1, 3], [0, 1, 2]])
+    assert_array_equal(slots[0], [-1, -1, 0])
+
+
+@pytest.mark.parametrize(
+    ("source", "working"),
+    [
+        ((8, 8), (16, 16)),
+        ((16, 16), (16, 16)),
+        ((64, 64), (64, 64)),
+        ((300, 200), (78, 52)),
+        ((1, 40), (1, 40)),
+    ],
+)
+def test_working_size_keeps_the_mean(rng, source, working):
+    size = WorkingSize.of(source)
+    assert size.shape == working
+    images = rng.random((2, *source)).astype(np.float32)
+    small = size.apply(images / images.max())
+    if source[0] >= working[0]:
+        assert_allclose(small.mean(axis=(1, 2)), images.mean(axis=(1, 2)) / images.max(), rtol=1e-4)
+
+
+# The whole
+
+
+def test_deformed_drawings_find_their_own(rng):
+    images, labels = glyphs(rng)
+    graph = deformable_graph(images, 5)
+    assert purity(graph.neighbors, labels) == 100
+    assert not (graph.neighbors == np.arange(len(images))[:, None]).any()
+    assert (np.diff(graph.distances, axis=1) >= 0).all()
+    assert graph.max_in_degree <= 25
+    assert (graph.adjacency != graph.adjacency.T).nnz == 0
+
+
+def test_alignment_says_how_the_neighbour_was_moved(rng):
+    drawing = glyphs(rng, n_each=1)[0][2]
+    others = [reference.moved(drawing, 0, 1, 2, -1), reference.moved(drawing, 10, 1, 0, 0)]
+    noise = list(rng.random((9, 24, 24)))
+    graph = deformable_graph(np.array([drawing, *others, *noise]), 2)
+    assert set(graph.neighbors[0]) == {1, 2}
+    for slot, other in enumerate(graph.neighbors[0]):
+        found = graph.alignments[0, slot]
+        expected = (0, 1, -2, 1) if other == 1 else (-10, 1, 0, 0)
+        assert (found.rotation, found.scale, found.dy, found.dx) == pytest.approx(expected)
+
+
+def test_query_runs_the_same_stages(rng):
+    images, labels = glyphs(rng)
+    train, new = np.delete(images, np.s_[::6], axis=0), images[::6]
+    graph = deformable_graph(train, 4)
+    indices, weights = graph.query(new)
+    assert_array_equal(np.delete(labels, np.s_[::6])[indices], np.repeat(labels[::6, None], 4, axis=1))
+    assert_array_equal(weights, np.ones((len(new), 4)))
+    full = graph.query_full(train[:3])
+    assert_array_equal(full.indices[:, 0], [0, 1, 2])
+    assert_allclose(full.distances[:, 0], 0, atol=1e-6)
+    assert_array_equal(graph.identical(train[[4, 2]]), [4, 2])
+
+
+def test_a_search_that_forgot_answers_the_same(rng):
+    images, _ = glyphs(rng, n_each=6)
+    graph = deformable_graph(images, 3)
+    new = glyphs(rng, n_each=2)[0]
+    before = graph.query_full(new)
+    graph.search.forget()
+    assert "known" not in graph.search.__dict__
+    after = graph.query_full(new)
+    assert_array_equal(after.indices, before.indices)
+    assert_array_equal(after.distances, before.distances)
+
+
+def test_state_survives_and_queries_the_same(rng):
+    images, _ = glyphs(rng, n_each=6)
+    graph = deformable_graph(images, 3)
+    arrays, meta = graph.state()
+    again = Graph.from_state(arrays, json.loads(json.dumps(meta)))
+    new = glyphs(rng, n_each=2)[0]
+    for left, right in zip(again.query(new), graph.query(new), strict=True):
+        assert_array_equal(left, right)
+    assert_array_equal(again.alignments.stack(), graph.alignments.stack())
+
+
+def test_same_seed_same_graph_and_small_budget_same_graph(rng):
+    images, _ = glyphs(rng, n_each=40)
+    graph = deformable_graph(images, 3, random_state=3)
+    assert_array_equal(deformable_graph(images, 3, random_state=3).neighbors, graph.neighbors)
+    blocked = deformable_graph(images, 3, random_state=3, memory_budget=3e6)
+    assert np.mean(blocked.neighbors == graph.neighbors) > 0.8  # a smaller basis, so not bit for bit
+
+
+@pytest.mark.parametrize("shape", [(1, 40), (40, 1), (7, 19), (2, 9), (90, 60), (12, 12, 3), (5, 4)])
+def test_any_shape_gives_a_proper_graph(rng, shape):
+    images = rng.random((30, *shape))
+    graph = deformable_graph(images, 4)
+    assert graph.neighbors.shape == (30, 4)
+    assert np.isfinite(graph.distances).all()
+    assert all(len(set(row)) == 4 for row in graph.neighbors)
+    assert graph.query(images[:2])[0].shape == (2, 4)
+
+
+def test_colour_edges_count(rng):
+    """Drawings that differ in their channel alone are told apart."""
+    images, labels = glyphs(rng, n_each=8)
+    coloured = np.zeros((2 * len(images), 24, 24, 3), dtype=np.float32)
+    coloured[: len(images), ..., 0], coloured[len(images) :, ..., 2] = images, images
+    graph = deformable_graph(coloured, 3)
+    assert purity(graph.neighbors, np.r_[labels, labels + 3]) == 100
+
+
+def test_pixels_in_place_of_gradients(rng):
+    """Light decides when pixels are compared; without motions and warps they are plain nearest neighbours."""
+    images, labels = glyphs(rng)
+    model = Deformation(field="pixels")
+    assert purity(deformable_graph(images, 5, deformation=model).neighbors, labels) == 100
+    still = Deformation(rotation=0, n_rotations=1, scale=1, n_scales=1, shift=0, window=0, field="pixels")
+    noise = rng.random((40, 16, 16)).astype(np.float32)
+    effort = Effort(n_candidates=39, n_kept=39, rank=40, context=0)
+    found = deformable_graph(noise, 3, deformation=still, effort=effort)
+    rows = noise.reshape(40, -1) / np.linalg.norm(noise.reshape(40, -1), axis=1, keepdims=True)
+    assert_array_equal(found.neighbors, np.argsort(cdist(rows, rows), axis=1)[:, 1:4])
+    side = np.arange(len(images)) % 2
+    lit = images + 2 * side[:, None, None].astype(np.float32)
+    assert purity(deformable_graph(lit, 3, deformation=model).neighbors, side) == 100
+    assert purity(deformable_graph(lit, 3).neighbors, side) < 75
+    arrays, meta = deformable_graph(images, 3, deformation=model).state()
+    assert Graph.from_state(arrays, json.loads(json.dumps(meta))).search.deformation == model
+
+
+@pytest.mark.parametrize("window", [0.0, 1 / 32])
+def test_moved_drawings_are_found_without_a_local_warp_too(rng, window):
+    """A shift with a window narrower than it leaves border pixels without partners, which must not count."""
+    torch = pytest.importorskip("torch")
+    images, labels = glyphs(rng)
+    model = Deformation(window=window)
+    graph = deformable_graph(images, 3, deformation=model)
+    assert purity(graph.neighbors, labels) == 100
+    assert graph.distances.max() < FARTHEST
+    assert np.abs(graph.alignments.dy).max() > 0
+    on_device = deformable_graph(torch.as_tensor(images), 3, deformation=model)
+    assert_allclose(on_device.distances, graph.distances, rtol=1e-3)
+
+
+def test_an_unknown_field_is_refused_and_tensors_keep_to_gradients(rng):
+    with pytest.raises(ValueError, match="'gradient' or by their 'pixels'"):
+        Deformation(field="edges")
+    torch = pytest.importorskip("torch")
+    images = torch.as_tensor(rng.random((10, 8, 8)))
+    with pytest.raises(ValueError, match="pass NumPy images"):
+        deformable_graph(images, 2, deformation=Deformation(field="pixels"))
+
+
+def test_images_too_small_to_deform_are_compared_by_pixels(rng):
+    images = rng.random((20, 3, 3))
+    assert_array_equal(deformable_graph(images, 3).neighbors, knn_graph(images, 3).neighbors)
+
+
+def test_equal_images_make_a_ring():
+    for images in (np.ones((30, 8, 8)), np.broadcast_to(np.eye(8), (30, 8, 8))):
+        graph = deformable_graph(images, 3)
+        assert_array_equal(graph.neighbors[28], [29, 0, 1])
+        assert_array_equal(graph.distances, 0)
+        assert_array_equal(graph.alignments.scale, 1)
+
+
+def test_constant_images_keep_to_themselves(rng):
+    images, labels = glyphs(rng, n_each=8)
+    blanks = np.arange(5)[:, None, None] * np.ones((5, 24, 24)) / 4
+    graph = deformable_graph(np.concatenate([images, blanks]), 3)
+    assert purity(graph.neighbors, np.r_[labels, [3] * 5]) == 100
+    one = deformable_graph(np.concatenate([images, blanks[:1]]), 3)
+    assert_array_equal(one.distances[-1], FARTHEST)
+    assert not (one.neighbors[:-1] == len(images)).any()
+
+
+def test_exact_copies_come_first(rng):
+    images, _ = glyphs(rng, n_each=6)
+    images[5] = images[9] = images[0]
+    graph = deformable_graph(images, 3)
+    assert set(graph.neighbors[0, :2]) == {5, 9}
+    assert_array_equal(graph.distances[[0, 5, 9], :2], 0)
+    assert all(len(set(row)) == 3 for row in graph.neighbors)
+
+
+class ExactDescent:
+    """Stands in for the approximate index, whose compilation alone takes a minute; some slots stay empty."""
+
+    def __init__(self, data, *, metric, n_neighbors, random_state, n_jobs):
+        order = np.argsort(cdist(data, data, metric), axis=1)[:, :n_neighbors]
+        order[::7, -1] = -1
+        self.neighbor_graph = order, None
+
+
+@pytest.mark.parametrize("index", [ExactDescent, pytest.param(None, marks=pytest.mark.slow, id="pynndescent")])
+def test_many_images_take_approximate_candidates(rng, monkeypatch, index):
+    if index is None:
+        pytest.importorskip("pynndescent", reason="the approximate index is an extra")
+    else:
+        monkeypatch.setitem(sys.modules, "pynndescent", SimpleNamespace(NNDescent=index))
+    images, labels = glyphs(rng, n_each=100)
+    exact = deformable_graph(images, 3)
+    assert candidate_recall(exact) == 1
+    usual = Effort.for_collection
+    few = lambda n_images, n_neighbors: replace(usual(n_images, n_neighbors), exact_limit=200)  # noqa: E731
+    monkeypatch.setattr(Effort, "for_collection", few)
+    graph = deformable_graph(images, 3)
+    assert graph.search.training_candidates(100) is not None
+    # The stand-in leaves slots empty, so it must be found wanting; the index itself may well find everything.
+    recall = candidate_recall(graph)
+    assert recall > 0.9
+    assert recall < 1 or index is None
+    assert purity(graph.neighbors, labels) == 100
+    assert np.mean(graph.neighbors == exact.neighbors) > 0.9
+    assert not (graph.neighbors == np.arange(300)[:, None]).any()
+
+
+def test_without_the_approximate_index_one_sentence_names_it(rng, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynndescent", None)
+    with pytest.raises(ImportError, match=r"tubal\[approximate\]"):
+        approximate_candidates(rng.random((30, 4)).astype(np.float32), 5, random_state=0, threads=1)
+
+
+@pytest.mark.parametrize(
+    ("images", "arguments", "error", "sentence"),
+    [
+        (np.full((5, 8, 8), np.nan), {}, ValueError, "NaN or infinity"),
+        (np.zeros((1, 8, 8)), {}, ValueError, "only 0 other"),
+        (np.zeros((4, 8, 8)), {"n_neighbors": 4}, ValueError, "lower n_neighbors"),
+        (np.array([["a"] * 20] * 3), {}, TypeError, "dtype"),
+    ],
+)
+def test_bad_input_gets_one_sentence(images, arguments, error, sentence):
+    with pytest.raises(error, match=sentence):
+        deformable_graph(images, **arguments)
+
+
+def test_bad_deformations_and_sizes_get_one_sentence(rng):
+    with pytest.raises(ValueError, match="at least 1"):
+        Deformation(scale=0.5)
+    graph = deformable_graph(rng.random((10, 8, 8)), 2)
+    with pytest.raises(ValueError, match="training shape"):
+        graph.query(rng.random((2, 8, 9)))
+
+
+def test_resolve_graph_knows_the_name(rng):
+    images, _ = glyphs(rng, n_each=4)
+    assert_array_equal(
+        resolve_graph("deformable", images, n_neighbors=2).neighbors, deformable_graph(images, 2).neighbors
+    )
+
+
+# Against the exhaustive recipe, on real images
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("orl", marks=pytest.mark.collection("orl")),
+        pytest.param("yale", marks=pytest.mark.collection("yale")),
+        pytest.param("usps", marks=pytest.mark.collection("usps")),
+    ],
+)
+def test_coarse_to_fine_keeps_the_purity_of_the_exhaustive_graph(name, record_property):
+    bunch = fetch(name)
+    images, labels = bunch.images, bunch.target
+    chosen = np.random.default_rng(0).permutation(len(images))[:1000]
+    images, labels = images[chosen], labels[chosen]
+    exact, _ = reference.exhaustive_neighbours(images, 3)
+    fast = deformable_graph(images, 3).neighbors
+    common = np.mean([len(set(left) & set(right)) / 3 for left, right in zip(exact, fast, strict=True)])
+    record_property("share of common 3-neighbours", common)
+    assert purity(fast, labels) > purity(exact, labels) - 1
+    assert common > 0.6

@@ -1,0 +1,273 @@
+"""Neighbour graphs against all pairs, Laplacians against dense linear algebra, bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.spatial.distance import cdist
+
+from tubal.graph import Graph, consensus_adjacency, knn_graph, laplacian, laplacian_norm, resolve_graph
+from tubal.graph import neighbors as neighbours_module
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+def all_pairs(rows, metric, n_neighbors):
+    """The slow and obvious answer: every distance, the image itself struck out by its index."""
+    distances = cdist(rows.astype(np.float64), rows.astype(np.float64), metric)
+    np.fill_diagonal(distances, np.inf)
+    order = np.argsort(distances, axis=1, kind="stable")[:, :n_neighbors]
+    return order, np.take_along_axis(distances, order, axis=1)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(60, 5, 4), (60, 3, 2, 3), (60, 7)])
+def test_knn_is_all_pairs(rng, metric, dtype, shape):
+    images = rng.random(shape).astype(dtype)
+    graph = knn_graph(images, 4, metric=metric)
+    neighbors, distances = all_pairs(images.reshape(60, -1), metric, 4)
+    assert_array_equal(graph.neighbors, neighbors)
+    assert_allclose(graph.distances, distances, rtol=1e-5 if dtype == np.float32 else 1e-9)
+    assert graph.distances.dtype == dtype
+
+
+def test_blocks_do_not_change_the_answer(rng, monkeypatch):
+    images = rng.random((300, 20)).astype(np.float32)
+    whole = knn_graph(images, 3)
+    monkeypatch.setattr(neighbours_module, "_BLOCK_BYTES", 2**12)
+    assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
+    monkeypatch.setattr(neighbours_module, "_COMPILED_FROM", 100)
+    assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
+
+
+def test_far_from_the_origin_float32_stays_exact(rng):
+    images = (rng.random((80, 6)) * 0.01 + 1000.0).astype(np.float32)
+    assert_array_equal(knn_graph(images, 3).neighbors, all_pairs(images, "euclidean", 3)[0])
+
+
+def check_canonical(adjacency):
+    assert isinstance(adjacency, sparse.csr_matrix | sparse.csr_array)
+    assert adjacency.has_canonical_format
+    assert (adjacency != adjacency.T).nnz == 0
+    assert adjacency.data.min(initial=1.0) > 0
+    assert not adjacency.diagonal().any()
+
+
+@pytest.mark.parametrize("weights", ["binary", "heat"])
+def test_adjacency_is_the_maximum_of_both_directions(rng, weights):
+    graph = knn_graph(rng.random((50, 9)), 3, weights=weights, bandwidth=0.3)
+    expected = np.zeros((50, 50))
+    for image in range(50):
+        for neighbour, distance in zip(graph.neighbors[image], graph.distances[image], strict=True):
+            expected[image, neighbour] = 1.0 if weights == "binary" else np.exp(-(distance**2) / (2 * 0.3**2))
+    assert_allclose(graph.adjacency.toarray(), np.maximum(expected, expected.T))
+    check_canonical(graph.adjacency)
+
+
+def test_copies_are_neighbours_at_distance_zero_but_never_oneself(rng):
+    images = rng.random((12, 5))
+    images[3] = images[9] = images[0]
+    graph = knn_graph(images, 3)
+    assert not (graph.neighbors == np.arange(12)[:, None]).any()
+    for image, copies in [(0, {3, 9}), (3, {0, 9}), (9, {0, 3})]:
+        assert set(graph.neighbors[image, :2]) == copies
+        assert_array_equal(graph.distances[image, :2], [0.0, 0.0])
+    assert_allclose(graph.distances, all_pairs(images, "euclidean", 3)[1], atol=1e-12)
+    assert all(len(set(row)) == 3 for row in graph.neighbors)
+
+
+def test_all_images_equal_make_a_ring_and_not_a_hub():
+    graph = knn_graph(np.ones((20, 4, 4)), 3)
+    assert graph.max_in_degree == 3
+    assert_array_equal(graph.neighbors[18], [19, 0, 1])
+    check_canonical(graph.adjacency)
+
+
+def test_a_blank_image_under_cosine(rng):
+    images = rng.random((10, 6))
+    images[4] = 0.0
+    assert np.isfinite(knn_graph(images, 2, metric="cosine").distances).all()
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_query_finds_the_nearest_training_images(rng, metric):
+    train, new = rng.random((40, 3, 5)), rng.random((6, 3, 5))
+    graph = knn_graph(train, 4, metric=metric, weights="heat")
+    indices, weights = graph.query(new)
+    distances = cdist(new.reshape(6, -1), train.reshape(40, -1), metric)
+    assert_array_equal(indices, np.argsort(distances, axis=1)[:, :4])
+    full = graph.query_full(new)
+    assert_allclose(full.distances, np.sort(distances, axis=1)[:, :4])
+    assert_allclose(weights, np.exp(-(full.distances**2) / (2 * graph.weighting.bandwidth**2)))
+
+
+def test_identical_images_are_recognised(rng):
+    train = rng.random((15, 4, 4)).astype(np.float32)
+    train[7] = train[2]
+    new = np.concatenate([train[[11, 7]], rng.random((1, 4, 4)), -np.zeros((1, 4, 4))])
+    assert_array_equal(knn_graph(train, 2).identical(new), [11, 2, -1, -1])
+
+
+def test_state_survives_a_round_trip_through_arrays_and_json(rng):
+    train, new = rng.random((30, 4, 4)), rng.random((5, 4, 4))
+    graph = knn_graph(train, 3, metric="cosine", weights="heat")
+    arrays, meta = graph.state()
+    again = Graph.from_state(arrays, json.loads(json.dumps(meta)))
+    assert_array_equal(again.adjacency.toarray(), graph.adjacency.toarray())
+    assert_array_equal(again.neighbors, graph.neighbors)
+    for left, right in zip(again.query(new), graph.query(new), strict=True):
+        assert_array_equal(left, right)
+    matrix = Graph.from_matrix(graph.adjacency)
+    arrays, meta = matrix.state()
+    assert Graph.from_state(arrays, meta).search is None
+
+
+def test_laplacian_is_degrees_minus_adjacency(rng):
+    graph = knn_graph(rng.random((30, 4)), 3)
+    adjacency = graph.adjacency.toarray()
+    degrees = np.diag(adjacency.sum(axis=1))
+    assert_allclose(laplacian(graph).toarray(), degrees - adjacency)
+    root = np.diag(1 / np.sqrt(np.diag(degrees)))
+    assert_allclose(laplacian(graph, normalized=True).toarray(), np.eye(30) - root @ adjacency @ root, atol=1e-12)
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_an_isolated_image_has_a_zero_row(normalized):
+    matrix = np.zeros((4, 4))
+    matrix[0, 1] = matrix[1, 0] = 2.0
+    result = laplacian(matrix, normalized=normalized).toarray()
+    assert not result[2:].any()
+    assert_allclose(result @ np.array([1.0, 1.0, 5.0, -3.0]), 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("n_images", [2, 40, 600])
+@pytest.mark.parametrize("normalized", [False, True])
+def test_laplacian_norm_is_the_largest_eigenvalue(rng, n_images, normalized):
+    graph = knn_graph(rng.random((n_images, 5)).astype(np.float32), min(3, n_images - 1))
+    matrix = laplacian(graph, normalized=normalized)
+    expected = np.linalg.eigvalsh(matrix.toarray().astype(np.float64)).max()
+    assert laplacian_norm(matrix) == pytest.approx(expected, rel=1e-10)
+    assert laplacian_norm(matrix) == laplacian_norm(matrix)
+
+
+def test_laplacian_norm_with_many_equal_components_and_without_edges():
+    pairs = sparse.block_diag([np.array([[0.0, 1.0], [1.0, 0.0]])] * 300)
+    assert laplacian_norm(laplacian(pairs)) == pytest.approx(2.0, rel=1e-12)
+    assert laplacian_norm(sparse.csr_matrix((500, 500))) == 0.0
+
+
+def test_consensus_counts_choices_and_shared_neighbours(rng):
+    graph = knn_graph(rng.random((40, 4)), 4)
+    lists = [set(row) | {image} for image, row in enumerate(graph.neighbors)]
+    expected = np.zeros((40, 40))
+    for i, j in np.ndindex(40, 40):
+        choices = (j in graph.neighbors[i]) + (i in graph.neighbors[j])
+        expected[i, j] = choices * np.sqrt(len(lists[i] & lists[j]))
+    weights = consensus_adjacency(graph)
+    assert_allclose(weights.toarray(), expected)
+    assert_array_equal(weights.toarray() > 0, graph.adjacency.toarray() > 0)
+    from_matrix = consensus_adjacency(Graph.from_matrix(graph.adjacency))
+    assert_array_equal(from_matrix.toarray() > 0, graph.adjacency.toarray() > 0)
+    check_canonical(weights)
+
+
+def test_resolve_graph_takes_names_graphs_and_matrices(rng):
+    images = rng.random((20, 4, 4))
+    graph = resolve_graph("cosine", images, n_neighbors=2)
+    assert_array_equal(graph.neighbors, knn_graph(images, 2, metric="cosine").neighbors)
+    assert resolve_graph(graph, images, n_neighbors=2) is graph
+    for matrix in (graph.adjacency, graph.adjacency.toarray(), sparse.coo_array(graph.adjacency)):
+        resolved = resolve_graph(matrix, images, n_neighbors=2)
+        assert_array_equal(resolved.adjacency.toarray(), graph.adjacency.toarray())
+        with pytest.raises(ValueError, match="neighbors="):
+            resolved.query(images)
+
+
+def _matrix(change):
+    matrix = np.zeros((4, 4))
+    matrix[0, 1] = matrix[1, 0] = 1.0
+    change(matrix)
+    return matrix
+
+
+@pytest.mark.parametrize(
+    ("matrix", "sentence"),
+    [
+        (np.zeros((3, 4)), "square"),
+        (np.zeros((3, 3)), "3 images but 4"),
+        (_matrix(lambda m: m.__setitem__((2, 3), 1.0)), "not symmetric"),
+        (_matrix(lambda m: m.__setitem__((0, 1), -1.0)), "negative"),
+        (_matrix(lambda m: m.__setitem__((0, 1), np.nan)), "NaN or infinity"),
+        (_matrix(lambda m: m.__setitem__((2, 2), 1.0)), "diagonal"),
+    ],
+)
+@pytest.mark.parametrize("form", [np.asarray, sparse.csc_matrix])
+def test_a_bad_matrix_gets_one_sentence(matrix, sentence, form):
+    with pytest.raises(ValueError, match=sentence):
+        Graph.from_matrix(form(matrix), 4)
+
+
+@pytest.mark.parametrize(
+    ("images", "arguments", "error", "sentence"),
+    [
+        (np.full((5, 3), np.nan), {}, ValueError, "NaN or infinity"),
+        (np.full((5, 3), np.inf), {}, ValueError, "NaN or infinity"),
+        (np.zeros((0, 3)), {}, ValueError, "no pixel"),
+        (np.zeros(5), {}, ValueError, "shape"),
+        (np.zeros((5, 2), complex), {}, TypeError, "dtype"),
+        (np.array([["a", "b"]] * 5), {}, TypeError, "dtype"),
+        (np.zeros((1, 3)), {}, ValueError, "only 0 other"),
+        (np.zeros((5, 3)), {"n_neighbors": 5}, ValueError, "lower n_neighbors"),
+        (np.zeros((5, 3)), {"n_neighbors": 0}, ValueError, "at least one"),
+        (np.zeros((5, 3)), {"n_neighbors": 1.5}, TypeError, "integer"),
+        (np.zeros((5, 3)), {"metric": "manhattan"}, ValueError, "euclidean"),
+        (np.zeros((5, 3)), {"weights": "gauss"}, ValueError, "heat"),
+        (np.zeros((5, 3)), {"bandwidth": -1.0}, ValueError, "positive"),
+    ],
+)
+def test_bad_input_gets_one_sentence(images, arguments, error, sentence):
+    with pytest.raises(error, match=sentence) as caught:
+        knn_graph(images, **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_graph_arguments_get_one_sentence(rng):
+    images = rng.random((10, 3))
+    graph = knn_graph(images, 2)
+    with pytest.raises(ValueError, match="10 images but 4"):
+        resolve_graph(graph, images[:4], n_neighbors=2)
+    with pytest.raises(ValueError, match="known names"):
+        resolve_graph("nearest", images, n_neighbors=2)
+    with pytest.raises(TypeError, match="pass one of"):
+        resolve_graph(3, images, n_neighbors=2)
+    with pytest.raises(ValueError, match="training size"):
+        graph.query(rng.random((2, 4)))
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    script = "import sys, tubal.graph; print([m for m in ('numba', 'sklearn', 'torch') if m in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_torch_images_give_the_same_graph(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    images = rng.random((50, 4, 4)).astype(np.float32)
+    images[5] = images[6]
+    for metric in ("euclidean", "cosine"):
+        from_torch = knn_graph(torch.from_numpy(images), 3, metric=metric)
+        from_numpy = knn_graph(images, 3, metric=metric)
+        assert_array_equal(from_torch.neighbors, from_numpy.neighbors)
+        assert_allclose(from_torch.distances, from_numpy.distances, rtol=1e-5)
+        new = rng.random((4, 4, 4)).astype(np.float32)
+        assert_array_equal(from_torch.query(torch.from_numpy(new))[0], from_numpy.query(new)[0])

@@ -1,0 +1,225 @@
+"""A folder of pictures: every kind of file, every kind of damage, one stack."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from PIL import Image
+
+from helpers.mixed_folder import ODD_NAMES, build_mixed_folder, grey, png_bytes
+from tubal.datasets import load_image_folder
+
+
+def test_equal_sizes_are_read_exactly(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pictures = [grey(rng) for _ in range(4)]
+    for i, pixels in enumerate(pictures):
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+    stack = load_image_folder(tmp_path)
+    assert stack.images.dtype == np.float32
+    assert_array_equal(stack.images, np.stack(pictures).astype(np.float32) / np.float32(255.0))
+    assert "all 12×10 already" in stack.rule
+    assert stack.target is None
+
+
+@pytest.mark.parametrize("suffix", [".png", ".gif", ".bmp", ".pgm", ".tif", ".webp", ".jpg", ".PNG"])
+def test_every_format_gives_the_same_picture(tmp_path: Path, suffix: str) -> None:
+    ramp = np.tile(np.linspace(20, 230, 16).astype(np.uint8), (16, 1))
+    lossless = {"lossless": True} if suffix == ".webp" else {"quality": 98} if suffix == ".jpg" else {}
+    Image.fromarray(ramp).save(tmp_path / f"a{suffix}", **lossless)
+    stack = load_image_folder(tmp_path)
+    assert stack.images.shape == (1, 16, 16)
+    assert_allclose(stack.images[0], ramp / 255.0, atol=0.02 if suffix == ".jpg" else 1e-6)
+
+
+def test_mixed_sizes_follow_the_rule(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for i, (height, width) in enumerate([(100, 200), (100, 200), (50, 300)]):
+        Image.fromarray(grey(rng, height, width)).save(tmp_path / f"{i}.png")
+    assert load_image_folder(tmp_path).images.shape == (3, 32, 64)
+    assert load_image_folder(tmp_path, size=20).images.shape == (3, 10, 20)
+    assert load_image_folder(tmp_path, size=(9, 7), fit="crop").images.shape == (3, 9, 7)
+
+
+def test_padding_continues_the_border_and_cropping_cuts_it(tmp_path: Path) -> None:
+    pixels = np.zeros((10, 20), dtype=np.uint8)
+    pixels[0], pixels[-1] = 100, 200
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    padded = load_image_folder(tmp_path, size=(20, 20)).images[0] * 255
+    assert_allclose(padded[:6], 100, atol=1e-4)
+    assert_allclose(padded[-6:], 200, atol=1e-4)
+    assert_allclose(load_image_folder(tmp_path, size=(6, 4), fit="crop").images[0, 2:4], 0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("suffix", "orientation"), [(".jpg", 6), (".png", 8), (".tif", 6), (".webp", 3)])
+def test_exif_orientation_is_respected(tmp_path: Path, suffix: str, orientation: int) -> None:
+    pixels = np.zeros((16, 32), dtype=np.uint8)
+    pixels[:8, :16] = 255
+    image = Image.fromarray(pixels)
+    exif = image.getexif()
+    exif[274] = orientation
+    image.save(tmp_path / f"a{suffix}", exif=exif, quality=95)
+    shown = load_image_folder(tmp_path).images[0]
+    expected = {6: np.rot90(pixels, -1), 8: np.rot90(pixels), 3: np.rot90(pixels, 2)}[orientation]
+    assert shown.shape == expected.shape
+    assert np.abs(shown - expected / 255.0).mean() < 0.05
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif", ".pgm"])
+def test_sixteen_bits_keep_their_depth(tmp_path: Path, suffix: str) -> None:
+    deep = np.array([[0, 1, 300, 65535]], dtype=np.uint16).repeat(4, axis=0)
+    Image.fromarray(deep).save(tmp_path / f"a{suffix}")
+    assert_allclose(load_image_folder(tmp_path).images[0], deep / 65535.0, atol=1e-7)
+
+
+def test_one_bit_palette_alpha_and_cmyk(tmp_path: Path) -> None:
+    Image.fromarray(np.eye(8, dtype=bool)).save(tmp_path / "bits.png")
+    red = Image.new("RGB", (8, 8), (255, 0, 0))
+    red.quantize(4).save(tmp_path / "palette.png")
+    red.convert("CMYK").save(tmp_path / "cmyk.tif")
+    Image.new("RGBA", (8, 8), (255, 0, 0, 0)).save(tmp_path / "clear.png")
+    stack = load_image_folder(tmp_path, colour="rgb")
+    pictures = dict(zip(stack.names, stack.images, strict=True))
+    assert_allclose(pictures["bits.png"][..., 0], np.eye(8), atol=1e-6)
+    assert_allclose(pictures["palette.png"][0, 0], [1, 0, 0], atol=0.01)
+    assert_allclose(pictures["cmyk.tif"][0, 0], [1, 0, 0], atol=0.02)
+    assert_allclose(pictures["clear.png"][0, 0], [1, 1, 1], atol=1e-6)
+
+
+def test_colour_is_kept_by_a_majority_and_grey_files_saved_as_rgb_stay_grey(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    for i in range(3):
+        Image.fromarray(grey(rng)).convert("RGB").save(tmp_path / f"grey{i}.png")
+    assert load_image_folder(tmp_path).images.ndim == 3
+    for i in range(4):
+        Image.new("RGB", (10, 12), (250, 10, 40 * i)).save(tmp_path / f"red{i}.png")
+    stack = load_image_folder(tmp_path)
+    assert stack.images.shape == (7, 12, 10, 3)
+    assert "in colour" in stack.rule
+    assert load_image_folder(tmp_path, colour="grey").images.ndim == 3
+
+
+def test_pages_of_a_tiff_are_a_stack_and_a_damaged_page_is_skipped(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    pages = [Image.fromarray(grey(rng)) for _ in range(5)]
+    pages[0].save(tmp_path / "scan.tif", save_all=True, append_images=pages[1:])
+    stack = load_image_folder(tmp_path)
+    assert stack.names == [f"scan.tif#{i}" for i in range(1, 6)]
+    assert_array_equal(stack.images[3], np.asarray(pages[3]) / np.float32(255))
+
+
+def test_an_imagej_stack_and_floats_are_read_with_tifffile(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    rng = np.random.default_rng(4)
+    deep = rng.integers(0, 65536, size=(6, 9, 8), dtype=np.uint16)
+    tifffile.imwrite(tmp_path / "imagej.tif", deep, imagej=True)
+    assert_allclose(load_image_folder(tmp_path).images, deep / 65535.0, atol=1e-6)
+    (tmp_path / "imagej.tif").unlink()
+    doubles = rng.normal(size=(9, 8)) * 50
+    tifffile.imwrite(tmp_path / "doubles.tif", doubles)
+    shown = load_image_folder(tmp_path).images[0]
+    assert_allclose(shown, (doubles - doubles.min()) / np.ptp(doubles), atol=1e-5)
+
+
+def test_a_thousand_mixed_pictures_with_twenty_bad_ones(tmp_path: Path) -> None:
+    folder, bad = build_mixed_folder(tmp_path, n_images=1000)
+    calls: list[tuple[int, int]] = []
+    stack = load_image_folder(folder, progress=lambda done, total: calls.append((done, total)))
+    links = {name for name, reason in stack.skipped if "link" in reason}
+    assert {name for name, _ in stack.skipped} - links == bad
+    assert len(bad) == 20
+    assert links == {"link to outside.png", "nested/link folder", "loop"}
+    assert len(stack.images) == len(stack.names) == 1000
+    assert not any("secret" in name for name in stack.names)
+    assert set(ODD_NAMES) <= {Path(name).name for name in stack.names}
+    assert np.isfinite(stack.images).all()
+    assert stack.images.min() >= 0
+    assert stack.images.max() <= 1
+    assert calls[-1][0] == calls[-1][1]
+    again = load_image_folder(folder, n_threads=1)
+    assert again.names == stack.names
+    assert_array_equal(again.images, stack.images)
+
+
+def test_planar_colour_and_deep_colour_tiffs(tmp_path: Path) -> None:
+    tifffile = pytest.importorskip("tifffile")
+    planes = np.random.default_rng(11).random((3, 9, 8))
+    tifffile.imwrite(tmp_path / "planar.tif", planes, photometric="rgb", planarconfig="separate")
+    assert_allclose(load_image_folder(tmp_path).images[0], np.moveaxis(planes, 0, -1), atol=1e-6)
+
+
+def test_mutated_files_never_stop_a_reading(tmp_path: Path) -> None:
+    rng = np.random.default_rng(12)
+    for i in range(160):
+        suffix = [".png", ".jpg", ".gif", ".bmp", ".pgm", ".webp", ".tif"][i % 7]
+        place = tmp_path / f"{i:03d}{suffix}"
+        Image.fromarray(grey(rng)).save(place)
+        body = bytearray(place.read_bytes())
+        for _ in range(rng.integers(1, 6)):
+            body[rng.integers(0, min(len(body), 120))] = rng.integers(0, 256)
+        place.write_bytes(body[: rng.integers(1, len(body))] if i % 5 == 0 else body)
+    (tmp_path / "good.png").write_bytes(png_bytes(grey(rng)))
+    stack = load_image_folder(tmp_path)
+    assert "good.png" in stack.names
+    assert np.isfinite(stack.images).all()
+    read = {name.split("#")[0] for name in stack.names}
+    lost = {name.split("#")[0] for name, _ in stack.skipped}
+    assert read | lost == {entry.name for entry in tmp_path.iterdir()}
+
+
+def test_a_pipe_named_like_a_picture_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "good.png").write_bytes(png_bytes(grey(np.random.default_rng(6))))
+    stack = load_image_folder(tmp_path)
+    assert stack.skipped == [("pipe.png", "not an ordinary file")]
+
+
+def test_a_name_that_is_not_unicode(tmp_path: Path) -> None:
+    raw = os.fsencode(tmp_path) + b"/caf\xe9.png"
+    with open(raw, "wb") as stream:
+        stream.write(png_bytes(grey(np.random.default_rng(7))))
+    stack = load_image_folder(tmp_path)
+    assert os.fsencode(stack.names[0]) == b"caf\xe9.png"
+
+
+def test_a_link_to_the_folder_itself_is_followed_and_folders_are_targets(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    for name in ("cats", "dogs"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        (tmp_path / "data" / name / "1.png").write_bytes(png_bytes(grey(rng)))
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    stack = load_image_folder(tmp_path / "link")
+    assert stack.names == ["cats/1.png", "dogs/1.png"]
+    assert_array_equal(stack.target, ["cats", "dogs"])
+
+
+def test_errors_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        load_image_folder(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="no pictures in"):
+        load_image_folder(tmp_path)
+    (tmp_path / "a.png").write_bytes(b"")
+    with pytest.raises(NotADirectoryError, match="is not a folder"):
+        load_image_folder(tmp_path / "a.png")
+    with pytest.raises(ValueError, match="all 1 were skipped"):
+        load_image_folder(tmp_path)
+    (tmp_path / "b.png").write_bytes(png_bytes(grey(np.random.default_rng(9))))
+    for wrong in (
+        {"size": 0},
+        {"size": (1, 2, 3)},
+        {"colour": "blue"},
+        {"fit": "stretch"},
+        {"max_pixels": 0},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            load_image_folder(tmp_path, **wrong)
+
+
+def test_memory_is_bounded_before_anything_is_decoded(tmp_path: Path) -> None:
+    (tmp_path / "b.png").write_bytes(png_bytes(grey(np.random.default_rng(10))))
+    with pytest.raises(ValueError, match="GiB"):
+        load_image_folder(tmp_path, size=(60_000, 60_000))

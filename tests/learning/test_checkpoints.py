@@ -1,0 +1,261 @@
+"""Checkpoints: writing one changes nothing, a fit taken up ends bit for bit the same, and no kill corrupts one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import tubal
+from tubal.learning.checkpoints import Checkpoint
+from tubal.solvers import Admm, Fista
+
+
+class Interrupted(RuntimeError):
+    pass
+
+
+def stop_at(iteration):
+    def callback(progress):
+        if progress.n_iter == iteration:
+            raise Interrupted
+
+    return callback
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(0).random((40, 6, 5))
+
+
+def coder(name="GTSC", **parameters):
+    return getattr(tubal, name)(**({"n_atoms": 4, "max_iter": 6, "tol": 0.0, "random_state": 0} | parameters))
+
+
+def same(left, right):
+    assert_array_equal(left.atoms_, right.atoms_)
+    assert_array_equal(left.codes_, right.codes_)
+    assert_array_equal(left.objective_, right.objective_)
+    assert_array_equal(left.density_, right.density_)
+    assert (left.n_iter_, left.n_reseeded_, left.converged_) == (right.n_iter_, right.n_reseeded_, right.converged_)
+
+
+@pytest.mark.parametrize("name", ["GTSC", "TubSC", "GraphSC", "SparseCoding", "TenSR", "CSC"])
+@pytest.mark.parametrize("chunk_size", [None, 15])
+@pytest.mark.parametrize("solver", [None, Fista(max_iter=15)])
+def test_an_interrupted_fit_ends_bit_for_bit_the_same(name, chunk_size, solver, images, tmp_path):
+    parameters = {"code_solver": solver} | ({"n_atoms": (3, 3)} if name == "TenSR" else {})
+    if chunk_size is not None and name in ("TenSR", "CSC"):
+        chunk_size = 20
+    whole = coder(name, **parameters).fit(images, chunk_size=chunk_size)
+    place = tmp_path / "fit.ckpt"
+    with pytest.raises(Interrupted):
+        coder(name, callbacks=stop_at(4), **parameters).fit(
+            images, chunk_size=chunk_size, checkpoint=Checkpoint(place, every_seconds=0.0)
+        )
+    seen = []
+    resumed = coder(name, callbacks=lambda progress: seen.append(progress.n_iter), **parameters).fit(
+        images, chunk_size=chunk_size, checkpoint=Checkpoint(place, every_seconds=0.0, resume=True)
+    )
+    assert seen[0] == 4  # three iterations were not made again
+    same(resumed, whole)
+
+
+def test_in_the_middle_of_a_pass_over_chunks_on_disk(images, tmp_path):
+    whole = coder().fit(images, chunk_size=9, folder=tmp_path)
+
+    class Kill(Checkpoint):
+        def keeper(self, fingerprint):
+            keep, count = super().keeper(fingerprint), 0
+
+            def counting(state, store):
+                nonlocal count
+                keep(state, store)
+                count += 1
+                if count == 12:
+                    raise Interrupted
+
+            return counting
+
+    place = tmp_path / "fit.ckpt"
+    with pytest.raises(Interrupted):
+        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Kill(place, every_seconds=0.0))
+    resumed = coder().fit(
+        images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, every_seconds=0.0, resume=True)
+    )
+    same(resumed, whole)
+
+
+def test_codes_written_after_a_checkpoint_do_not_spoil_it(images, tmp_path):
+    whole = coder().fit(images, chunk_size=9, folder=tmp_path)
+
+    class Once(Checkpoint):
+        def keeper(self, fingerprint):
+            count = 0
+
+            def keep(state, store):
+                nonlocal count
+                count += 1
+                if count == 7:
+                    self.write(fingerprint, state, store)
+                if count == 19:
+                    raise Interrupted
+
+            return keep
+
+    place = tmp_path / "fit.ckpt"
+    with pytest.raises(Interrupted):
+        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Once(place))
+    resumed = coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, resume=True))
+    same(resumed, whole)
+
+
+def test_writing_checkpoints_changes_nothing(images, tmp_path):
+    same(coder().fit(images, checkpoint=Checkpoint(tmp_path / "a", every_seconds=0.0)), coder().fit(images))
+
+
+def test_a_finished_fit_is_taken_up_at_its_end(images, tmp_path):
+    place = tmp_path / "a"
+    whole = coder().fit(images, checkpoint=place)
+    seen = []
+    again = coder(callbacks=seen.append).fit(images, checkpoint=Checkpoint(place, resume=True))
+    assert not seen
+    same(again, whole)
+
+
+def test_the_interval_is_kept(images, tmp_path, monkeypatch):
+    now, written = [0.0], []
+    monkeypatch.setattr("tubal.learning.checkpoints.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(Checkpoint, "write", lambda self, *rest: written.append(now[0]))
+
+    def tick(progress):
+        now[0] += 10.0
+
+    coder(max_iter=9, callbacks=tick).fit(images, checkpoint=Checkpoint(tmp_path / "a", every_seconds=25.0))
+    assert written == [30.0, 60.0, 90.0, 90.0]  # the last because the fit is finished
+
+
+def test_a_checkpoint_of_another_fit_is_refused(images, tmp_path):
+    place = tmp_path / "a"
+    coder().fit(images, checkpoint=place)
+    with pytest.raises(ValueError, match="checkpoint of another fit: sparsity differ"):
+        coder(sparsity=0.5).fit(images, checkpoint=Checkpoint(place, resume=True))
+    with pytest.raises(ValueError, match="checkpoint of another fit: images differ"):
+        coder().fit(images + 1, checkpoint=Checkpoint(place, resume=True))
+    with pytest.raises(ValueError, match="code_solver"):
+        coder(code_solver=Admm(max_iter=3)).fit(images, checkpoint=Checkpoint(place, resume=True))
+    with pytest.raises(ValueError, match="holds a checkpoint, a model is wanted"):
+        tubal.load(place)
+    with pytest.raises(TypeError, match="checkpoint is a int"):
+        coder().fit(images, checkpoint=3)
+
+
+def test_a_damaged_checkpoint_is_refused(images, tmp_path):
+    place = tmp_path / "a"
+    coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=place)
+    good = place.read_bytes()
+    place.write_bytes(good[: len(good) // 2])
+    with pytest.raises(ValueError, match="cannot be loaded"):
+        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, resume=True))
+    place.write_bytes(good)
+    codes = next(iter(sorted((tmp_path / "a.codes").iterdir())))
+    spoiled = bytearray(codes.read_bytes())
+    spoiled[5] ^= 1
+    codes.write_bytes(bytes(spoiled))
+    with pytest.raises(ValueError, match="not those of the checkpoint"):
+        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, resume=True))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_on_tensors(device, images, tmp_path):
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA GPU")
+    tensors = torch.as_tensor(images, device=device)
+    whole, place = coder().fit(tensors), tmp_path / "a"
+    with pytest.raises(Interrupted):
+        coder(callbacks=stop_at(4)).fit(tensors, checkpoint=Checkpoint(place, every_seconds=0.0))
+    resumed = coder().fit(tensors, checkpoint=Checkpoint(place, resume=True))
+    assert torch.is_tensor(resumed.codes_)
+    assert resumed.codes_.device.type == device
+    assert_allclose(resumed.objective_, whole.objective_, rtol=1e-6)
+    assert_allclose(resumed.atoms_.cpu(), whole.atoms_.cpu(), atol=1e-6)
+
+
+# --- kills ---------------------------------------------------------------------------------------------------
+FIT = """
+    import sys, numpy as np, tubal
+    from tubal.learning.checkpoints import Checkpoint
+    images = np.random.default_rng(0).random((40, 6, 5))
+    chunk = int(sys.argv[3]) or None
+    print("ready", flush=True)
+    model = tubal.GTSC(n_atoms=4, max_iter=40, tol=0.0, random_state=0)
+    model.fit(images, chunk_size=chunk, folder=sys.argv[2] if chunk else None,
+              checkpoint=Checkpoint(sys.argv[1], every_seconds=0.0, resume=True))
+    np.savez(sys.argv[4], atoms=model.atoms_, codes=model.codes_, objective=model.objective_)
+    print("done", flush=True)
+"""
+
+
+def kill_and_resume(folder, chunk, kills, seed):
+    """Kill a fit at random moments, then let it finish; return what it ends with and how many kills hit it."""
+    random, hits = np.random.default_rng(seed), 0
+    command = [
+        sys.executable, "-c", textwrap.dedent(FIT), str(folder / "fit.ckpt"), str(folder), str(chunk),
+        str(folder / "result.npz"),
+    ]  # fmt: skip
+    for number in range(kills + 1):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        process.stdout.readline()
+        if number < kills:
+            time.sleep(float(random.uniform(0.0, 0.6)))
+            process.send_signal(signal.SIGKILL)
+            hits += process.wait() == -signal.SIGKILL
+            if (folder / "fit.ckpt").exists():
+                from tubal.storage.archive import read_archive
+
+                read_archive(folder / "fit.ckpt", "checkpoint")
+        else:
+            process.wait()
+            assert process.returncode == 0
+    return np.load(folder / "result.npz"), hits
+
+
+@pytest.mark.parametrize("chunk", [0, 9])
+def test_killed_fits_are_taken_up(chunk, tmp_path):
+    images = np.random.default_rng(0).random((40, 6, 5))
+    model = tubal.GTSC(n_atoms=4, max_iter=40, tol=0.0, random_state=0).fit(images, chunk_size=chunk or None)
+    found, _ = kill_and_resume(tmp_path, chunk, 2, 0)
+    assert_array_equal(found["atoms"], model.atoms_)
+    assert_array_equal(found["codes"], model.codes_)
+    assert_array_equal(found["objective"], model.objective_)
+
+
+def test_a_full_disk_is_one_sentence_and_the_former_checkpoint_stays(images, tmp_path):
+    place = tmp_path / "a"
+    with pytest.raises(Interrupted):
+        coder(callbacks=stop_at(4)).fit(images, checkpoint=Checkpoint(place, every_seconds=0.0))
+    script = """
+        import resource, signal, sys, numpy as np, tubal
+        from tubal.learning.checkpoints import Checkpoint
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        images = np.random.default_rng(0).random((40, 6, 5))
+        model = tubal.GTSC(n_atoms=4, max_iter=6, tol=0.0, random_state=0)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        try:
+            model.fit(images, checkpoint=Checkpoint(sys.argv[1], every_seconds=0.0, resume=True))
+        except OSError as error:
+            sys.exit(0 if "cannot write" in str(error) else 2)
+        sys.exit(3)
+    """
+    before = place.read_bytes()
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(place)], check=False)
+    assert run.returncode == 0
+    assert place.read_bytes() == before
+    same(coder().fit(images, checkpoint=Checkpoint(place, resume=True)), coder().fit(images))

@@ -1,0 +1,359 @@
+"""The alternation: it never goes up, keeps half-steps that helped, re-seeds dead atoms, and stops when told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import tubal
+from helpers import oracles
+from tubal.backends.arrays import namespace, to_numpy
+from tubal.datasets import fetch_orl, make_shifted_shapes
+from tubal.graph import knn_graph, laplacian
+from tubal.learning.alternation import Coded, InMemory, MemoryStore, Weights, code_chunk, initial_state, learn
+from tubal.problems.base import atom_norms
+from tubal.problems.layout import ImageLayout
+from tubal.problems.tubal import TubalCoding, TubalModel
+from tubal.solvers import Admm, DictionaryState, Fista, LagrangeDual, PrintedIstt, ProjectedGradient, Solution
+
+SPARSITY = 0.01
+
+
+def unit(images):
+    return images / np.sqrt((images.reshape(len(images), -1) ** 2).sum(1))[:, None, None]
+
+
+@pytest.fixture(scope="module")
+def shapes():
+    """Forty small pictures of shifted shapes, unit length, as a tensor, and the Laplacian of their graph."""
+    images = unit(make_shifted_shapes(40, n_classes=4, image_shape=(9, 10), random_state=0).images.astype(np.float64))
+    return ImageLayout((9, 10)).to_tensor(images), laplacian(knn_graph(images, 3))
+
+
+def start_of(data, n_atoms=6, seed=0):
+    chosen = np.random.default_rng(seed).permutation(data.shape[2])[:n_atoms]
+    return initial_state(data[:, :, chosen], TubalModel())
+
+
+def run(data, graph, *, graph_weight=0.0, n_atoms=6, backend=np.ascontiguousarray, **options):
+    options = {
+        "code_solver": Admm(max_iter=10),
+        "dictionary_solver": LagrangeDual(),
+        "max_iter": 8,
+        "tol": 0.0,
+    } | options
+    store = options.pop("store", None) or MemoryStore()
+    inner = backend(data)
+    state = learn(
+        TubalModel(), InMemory(inner, graph if graph_weight else None), start_of(inner, n_atoms),
+        Weights(SPARSITY, graph_weight), store=store, **options,
+    )  # fmt: skip
+    return state, store
+
+
+def steps_up(objective):
+    """The largest rise of a history, relative to where it stood."""
+    values = np.asarray(objective)
+    return float(np.max((values[1:] - values[:-1]) / np.abs(values[:-1])))
+
+
+@pytest.mark.parametrize("graph_weight", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "code_solver", [Admm(max_iter=5), Admm(max_iter=1), Fista(max_iter=5), PrintedIstt(max_iter=5)], ids=str
+)
+@pytest.mark.parametrize(
+    "dictionary_solver", [LagrangeDual(), ProjectedGradient(max_iter=20)], ids=["dual", "gradient"]
+)
+def test_objective_never_rises(shapes, graph_weight, code_solver, dictionary_solver):
+    data, graph = shapes
+    state, _ = run(data, graph, graph_weight=graph_weight, code_solver=code_solver, dictionary_solver=dictionary_solver)
+    assert len(state.objective) == state.n_iter == 8
+    assert steps_up(state.objective) <= 1e-10
+    assert state.objective[-1] < 0.9 * state.objective[0]
+
+
+@pytest.mark.collection("orl")
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
+@pytest.mark.parametrize("graph_weight", [0.0, 1.0])
+def test_objective_never_rises_on_real_images(dtype, tolerance, graph_weight):
+    images = unit(fetch_orl().images[:120].astype(np.float64)).astype(dtype)
+    data, graph = ImageLayout((32, 32)).to_tensor(images), laplacian(knn_graph(images, 3))
+    state, _ = run(data, graph, graph_weight=graph_weight, n_atoms=20, max_iter=12)
+    assert data.dtype == dtype
+    assert steps_up(state.objective) <= tolerance
+
+
+@pytest.mark.parametrize("graph_weight", [0.0, 1.0])
+def test_history_is_the_objective_at_the_codes_and_atoms_it_names(shapes, backend, graph_weight):
+    """Recomputed at every step by the dense formula, from what a callback is shown."""
+    data, graph = shapes
+    seen = []
+
+    def look(progress):
+        codes = oracles.tube_last(to_numpy(progress.store.codes_of(0)).copy())
+        atoms = oracles.tube_last(to_numpy(progress.state.dictionary).copy())
+        dense = oracles.coding_objective(
+            atoms, oracles.tube_last(data), codes, sparsity=SPARSITY, graph_weight=graph_weight,
+            laplacian=graph.toarray() if graph_weight else None,
+        )  # fmt: skip
+        seen.append((progress.objective, dense, progress.density, np.mean(codes != 0)))
+
+    state, _ = run(data, graph, graph_weight=graph_weight, backend=backend, callbacks=[look], max_iter=4)
+    seen = np.array(seen)
+    assert_allclose(seen[:, 0], seen[:, 1], rtol=1e-10)
+    assert_allclose(seen[:, 2], seen[:, 3])
+    assert_allclose(state.objective, seen[:, 0])
+    assert_allclose(state.density, seen[:, 2])
+
+
+def test_atoms_stay_in_the_ball(shapes, backend):
+    state, _ = run(*shapes, backend=backend)
+    assert to_numpy(atom_norms(state.dictionary)).max() <= 1.0 + 1e-9
+
+
+@dataclass(frozen=True)
+class Worse:
+    """A coding solver that answers with codes far from the minimum."""
+
+    max_iter: int = 1
+
+    def minimise(self, problem: Any, start: Any = None, monitor: Any = None) -> Any:
+        return Solution(5.0 + problem.zeros(), 1, converged=True)
+
+    def codes(self, problem: Any, state: Any) -> Any:
+        return state
+
+
+@dataclass(frozen=True)
+class Zero:
+    """A dictionary solver that answers with empty atoms."""
+
+    def minimise(self, problem: Any, start: Any, monitor: Any = None) -> Any:
+        return Solution(DictionaryState(0.0 * start.dictionary), 1, converged=True)
+
+
+def test_a_coding_step_that_did_not_help_keeps_its_start(shapes, rng):
+    data, _ = shapes
+    start = Coded(0.01 * rng.normal(size=(10, 6, 40)), None)
+    coded = code_chunk(TubalModel(), start_of(data).dictionary, data, Weights(SPARSITY), Worse(), start=start)
+    assert coded.codes is start.codes
+    fresh = code_chunk(TubalModel(), start_of(data).dictionary, data, Weights(SPARSITY), Worse())
+    assert_array_equal(fresh.codes, 0.0)
+
+
+def test_a_start_is_evaluated_only_where_the_gain_is_in_doubt(shapes, monkeypatch):
+    data, _ = shapes
+    dictionary, weights, solver = start_of(data).dictionary, Weights(SPARSITY), Admm(max_iter=20)
+    asked = []
+    value = TubalCoding.value
+    monkeypatch.setattr(TubalCoding, "value", lambda self, codes: asked.append(1) or value(self, codes))
+
+    def coded(beginning):
+        start = code_chunk(TubalModel(), dictionary, data, weights, Admm(max_iter=1))  # its state is used up
+        asked.clear()
+        return code_chunk(TubalModel(), dictionary, data, weights, solver, start=start, beginning=beginning)
+
+    reached = float(coded(None).summary.values.sum())
+    for beginning, n_asked in ((2.0 * reached, 0), ((1.0 + 1e-6) * reached, 1), (0.5 * reached, 1), (None, 1)):
+        assert_allclose(coded(beginning).summary.values.sum(), reached)
+        assert len(asked) == n_asked, beginning
+
+
+def test_what_the_next_pass_begins_with_is_known_from_the_dictionary_step(shapes):
+    data, graph = shapes
+    begun = []
+
+    def keep(state, store):
+        coded = store.get(0)
+        if not state.finished and coded is not None:
+            problem = TubalModel().coding(state.dictionary, data, sparsity=SPARSITY, graph_weight=1.0, laplacian=graph)
+            begun.append((state.beginning, problem.value(coded.codes)))
+
+    run(data, graph, graph_weight=1.0, keep=keep, max_iter=4)
+    found, wanted = np.array(begun).T
+    assert len(found) == 4
+    assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_a_dictionary_step_that_did_not_help_keeps_its_start(shapes):
+    data, graph = shapes
+    state, _ = run(data, graph, dictionary_solver=Zero(), max_iter=3)
+    assert_array_equal(state.dictionary, start_of(data).dictionary)
+    assert steps_up(state.objective) <= 1e-12
+
+
+def test_ends_with_codes_at_the_final_dictionary(shapes):
+    """Untied images are coded afresh at the end, as coding them later would."""
+    data, graph = shapes
+    final = Admm(max_iter=500, tol=1e-9)
+    state, store = run(data, graph, final_solver=final)
+    problem = TubalModel().coding(state.dictionary, data, sparsity=SPARSITY)
+    assert_array_equal(store.codes_of(0), final.codes(problem, final.minimise(problem).state))
+    assert problem.value(store.codes_of(0)) <= state.objective[-1]
+
+
+def test_settles_when_the_objective_does(shapes):
+    state, _ = run(*shapes, max_iter=500, tol=1e-3)
+    assert state.converged
+    assert state.n_iter < 500
+    assert state.objective[-2] - state.objective[-1] <= 1e-3 * state.objective[-2]
+    assert state.objective[-3] - state.objective[-2] > 1e-3 * state.objective[-3]
+
+
+def test_callbacks_are_told_and_may_stop(shapes):
+    told = []
+
+    def first(progress):
+        told.append(("first", progress.n_iter, progress.max_iter, progress.seconds >= 0.0))
+        return progress.n_iter == 3
+
+    def second(progress):
+        told.append(("second", progress.n_iter, progress.max_iter, True))
+        return "not True itself, so no reason to stop"
+
+    state, store = run(*shapes, callbacks=[first, second])
+    assert state.n_iter == 3
+    assert not state.converged
+    assert told == [(name, step, 8, True) for step in (1, 2, 3) for name in ("first", "second")]
+    assert store.codes_of(0) is not None
+
+
+def test_unused_atoms_are_seeded_from_the_worst_images_and_counted(shapes):
+    data, _ = shapes
+    start = start_of(data)
+    start.dictionary = start.dictionary.copy()
+    start.dictionary[:, :, 2] = 1e-9  # too short to be worth its codes
+    state = learn(
+        TubalModel(), InMemory(data), start, Weights(0.05), code_solver=Admm(max_iter=100),
+        dictionary_solver=LagrangeDual(), max_iter=2, tol=0.0,
+    )  # fmt: skip
+    assert state.n_reseeded >= 1
+    norms = np.sqrt((data**2).sum((0, 1)))
+    closeness = np.abs(np.einsum("kma,kmn->an", state.dictionary[:, :, [2]], data / norms))
+    # One more dictionary step has moved it on, but it is long and looks like a picture now.
+    assert atom_norms(state.dictionary)[2] > 0.5
+    assert closeness.max() > 0.5
+
+
+def test_blank_collections_change_nothing(backend):
+    data = backend(np.zeros((5, 4, 6)))
+    start = initial_state(backend(np.random.default_rng(0).normal(size=(5, 4, 3))), TubalModel())
+    before = to_numpy(start.dictionary).copy()
+    state = learn(
+        TubalModel(), InMemory(data), start, Weights(SPARSITY), code_solver=Admm(), dictionary_solver=LagrangeDual(),
+        max_iter=5, tol=1e-4,
+    )  # fmt: skip
+    assert_allclose(state.objective, 0.0)
+    assert state.n_reseeded == 0
+    assert_array_equal(to_numpy(state.dictionary), before)
+
+
+@pytest.mark.parametrize("graph_weight", [0.0, 1.0])
+def test_backends_learn_the_same(shapes, graph_weight):
+    torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
+    data, graph = shapes
+    ours, _ = run(data, graph, graph_weight=graph_weight, max_iter=4)
+    theirs, store = run(data, graph, graph_weight=graph_weight, max_iter=4, backend=torch.as_tensor)
+    assert isinstance(theirs.dictionary, torch.Tensor)
+    assert isinstance(store.codes_of(0), torch.Tensor)
+    assert_allclose(theirs.objective, ours.objective, rtol=1e-9 if graph_weight == 0 else 2e-3)
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Images cut at ``bounds``, tied across chunks by one Laplacian: the slow and obvious collection."""
+
+    images: Any
+    matrix: Any
+    bounds: tuple[int, ...]
+
+    @property
+    def n_chunks(self) -> int:
+        return len(self.bounds) - 1
+
+    def _slice(self, index: int) -> slice:
+        return slice(self.bounds[index], self.bounds[index + 1])
+
+    def data(self, index: int) -> Any:
+        return self.images[:, :, self._slice(index)] + 0.0
+
+    def laplacian(self, index: int) -> Any:
+        return None if self.matrix is None else self.matrix[self._slice(index), self._slice(index)]
+
+    def neighbor_sum(self, index: int, store: Any, others: range) -> Any:
+        if self.matrix is None:
+            return None
+        total = None
+        for other in others:
+            codes = store.codes_of(other)
+            if codes is None:
+                continue
+            weights = -self.matrix[self._slice(other), self._slice(index)]
+            term = codes @ namespace(codes).asarray(weights)
+            total = term if total is None else total + term
+        return total
+
+
+@pytest.mark.parametrize("bounds", [(0, 40), (0, 13, 26, 40), (0, 1, 2, 40)])
+def test_chunks_without_a_graph_are_one_collection(shapes, bounds):
+    data, _ = shapes
+    whole, _ = run(data, None)
+    state = learn(
+        TubalModel(), Chunks(data, None, bounds), start_of(data), Weights(SPARSITY), code_solver=Admm(max_iter=10),
+        dictionary_solver=LagrangeDual(), max_iter=8, tol=0.0,
+    )  # fmt: skip
+    assert_allclose(state.objective, whole.objective, rtol=1e-9)
+    assert_allclose(state.dictionary, whole.dictionary, atol=1e-6)
+
+
+@pytest.mark.parametrize("bounds", [(0, 20, 40), (0, 7, 22, 31, 40)])
+def test_chunks_tied_by_a_graph_never_rise_and_end_where_the_whole_does(shapes, bounds):
+    data, graph = shapes
+    dense = graph.toarray()
+    seen = []
+
+    def look(progress):
+        codes = np.concatenate([progress.store.codes_of(index) for index in range(len(bounds) - 1)], axis=2)
+        seen.append(
+            oracles.coding_objective(
+                oracles.tube_last(progress.state.dictionary),
+                oracles.tube_last(data),
+                oracles.tube_last(codes),
+                sparsity=SPARSITY,
+                graph_weight=1.0,
+                laplacian=dense,
+            )
+        )
+
+    state = learn(
+        TubalModel(), Chunks(data, dense, bounds), start_of(data), Weights(SPARSITY, 1.0),
+        code_solver=Admm(max_iter=60, tol=1e-6), dictionary_solver=LagrangeDual(), max_iter=25, tol=0.0,
+        callbacks=[look],
+    )  # fmt: skip
+    assert_allclose(state.objective, seen, rtol=1e-9)
+    assert steps_up(state.objective) <= 1e-10
+    whole, _ = run(data, graph, graph_weight=1.0, code_solver=Admm(max_iter=60, tol=1e-6), max_iter=25)
+    assert_allclose(state.objective[-1], whole.objective[-1], rtol=0.03)
+
+
+def test_same_start_same_bits(shapes):
+    data, graph = shapes
+    first, store = run(data, graph, graph_weight=1.0)
+    second, other = run(data, graph, graph_weight=1.0)
+    assert first.objective == second.objective
+    assert_array_equal(first.dictionary, second.dictionary)
+    assert_array_equal(store.codes_of(0), other.codes_of(0))
+
+
+@pytest.mark.collection("orl")
+@pytest.mark.parametrize("estimator", ["TubSC", "GTSC"])
+def test_strong_sparsity_does_not_stop_the_fit_at_zero_codes(estimator):
+    """On bright faces the first few steps under strong sparsity leave nothing; the alternation must go on."""
+    images = fetch_orl().images[:120]
+    model = getattr(tubal, estimator)(n_atoms=20, sparsity=0.2, random_state=0, max_iter=10).fit(images)
+    assert model.density_[-1] > 1e-3
+    assert model.objective_[-1] < 0.7 * model.objective_[0]

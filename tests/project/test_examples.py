@@ -1,0 +1,134 @@
+"""Every example, and every snippet of the README, runs as a newcomer would run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.cli_helpers import export
+from tubal.cli import run
+from tubal.datasets import make_shifted_shapes
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DOCS = EXAMPLES.parent / "docs"
+
+
+def execute(name: str, folder: Path, *arguments: str) -> str:
+    """Run an example in an empty folder and return what it printed."""
+    paths = os.pathsep.join(filter(None, [str(EXAMPLES.parent / "src"), os.environ.get("PYTHONPATH")]))
+    finished = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths, "MPLBACKEND": "Agg"},
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
+
+
+def numbers(pattern: str, text: str) -> list[float]:
+    found = re.search(pattern, text)
+    assert found is not None, text
+    return [float(group) for group in found.groups()]
+
+
+def test_cluster_digits_is_ahead_of_k_means(tmp_path: Path) -> None:
+    said = execute("cluster_digits", tmp_path)
+    baseline, ours = numbers(r"K-means +([\d.]+) %.*\ntubal +([\d.]+) %", said)
+    assert ours > baseline
+
+
+def test_shift_aware_codes_need_fewer_atoms_and_draw_figure_2(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'tubal[plot]'")
+    said = execute("shift_aware_codes", tmp_path, "figure2.png")
+    tubal, ordinary = numbers(r"leave over ([\d.]+)% \(TubSC\) and ([\d.]+)% \(SC\)", said)
+    assert tubal < ordinary / 4
+    (change,) = numbers(r"features change by ([\d.]+)%", said)
+    assert change < 1.0
+    assert (tmp_path / "figure2.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_own_graph_helps_and_a_directed_one_is_refused(tmp_path: Path) -> None:
+    said = execute("own_graph", tmp_path)
+    alone, together = numbers(r"looks alone: accuracy ([\d.]+)%\n.*time: accuracy ([\d.]+)%", said)
+    assert together > alone
+    assert "refused: adjacency is not symmetric" in said
+
+
+def test_streaming_computes_the_same(tmp_path: Path) -> None:
+    said = execute("streaming", tmp_path)
+    (difference,) = numbers(r"the same to (\S+)", said)
+    assert difference < 1e-3
+    assert "after a stream of 600 images" in said
+
+
+def test_new_images_find_their_clusters(tmp_path: Path) -> None:
+    (share,) = numbers(r"cluster of their digit: ([\d.]+)%", execute("new_images", tmp_path))
+    assert share > 85.0
+
+
+def test_solvers_rank_as_the_theory_says(tmp_path: Path) -> None:
+    said = execute("solvers", tmp_path)
+    excess = {
+        (name.strip(), int(steps)): float(value)
+        for name, steps, value in re.findall(r"^(ADMM|Algorithm 1, [a-z ]+?) +(\d+) +(\S+) ", said, re.MULTILINE)
+    }
+    assert len(excess) == 6
+    for steps in (100, 400):
+        admm, exact, printed = (value for (_, taken), value in excess.items() if taken == steps)
+        assert admm < exact < printed
+
+
+def test_four_models_draws_figure_1(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'tubal[plot]'")
+    if not (EXAMPLES / "four_models.py").exists():
+        pytest.skip("examples/four_models.py is not there")
+    execute("four_models", tmp_path, "--images", "digits", "--out", "figure1.png")
+    assert (tmp_path / "figure1.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_example_is_forgotten() -> None:
+    tested = set(re.findall(r'execute\("(\w+)"', Path(__file__).read_text(encoding="utf-8")))
+    assert {path.stem for path in EXAMPLES.glob("*.py")} <= tested
+
+
+README = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", README, re.DOTALL), ids=["clusterer", "coder"])
+def test_the_readme_runs_as_python(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    # A third of the digits: the lines are what is tested here.
+    exec(snippet.replace("load_digits().images", "load_digits().images[:600]"), {})
+
+
+def test_the_readme_runs_at_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = make_shifted_shapes(48, n_classes=3, image_shape=(12, 12), random_state=0).images
+    export(shapes[:40], tmp_path / "photos")
+    export(shapes[40:], tmp_path / "new")
+    (tmp_path / "new" / "0000.png").rename(tmp_path / "new" / "one.png")
+    monkeypatch.chdir(tmp_path)
+    block = README.partition("command line")[2].partition("```sh\n")[2].partition("```")[0]
+    commands = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert len(commands) >= 6
+    for program, *arguments in commands:
+        assert program == "tubal"
+        assert run(arguments) == 0, arguments
+    assert (tmp_path / "tubal-out" / "report.html").exists()
+    assert len(list((tmp_path / "sorted" / "clusters").iterdir())) == 12
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in DOCS.glob("*.md"))])
+def test_links_within_the_project_lead_somewhere(name: str) -> None:
+    page = EXAMPLES.parent / name
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if "://" not in target and not target.startswith(("results/", "../results/")):
+            assert (page.parent / target).exists(), f"{name} links to {target}"

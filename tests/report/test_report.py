@@ -1,0 +1,294 @@
+"""The report as a file: data checks, sampling, sprites, escaping."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from helpers.digits_report import HOSTILE_NAMES, digits_report
+from tubal import GTSC
+from tubal.report import ReportData, build_report, write_report
+from tubal.report.from_clusterer import readable_codes
+from tubal.report.payload import encode_payload, pack, plain, to_script_json
+from tubal.report.sampling import choose_sample, typical_first
+from tubal.report.sprites import GUTTER, Sprites, _encode, pack_sprites, shrink
+
+
+@pytest.fixture(scope="module")
+def small() -> ReportData:
+    return digits_report(120)
+
+
+def unpack(packed: dict) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(packed["data"]), dtype=packed["dtype"]).reshape(packed["shape"])
+
+
+def payload_of(page: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="payload">(.*?)</script>', page, re.S)[1])
+
+
+def tile(sprites: Sprites, index: int) -> np.ndarray:
+    """Cut a tile out by the rule the page follows."""
+    address = sprites.sheets[index // sprites.per_sheet]
+    sheet = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))))
+    place = index % sprites.per_sheet
+    top = GUTTER + (place // sprites.columns) * sprites.pitch[0]
+    left = GUTTER + (place % sprites.columns) * sprites.pitch[1]
+    return sheet[top : top + sprites.height, left : left + sprites.width]
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (300, 16, 12), (7, 20, 31, 3), (2100, 64, 64)])
+def test_png_sprites_hold_every_image_unchanged(shape):
+    rng = np.random.default_rng(0)
+    images = np.uint8(rng.integers(0, 3, shape) * 100)
+    sprites = pack_sprites(images)
+    assert sprites.exact
+    for index in {0, len(images) // 2, len(images) - 1}:
+        np.testing.assert_array_equal(tile(sprites, index), images[index])
+
+
+def test_noise_that_png_cannot_hold_still_meets_the_budget():
+    images = np.uint8(np.random.default_rng(0).integers(0, 256, (400, 64, 64, 3)))
+    sprites = pack_sprites(images, budget=800_000)
+    assert not sprites.exact
+    assert sprites.n_bytes <= 800_000
+
+
+def test_jpeg_tiles_do_not_ring_into_each_other():
+    images = np.zeros((9, 61, 50, 3), np.uint8)
+    images[::2] = 255
+    sprites = _encode(images, "JPEG")
+    for index in range(9):
+        np.testing.assert_allclose(tile(sprites, index).astype(float), images[index], atol=2)
+
+
+def test_shrink_keeps_proportions_and_small_images():
+    assert shrink(np.zeros((2, 200, 100), np.uint8), 50).shape == (2, 50, 25)
+    images = np.zeros((2, 20, 10), np.uint8)
+    assert shrink(images, 50) is images
+
+
+def test_sample_is_stratified_and_keeps_every_medoid():
+    data = digits_report(1500)
+    sample = choose_sample(data, 100)
+    assert len(sample) == len(set(sample.tolist())) == 100
+    for cluster in range(10):
+        members = np.flatnonzero(data.labels == cluster)
+        share = (data.labels[sample] == cluster).sum()
+        assert abs(share - 100 * len(members) / 1500) <= 1.5
+        assert typical_first(data, members)[0] in sample
+
+
+def test_more_clusters_than_places_keep_the_largest():
+    data = digits_report(120, labels=np.r_[np.zeros(100, int), np.arange(1, 21)])
+    sample = choose_sample(data, 5)
+    assert len(sample) == 5
+    assert (data.labels[sample] == 0).any()
+
+
+def test_small_data_is_not_sampled(small):
+    np.testing.assert_array_equal(choose_sample(small, 2000), np.arange(120))
+
+
+def test_sampled_payload_keeps_the_whole_table_and_remaps_rows():
+    data = digits_report(300)
+    shown = choose_sample(data, 50)
+    payload = encode_payload(data, shown)
+    assert len(payload["names"]) == 300
+    np.testing.assert_array_equal(unpack(payload["shown"]), shown)
+    np.testing.assert_array_equal(unpack(payload["neighbors"]), data.neighbors[shown])
+    assert payload["duplicateOf"] == [[7, 5], [9, 5]]
+
+
+def test_very_long_tables_are_cut_to_the_sample(monkeypatch):
+    monkeypatch.setattr("tubal.report.payload.MAX_ROWS", 200)
+    data = digits_report(300)
+    shown = np.sort(np.r_[5, 9, choose_sample(data, 50)])
+    shown = np.unique(shown)
+    payload = encode_payload(data, shown)
+    assert payload["names"] == [data.names[i] for i in shown]
+    rows = unpack(payload["neighbors"])
+    expected = np.where(np.isin(data.neighbors[shown], shown), np.searchsorted(shown, data.neighbors[shown]), -1)
+    np.testing.assert_array_equal(rows, expected)
+    assert [shown.tolist().index(9), shown.tolist().index(5)] in payload["duplicateOf"]
+
+
+def test_terms_come_largest_first_and_rebuild_the_image(small):
+    payload = encode_payload(small, np.arange(120))
+    terms, offsets = payload["terms"], unpack(payload["terms"]["offsets"])
+    values = unpack(payload["atoms"]["values"]) * unpack(payload["atoms"]["scale"])[:, None, None, None]
+    for image in (0, 57, 119):
+        rows = slice(offsets[image], offsets[image + 1])
+        coefficients = unpack(terms["coefficient"])[rows]
+        assert (np.diff(np.abs(coefficients)) <= 1e-6).all()
+        moved = [
+            c * np.roll(values[a, ..., 0], (dy, dx), axis=(0, 1))
+            for a, dy, dx, c in zip(
+                unpack(terms["atom"])[rows],
+                unpack(terms["dy"])[rows],
+                unpack(terms["dx"])[rows],
+                coefficients,
+                strict=True,
+            )
+        ]
+        expected = sum(c * np.roll(small.atoms[int(a)], int(dx), axis=1) for a, _, dx, c in small.terms[image])
+        np.testing.assert_allclose(sum(moved), expected, atol=2e-4)
+
+
+def test_many_terms_are_cut_and_counted():
+    data = digits_report(40, n_terms=110)
+    payload = encode_payload(data, np.arange(40))
+    assert set(np.diff(unpack(payload["terms"]["offsets"]))) == {96}
+    assert set(unpack(payload["terms"]["counts"])) == {110}
+
+
+def test_term_counts_of_cut_terms_are_carried():
+    data = digits_report(40, term_counts=np.arange(100, 140))
+    np.testing.assert_array_equal(unpack(encode_payload(data, np.arange(3))["terms"]["counts"]), [100, 101, 102])
+
+
+def test_labels_are_ordered_as_people_count():
+    data = digits_report(30, true_labels=[f"object {i % 12}" for i in range(30)])
+    labels = encode_payload(data, np.arange(30))["trueLabels"]
+    assert labels["names"] == [f"object {i}" for i in range(12)]
+    np.testing.assert_array_equal(unpack(labels["codes"]), np.arange(30) % 12)
+
+
+def test_codes_tied_to_a_graph_are_found_again_alone(small):
+    """With a strong graph the model's codes are dense and rebuild badly; the ones shown must do both better."""
+    images = small.images / np.float32(255)
+    model = GTSC(n_atoms=20, graph_weight=10.0, sparsity=0.003, max_iter=2, random_state=0).fit(images)
+    codes, note = readable_codes(model, images)
+    unit = images / np.linalg.norm(images, axis=(1, 2), keepdims=True)
+
+    def left_over(found):
+        return np.linalg.norm(model.decode(found) - unit, axis=(1, 2)).mean()
+
+    assert np.count_nonzero(codes) < 0.5 * np.count_nonzero(model.codes_)
+    assert left_over(codes) < left_over(model.codes_)
+    assert "alone" in note
+    assert model.graph_weight == 10.0
+    plain_model = GTSC(n_atoms=5, graph_weight=0.0, max_iter=1, random_state=0).fit(images)
+    same, nothing = readable_codes(plain_model, images)
+    np.testing.assert_array_equal(same, plain_model.codes_)
+    assert nothing == ""
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_no_name_can_leave_its_script_element(name):
+    text = to_script_json({"name": name})
+    assert not re.search("[<>&\u2028\u2029]", text)
+    assert text.isascii()
+    assert json.loads(text)["name"] == name
+
+
+def test_names_appear_in_the_page_only_inside_the_payload():
+    data = digits_report(60, hostile=True, title="<i>title</i> \udc80", provenance={"<b>": "</script><b>x"})
+    page = build_report(data)
+    outside = re.sub(r'<script type="application/json" id="payload">.*?</script>', "", page, flags=re.S)
+    assert "pwned" not in outside
+    assert "<i>title" not in page
+    assert payload_of(page)["names"][: len(HOSTILE_NAMES)] == list(HOSTILE_NAMES)
+
+
+def test_policy_allows_only_the_scripts_and_styles_that_are_there(small):
+    page = build_report(small)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1].replace("&#39;", "'")
+    script = re.search(r"<script>(.*?)</script>", page, re.S)[1]
+    style = re.search(r"<style>(.*?)</style>", page, re.S)[1]
+    for text in (script, style):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+
+
+def test_page_names_no_address(small):
+    page = build_report(small)
+    outside = page.replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"https?:|//[a-z0-9.-]+\.[a-z]{2,}/", outside)
+
+
+def test_write_is_atomic(small, tmp_path, monkeypatch):
+    target = write_report(small, tmp_path / "report.html")
+    assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
+    before = target.read_bytes()
+    monkeypatch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        write_report(digits_report(60), tmp_path / "report.html")
+    assert target.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_two_thousand_colour_images_stay_below_fifteen_megabytes(tmp_path):
+    rng = np.random.default_rng(0)
+    base = digits_report(2000)
+    coarse = rng.integers(0, 256, (2000, 12, 12, 3)).astype(np.uint8)
+    images = np.stack([np.asarray(Image.fromarray(c).resize((80, 80), Image.Resampling.BICUBIC)) for c in coarse])
+    terms = [
+        np.c_[rng.integers(0, 100, 64), np.zeros(64), rng.integers(0, 80, 64), rng.normal(size=64)] for _ in images
+    ]
+    data = digits_report(2000, images=images, atoms=rng.normal(size=(100, 80, 80, 3)), terms=terms, norms=base.norms)
+    assert write_report(data, tmp_path / "report.html").stat().st_size < 15e6
+
+
+def test_optional_parts_may_be_missing(small):
+    bare = {
+        "alignments": None,
+        "atoms": None,
+        "terms": None,
+        "norms": None,
+        "true_labels": None,
+        "scores": None,
+    }
+    data = digits_report(30, **bare, objective=(), sparsity=(), provenance={})
+    payload = payload_of(build_report(data))
+    assert payload["atoms"] is payload["terms"] is payload["trueLabels"] is None
+
+
+def test_provenance_becomes_plain_values():
+    given = {
+        "seed": np.int64(3),
+        "when": Path("x"),
+        "nan": float("nan"),
+        "list": (np.float32(0.5), None),
+        "flag": np.True_,
+    }
+    assert plain(given) == {"seed": 3, "when": "x", "nan": "nan", "list": [0.5, None], "flag": True}
+
+
+def test_pack_is_little_endian():
+    assert base64.b64decode(pack(np.array([1]), "int32")["data"]) == b"\x01\0\0\0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"images": np.zeros((30, 8, 8))}, "uint8"),
+        ({"images": np.zeros((0, 8, 8), np.uint8)}, "n > 0"),
+        ({"names": ["one"]}, "names has 1 entries for 30"),
+        ({"labels": np.zeros(29)}, r"labels has shape \(29,\)"),
+        ({"embedding": np.full((30, 2), np.nan)}, "embedding holds NaN"),
+        ({"neighbors": np.full((30, 5), 30)}, "neighbors holds indices"),
+        ({"neighbor_distances": np.zeros((30, 2))}, "one distance for each"),
+        ({"atoms": None}, "terms are given without atoms"),
+        ({"terms": [np.array([[99, 0, 0, 1.0]])] * 30}, "an atom outside"),
+        ({"terms": [np.zeros((2, 3))] * 30}, "rows"),
+    ],
+)
+def test_bad_data_is_refused_with_one_sentence(changes, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        digits_report(30, **changes)
+
+
+def test_max_images_below_one_is_refused(small):
+    with pytest.raises(ValueError, match="max_images is 0"):
+        build_report(small, max_images=0)
