@@ -10,6 +10,17 @@ import numpy as np
 
 from tubal.backends.arrays import Array, constant_like, irfft, namespace, rfft
 
+__all__ = [
+    "fold",
+    "from_spectrum",
+    "spectrum_weights",
+    "t_product",
+    "t_transpose",
+    "to_spectrum",
+    "tube_norms",
+    "unfold",
+]
+
 
 def t_product(left: Array, right: Array) -> Array:
     """Return ``left * right`` (eq. 1): matrix product whose scalars are tubes under circular convolution.

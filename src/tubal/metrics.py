@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+__all__ = ["adjusted_rand", "clustering_accuracy", "clustering_nmi", "contingency", "purity"]
+
 AverageMethod = Literal["max", "min", "arithmetic", "geometric"]
 
 
