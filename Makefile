@@ -6,7 +6,7 @@ RUN := PYTHONPATH=src $(BIN)/python
 # The CPU build of PyTorch is enough for tests; an installed torch of any kind is kept.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test lint types bench bench-full reproduce beyond family criterion torture clean
+.PHONY: demo test lint types bench bench-full reproduce beyond family criterion render torture clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -34,23 +34,30 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-bench: $(VENV)/.dev  ## ratios against named peers, under three minutes
+bench: $(VENV)/.dev  ## times relative to named peers, under three minutes
 	$(BIN)/python -m benchmarks --quick
 
-bench-full: $(VENV)/.dev
-	$(BIN)/python -m benchmarks --readme README.md
+bench-full: $(VENV)/.dev  ## the full benchmarks
+	$(BIN)/python -m benchmarks
+	$(BIN)/python -m tools.render
 
-reproduce: $(VENV)/.dev  ## Table 2 of the paper, ten runs a cell
-	$(BIN)/tubal reproduce --table 2 --out results --readme README.md
+reproduce: $(VENV)/.dev  ## Table 2 of the paper, ten runs per cell
+	$(BIN)/tubal reproduce --table 2 --out results
+	$(BIN)/python -m tools.render
 
 beyond: $(VENV)/.dev  ## the default preset against its peers, with the ablation
-	$(BIN)/tubal reproduce --table beyond --out results --readme README.md
+	$(BIN)/tubal reproduce --table beyond --out results
+	$(BIN)/python -m tools.render
 
 family: $(VENV)/.dev  ## SC, TenSR, CSC and TubSC, each with and without a graph, with their curves
-	$(BIN)/tubal reproduce --table family --sweep --out results --readme README.md
+	$(BIN)/tubal reproduce --table family --sweep --out results
+	$(BIN)/python -m tools.render
 
-criterion: $(VENV)/.dev  ## the label-free criterion behind the default preset
-	$(BIN)/python -m tubal.experiments.criterion --out results
+criterion: $(VENV)/.dev  ## the label-free criterion for the settings of the default preset
+	$(BIN)/python -m tools.criterion --out results
+
+render: $(VENV)/.dev  ## the pages of results/ and the tables of the README, again from the stored JSON
+	$(BIN)/python -m tools.render
 
 torture: $(VENV)/.dev  ## full counts of kills, mutations and generated fits
 	$(BIN)/python -m tests.torture

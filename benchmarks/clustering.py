@@ -2,69 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from benchmarks.timing import resident, seconds
+from benchmarks.scaling import log_log_slope
+from benchmarks.timing import Row, call_in_new_process, seconds, timed
+from tubal import ImageClusterer
+from tubal.datasets import fetch
+from tubal.experiments.runner import resident_bytes
+from tubal.graph import Graph, candidate_recall, deformable_graph
+from tubal.graph.deformable import Effort
+from tubal.metrics import clustering_accuracy
 
 SMALL = ("coil20", "orl", "yale", "digits")
 
 
-def shifted_digits(n_images: int, seed: int = 0, size: int = 16) -> Any:
-    """Return ``n_images`` pictures (n, 16, 16) of scikit-learn's digits, each deformed anew, and their classes.
-
-    A digit is drawn at random, enlarged 1.5 to 1.9 times, turned by up to 10 degrees, shifted by up to 1.5
-    pixels, and covered with Gaussian noise of deviation 0.03. Any number of images can be had from 1797.
-    """
-    from scipy.ndimage import map_coordinates
-    from sklearn.datasets import load_digits
-
-    generator = np.random.default_rng(seed)
-    digits = load_digits()
-    source = digits.images.astype(np.float32) / 16
-    chosen = generator.integers(len(source), size=n_images)
-    turns, zooms = np.deg2rad(generator.uniform(-10, 10, n_images)), generator.uniform(1.5, 1.9, n_images)
-    shifts = generator.uniform(-1.5, 1.5, (2, n_images))
-    rows, columns = np.mgrid[:size, :size] - (size - 1) / 2
-    images = np.empty((n_images, size, size), np.float32)
-    for start in range(0, n_images, 1000):
-        part = slice(start, start + 1000)
-        turn, zoom, down, across, which = (values[part, None, None] for values in (turns, zooms, *shifts, chosen))
-        y, x = (rows - down) / zoom, (columns - across) / zoom
-        places = [
-            np.broadcast_to(which, y.shape),
-            np.cos(turn) * y + np.sin(turn) * x + 3.5,
-            np.cos(turn) * x - np.sin(turn) * y + 3.5,
-        ]
-        images[part] = map_coordinates(source, places, order=1)
-    return images + 0.03 * generator.standard_normal(images.shape, np.float32), digits.target[chosen]
-
-
-def umap_unit(images: Any, n_clusters: int) -> Any:
-    """One unit: UMAP to ten dimensions on all cores, then K-means from ten starts."""
+# --- against UMAP ----------------------------------------------------------------------------------------------
+def umap_and_kmeans(images: NDArray[np.float32], n_clusters: int) -> NDArray[np.int32]:
+    """Return labels (n_images,): UMAP to ten dimensions on all cores, then K-means from ten starts."""
     import umap
     from sklearn.cluster import KMeans
 
     rows = images.reshape(len(images), -1)
-    flat = umap.UMAP(n_neighbors=10, min_dist=0.0, n_components=10, n_jobs=-1).fit_transform(rows)
-    return KMeans(n_clusters, n_init=10).fit_predict(flat)
+    points = umap.UMAP(n_neighbors=10, min_dist=0.0, n_components=10, n_jobs=-1).fit_transform(rows)
+    return np.asarray(KMeans(n_clusters, n_init=10).fit_predict(points))
 
 
-def against_umap(repeats: int, name: str = "usps") -> list[dict[str, Any]]:
-    """Seconds of the deformable graph and of the whole default preset in units of UMAP + K-means, taken in turn."""
-    from tubal import ImageClusterer
-    from tubal.datasets import fetch
-    from tubal.graph import deformable_graph
-
+def preset_against_umap(repeats: int, name: str = "usps") -> list[Row]:
+    """Measure the deformable graph and the whole default preset relative to UMAP + K-means, in turn."""
     bunch = fetch(name)
     images, n_clusters = bunch.images, len(np.unique(bunch.target))
-    works = {
-        "UMAP + K-means": lambda: umap_unit(images, n_clusters),
+    works: dict[str, Callable[[], object]] = {
+        "UMAP + K-means": lambda: umap_and_kmeans(images, n_clusters),
         "deformable graph": lambda: deformable_graph(images, 5),
         "default preset": lambda: ImageClusterer(n_clusters, random_state=0).fit(images),
     }
@@ -77,106 +50,113 @@ def against_umap(repeats: int, name: str = "usps") -> list[dict[str, Any]]:
     medians = {title: statistics.median(times) for title, times in taken.items()}
     limits = {"deformable graph": 0.5, "default preset": 2.0}
     return [
-        {"problem": f"{name}, {title}", "seconds": median, "units": median / medians["UMAP + K-means"]}
-        | ({"at most": limits[title]} if title in limits else {})
+        {"problem": f"{name}, {title}", "seconds": median, "relative time": median / medians["UMAP + K-means"]}
+        | ({"limit": limits[title]} if title in limits else {})
         for title, median in medians.items()
     ]
 
 
-_FIT = """
-import json, sys
-from benchmarks.clustering import fit_small
-print(json.dumps(fit_small(sys.argv[1])))
-"""
-_GROW = """
-import json, sys
-from benchmarks.clustering import grow
-print(json.dumps(grow(int(sys.argv[1]))))
-"""
+# --- small collections -----------------------------------------------------------------------------------------
+def preset_on_small_collections(names: Sequence[str] = SMALL) -> list[Row]:
+    """Measure the default preset on collections under 2000 images, each in a new process, and their total."""
+    rows = [call_in_new_process("clustering:fit_preset", name=name) for name in names]
+    total, most = sum(row["seconds"] for row in rows), max(row["peak MB"] for row in rows)
+    return [*rows, {"problem": "all", "seconds": total, "peak MB": most, "seconds limit": 10.0, "MB limit": 2000.0}]
 
 
-def _apart(program: str, argument: str) -> dict[str, Any]:
-    """Run in a process of its own, whose peak memory is then that of this problem and of Python itself."""
-    command = [sys.executable, "-W", "ignore", "-c", program, argument]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def fit_small(name: str) -> dict[str, Any]:
-    """Fit the default preset once, kernels loaded before."""
-    from tubal import ImageClusterer
-    from tubal.datasets import fetch
-
+def fit_preset(name: str) -> Row:
+    """Fit the default preset once, with kernels compiled before."""
     bunch = fetch(name)
     ImageClusterer(2, random_state=0).fit(bunch.images[:30])
     model = ImageClusterer(len(np.unique(bunch.target)), random_state=0)
     taken = seconds(lambda: model.fit(bunch.images))
-    return {"problem": name, "images": len(bunch.images), "seconds": taken, "peak MB": resident("VmHWM") / 2**20}
+    peak = resident_bytes("VmHWM") / 2**20
+    return {"problem": name, "images": len(bunch.images), "seconds": taken, "peak MB": peak}
 
 
-def small_collections(names: tuple[str, ...] = SMALL) -> list[dict[str, Any]]:
-    """Seconds of the default preset on collections under 2000 images, and their sum; at most 10 s and 2 GB."""
-    rows = [_apart(_FIT, name) for name in names]
-    total, most = sum(row["seconds"] for row in rows), max(row["peak MB"] for row in rows)
-    limits = {"seconds at most": 10.0, "MB at most": 2000.0}
-    return [*rows, {"problem": "all", "seconds": total, "peak MB": most, **limits}]
+# --- many images -----------------------------------------------------------------------------------------------
+def preset_by_images(sizes: Sequence[int]) -> list[Row]:
+    """Measure graph and default preset against the number of images, each in a new process, and the slopes."""
+    rows = [call_in_new_process("clustering:fit_shifted_digits", n_images=size) for size in sizes]
+    slopes = {
+        column: log_log_slope([row["images"] for row in rows], [row[column] for row in rows])
+        for column in ("graph seconds", "preset seconds")
+    }
+    return [*rows, {"problem": "log-log slope", **slopes, "limit": 1.5}]
 
 
-def grow(n_images: int) -> dict[str, Any]:
-    """Time graph and default preset on deformed digits, in this process, kernels and index compiled before."""
-    from tubal import ImageClusterer
-    from tubal.graph import candidate_recall, deformable_graph
-    from tubal.graph.deformable import Effort
-    from tubal.metrics import clustering_accuracy
-
+def fit_shifted_digits(n_images: int) -> Row:
+    """Measure graph and default preset on deformed digits, with kernels and index compiled before."""
     small, _ = shifted_digits(2500, seed=1)
     deformable_graph(small, 5, effort=Effort(50, 30, 64, 1, exact_limit=1000))
     ImageClusterer(10, random_state=0).fit(small)
     images, target = shifted_digits(n_images)
-    graphs: list[Any] = []
-    graph_seconds = seconds(lambda: graphs.append(deformable_graph(images, 5)))
-    recall = candidate_recall(graphs.pop())
-    after_graph = resident("VmHWM") / 2**20
+    graph_seconds, graph = timed(lambda: deformable_graph(images, 5))
+    recall = candidate_recall(graph)
+    del graph
+    graph_peak = resident_bytes("VmHWM") / 2**20
     model = ImageClusterer(10, random_state=0)
     preset_seconds = seconds(lambda: model.fit(images))
     return {
         "problem": f"{n_images} images",
-        "n": n_images,
+        "images": n_images,
         "graph seconds": graph_seconds,
         "recall of candidates": recall,
-        "graph peak MB": after_graph,
+        "graph peak MB": graph_peak,
         "preset seconds": preset_seconds,
-        "peak MB": resident("VmHWM") / 2**20,
+        "peak MB": resident_bytes("VmHWM") / 2**20,
         "accuracy": 100 * clustering_accuracy(target, model.labels_),
     }
 
 
-def approximate_index(name: str = "usps") -> list[dict[str, Any]]:
-    """What the approximate index finds of the exact candidates, and what its graph shares with the exact graph."""
-    from dataclasses import replace
+def shifted_digits(n_images: int, seed: int = 0, size: int = 16) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """Return images (n_images, 16, 16) of randomly deformed digits of scikit-learn, and their classes.
 
-    from tubal.datasets import fetch
-    from tubal.graph import candidate_recall, deformable_graph
-    from tubal.graph.deformable import Effort
+    Each image is a random digit, enlarged 1.5 to 1.9 times, rotated by up to 10 degrees, shifted by up to 1.5 pixels,
+    with Gaussian noise of standard deviation 0.03.
+    """
+    from scipy.ndimage import map_coordinates
+    from sklearn.datasets import load_digits
 
+    generator = np.random.default_rng(seed)
+    digits = load_digits()
+    source = digits.images.astype(np.float32) / 16
+    chosen = generator.integers(len(source), size=n_images)
+    angles, zooms = np.deg2rad(generator.uniform(-10, 10, n_images)), generator.uniform(1.5, 1.9, n_images)
+    shifts = generator.uniform(-1.5, 1.5, (2, n_images))
+    rows, columns = np.mgrid[:size, :size] - (size - 1) / 2
+    images = np.empty((n_images, size, size), np.float32)
+    for start in range(0, n_images, 1000):
+        part = slice(start, start + 1000)
+        angle, zoom, down, across, which = (values[part, None, None] for values in (angles, zooms, *shifts, chosen))
+        y, x = (rows - down) / zoom, (columns - across) / zoom
+        places = [
+            np.broadcast_to(which, y.shape),
+            np.cos(angle) * y + np.sin(angle) * x + 3.5,
+            np.cos(angle) * x - np.sin(angle) * y + 3.5,
+        ]
+        images[part] = map_coordinates(source, places, order=1)
+    return images + 0.03 * generator.standard_normal(images.shape, np.float32), digits.target[chosen]
+
+
+def approximate_index(name: str = "usps") -> list[Row]:
+    """Measure the share of exact candidates that the approximate index finds, and of neighbours it has in common."""
     images = fetch(name).images
     usual = Effort.for_collection(len(images), 5)
     exact = deformable_graph(images, 5)
-    near = deformable_graph(images, 5, effort=replace(usual, exact_limit=1000))
-    pairs = zip(exact.neighbors, near.neighbors, strict=True)
-    common = np.mean([len(set(left.tolist()) & set(right.tolist())) / 5 for left, right in pairs])
-    recall = candidate_recall(near, n_sample=1000)
-    return [{"problem": name, "recall of candidates": recall, "common 5-neighbours": float(common)}]
+    approximate = deformable_graph(images, 5, effort=replace(usual, exact_limit=1000))
+    recall = candidate_recall(approximate, n_sample=1000)
+    shared = shared_neighbors(exact, approximate)
+    return [{"problem": name, "recall of candidates": recall, "shared neighbours": shared}]
 
 
-def time_against_n(sizes: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Time and memory of graph and preset against the number of images, and the log-log slopes; at most 1.5."""
-    rows = [_apart(_GROW, str(n_images)) for n_images in sizes]
-    slopes = {
-        f"{part} seconds": float(
-            np.polyfit(np.log([row["n"] for row in rows]), np.log([row[f"{part} seconds"] for row in rows]), 1)[0]
-        )
-        for part in ("graph", "preset")
-    }
-    return [*rows, {"problem": "log-log slope", **slopes, "at most": 1.5}]
+def shared_neighbors(left: Graph, right: Graph) -> float:
+    """Return the mean share of neighbours that two graphs of the same images have in common.
+
+    >>> lists = np.array([[1, 2], [0, 2], [0, 1]]), np.array([[2, 1], [0, 2], [1, 1]])
+    >>> round(shared_neighbors(*(Graph(None, neighbors=found) for found in lists)), 3)
+    0.833
+    """
+    first, second = np.asarray(left.neighbors), np.asarray(right.neighbors)
+    pairs = zip(first.tolist(), second.tolist(), strict=True)
+    return float(np.mean([len(set(here) & set(there)) / first.shape[1] for here, there in pairs]))

@@ -1,142 +1,164 @@
-"""Whole fits from a cold process against UMAP, and against scikit-learn's dictionary learning."""
+"""Whole fits: GTSC against UMAP and scikit-learn's dictionary learning, the first use, and the coding steps."""
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
-from benchmarks.timing import timed
+import numpy as np
+from numpy.typing import NDArray
 
-ATOMS = {"coil20": 45, "usps": 45, "orl": 45, "yale": 80}
-PEER_ATOMS = {"coil20": 256, "usps": 128, "orl": 256, "yale": 128}
+from benchmarks.timing import Row, seconds, timed
+from tubal import GTSC
+from tubal.datasets import fetch, make_shifted_shapes
+from tubal.experiments.paper import load_paper
+from tubal.solvers import Admm
 
-_GTSC = """
+FloatArray = NDArray[np.floating[Any]]
+
+
+# --- against UMAP ----------------------------------------------------------------------------------------------
+_GTSC_PROGRAM = """
 from tubal.datasets import fetch
 from tubal import GTSC
-GTSC({atoms}, random_state=0).fit(fetch({name!r}).images)
+GTSC({n_atoms}, random_state=0).fit(fetch({name!r}).images)
 """
-_UMAP = """
+_UMAP_PROGRAM = """
 from tubal.datasets import fetch
 import umap
 umap.UMAP(n_neighbors=10, min_dist=0.0, n_components=10, n_jobs=-1).fit(fetch({name!r}).data)
 """
 
 
-def _cold(program: str) -> float:
-    began = time.perf_counter()
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, capture_output=True)
-    return time.perf_counter() - began
-
-
-def against_umap(repeats: int, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Seconds of a GTSC fit at the paper's setting and of UMAP on the same images, each in a fresh process."""
+def gtsc_against_umap(repeats: int, names: Sequence[str]) -> list[Row]:
+    """Compare a GTSC fit at the paper's settings with UMAP on the same images, each in a new process."""
     rows = []
     for name in names:
-        programs = _GTSC.format(name=name, atoms=ATOMS[name]), _UMAP.format(name=name)
-        pairs = [(_cold(programs[0]), _cold(programs[1])) for _ in range(repeats)]
+        own = _GTSC_PROGRAM.format(name=name, n_atoms=load_paper()[name].n_atoms)
+        peer = _UMAP_PROGRAM.format(name=name)
+        pairs = [(_seconds_of_program(own), _seconds_of_program(peer)) for _ in range(repeats)]
         ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
-        rows.append({"problem": name, "seconds": ours, "UMAP seconds": theirs, "ratio": theirs / ours, "wanted": 1.0})
+        rows.append({"problem": name, "seconds": ours, "UMAP seconds": theirs, "ratio": theirs / ours, "target": 1.0})
     return rows
 
 
-# Where both are stopped, None where they stop themselves: GTSC after so many alternations, the peer after so many
-# passes over the images. And the ways to run the peer, of which the fastest counts.
+def _seconds_of_program(program: str) -> float:
+    command = [sys.executable, "-W", "ignore", "-c", program]
+    return seconds(lambda: subprocess.run(command, check=True, capture_output=True))
+
+
+# --- against dictionary learning -------------------------------------------------------------------------------
+# Where both are stopped; None is their own stopping rule. GTSC counts alternations, the peer passes over the images.
 ALTERNATIONS = (1, 2, 5, None)
 PASSES = (1, 3, None)
-WAYS = tuple((algorithm, jobs) for algorithm in ("lars", "cd") for jobs in (None, 2))
 
 
-def against_dictionary_learning(names: tuple[str, ...], repeats: int = 3) -> list[dict[str, Any]]:
-    """GTSC against MiniBatchDictionaryLearning at the paper's 128 or 256 atoms, by the score each has when it ends.
+class PeerSettings(NamedTuple):
+    """How the peer is run."""
 
-    Both give rows of unit length to K-means, whose accuracy is a mean over ten seeds; whatever it takes to set up is
-    counted. First both as they come; then GTSC stopped as soon as it clusters better than the peer, at the peer's own
-    end and where the peer is stopped early. GTSC's seconds are medians of fits in a row, the peer runs once each way.
+    algorithm: str
+    jobs: int | None
+
+
+# The fastest of these counts.
+PEER_SETTINGS = tuple(PeerSettings(algorithm, jobs) for algorithm in ("lars", "cd") for jobs in (None, 2))
+
+Score = tuple[float, float]  # mean and standard deviation of the accuracy, in percent
+Stages = dict[int | None, tuple[float, Score]]  # seconds and score, by where the fit was stopped
+
+
+def gtsc_against_dictionary_learning(names: Sequence[str], repeats: int = 3) -> list[Row]:
+    """Compare GTSC with MiniBatchDictionaryLearning, at the paper's 128 or 256 atoms, by time and score.
+
+    Rows of unit length go to K-means, whose accuracy is a mean over ten seeds. Set-up is included. First both run
+    with their own stopping rule. Then GTSC is stopped as soon as it clusters better than the peer, for the converged
+    peer and for the peer stopped early. GTSC's seconds are medians of successive fits; the peer runs once per setting.
     """
     rows = []
     for name in names:
-        theirs, way = _peer_course(name)
-        ours = _own_course(name, repeats)
-        rows.append({**_compared(name, ours[None], theirs[None], way, "all"), "wanted": 5.0})
+        theirs, peer_settings = _peer_stages(name)
+        ours = _gtsc_stages(name, repeats)
+        rows.append({**_comparison(name, ours[None], theirs[None], peer_settings, "all"), "target": 5.0})
         for passes in reversed(PASSES):
-            stop = _first_better(ours, theirs[passes][1][0])
-            until = "to its end" if passes is None else f"stopped after {passes} passes"
-            title = f"{name}, until better than the peer {until}"
-            row = _compared(title, ours[stop], theirs[passes], way, stop or "all")
-            rows.append({**row, "wanted so": 5.0} if passes is None else row)
+            stop = first_better(ours, theirs[passes][1][0])
+            peer = "converged peer" if passes is None else f"peer after {passes} pass{'es' if passes > 1 else ''}"
+            title = f"{name}, GTSC stopped once better than the {peer}"
+            row = _comparison(title, ours[stop], theirs[passes], peer_settings, stop or "all")
+            rows.append({**row, "target when stopped": 5.0} if passes is None else row)
     return rows
 
 
-Course = dict[int | None, tuple[float, tuple[float, float]]]  # seconds and score by where it was stopped
+def first_better(stages: Stages, score: float) -> int | None:
+    """Return the fastest stage with a score above ``score``; the last stage (None) if there is none."""
+    better = [stop for stop, (_, found) in stages.items() if found[0] > score]
+    return min(better, key=lambda stop: stages[stop][0], default=None)
 
 
-def _first_better(course: Course, score: float) -> int | None:
-    """Return where the course first has more than the score; its end where it never has, so that the row shows it."""
-    better = [stop for stop, (_, found) in course.items() if found[0] > score]
-    return min(better, key=lambda stop: course[stop][0], default=None)
-
-
-def _own_course(name: str, repeats: int) -> Course:
+def _gtsc_stages(name: str, repeats: int) -> Stages:
     """Return GTSC's median seconds and its score for every number of alternations."""
-    from tubal import GTSC
-    from tubal.datasets import fetch
-
-    bunch, course = fetch(name), {}
-    GTSC(ATOMS[name], random_state=0, max_iter=2).fit(bunch.images[:100])
+    bunch, n_atoms = fetch(name), load_paper()[name].n_atoms
+    GTSC(n_atoms, random_state=0, max_iter=2).fit(bunch.images[:100])  # compile the kernels
+    stages: Stages = {}
     for stop in ALTERNATIONS:
-        model = GTSC(ATOMS[name], random_state=0, **({} if stop is None else {"max_iter": stop}))
-        measured = [timed(lambda m=model: m.fit_transform(bunch.images)) for _ in range(repeats)]
-        course[stop] = statistics.median(took for took, _ in measured), _accuracy(bunch.target, measured[0][1])
-    return course
+        model = GTSC(n_atoms, random_state=0)
+        if stop is not None:
+            model.set_params(max_iter=stop)
+        measured = [timed(partial(model.fit_transform, bunch.images)) for _ in range(repeats)]
+        stages[stop] = statistics.median(taken for taken, _ in measured), _accuracy(bunch.target, measured[0][1])
+    return stages
 
 
-def _peer_course(name: str) -> tuple[Course, str]:
-    """Return the peer's seconds and score for every number of passes, run in the way that is fastest to its end."""
-    from tubal.datasets import fetch
-
-    bunch = fetch(name)
-    ends = {way: timed(lambda w=way: _learned(bunch.data, PEER_ATOMS[name], *w, None)) for way in WAYS}
-    way = min(ends, key=lambda way: ends[way][0])
-    course = {None: ends[way]}
+def _peer_stages(name: str) -> tuple[Stages, str]:
+    """Return the peer's seconds and score for every number of passes, with its fastest settings, and these."""
+    bunch, n_atoms = fetch(name), load_paper()[name].n_vector_atoms
+    converged = {settings: timed(partial(_peer_codes, bunch.data, n_atoms, settings)) for settings in PEER_SETTINGS}
+    fastest = min(converged, key=lambda settings: converged[settings][0])
+    found: dict[int | None, tuple[float, FloatArray]] = {None: converged[fastest]}
     for passes in PASSES[:-1]:
-        course[passes] = timed(lambda p=passes: _learned(bunch.data, PEER_ATOMS[name], *way, p))
-    scored = {stop: (took, _accuracy(bunch.target, features)) for stop, (took, features) in course.items()}
-    return scored, f"{way[0]}, {way[1] or 1} jobs"
+        found[passes] = timed(partial(_peer_codes, bunch.data, n_atoms, fastest, passes))
+    stages = {stop: (taken, _accuracy(bunch.target, features)) for stop, (taken, features) in found.items()}
+    return stages, f"{fastest.algorithm}, {fastest.jobs or 1} jobs"
 
 
-def _compared(title: str, ours: Any, theirs: Any, way: str, alternations: Any) -> dict[str, Any]:
-    return {
-        "problem": title, "alternations": alternations, "seconds": ours[0], "dictionary learning seconds": theirs[0],
-        "its way": way, "K-means accuracy": _shown(ours[1]), "dictionary learning's": _shown(theirs[1]),
-        "ratio": theirs[0] / ours[0],
-    }  # fmt: skip
-
-
-def _shown(score: tuple[float, float]) -> str:
-    return f"{score[0]:.1f} ± {score[1]:.1f}"
-
-
-def _learned(rows: Any, n_atoms: int, algorithm: str, jobs: int | None, passes: int | None) -> Any:
-    """Return scikit-learn's sparse codes of rows brought to unit length."""
+def _peer_codes(rows: FloatArray, n_atoms: int, settings: PeerSettings, passes: int | None = None) -> FloatArray:
+    """Return scikit-learn's sparse codes of rows scaled to unit length."""
     from sklearn.decomposition import MiniBatchDictionaryLearning
 
     rows = rows / (rows**2).sum(1, keepdims=True) ** 0.5
     model = MiniBatchDictionaryLearning(
-        n_atoms, alpha=0.01, fit_algorithm=algorithm, transform_algorithm="lasso_cd", transform_alpha=0.01,
-        random_state=0, n_jobs=jobs, **({} if passes is None else {"max_iter": passes}),
+        n_atoms, alpha=0.01, fit_algorithm=settings.algorithm, transform_algorithm="lasso_cd", transform_alpha=0.01,
+        random_state=0, n_jobs=settings.jobs, **({} if passes is None else {"max_iter": passes}),
     )  # fmt: skip
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that its coordinate descent has not converged, image after image
-        return model.fit(rows).transform(rows)
+        warnings.simplefilter("ignore")  # it warns for every image whose coordinate descent has not converged
+        return np.asarray(model.fit(rows).transform(rows))
 
 
-def _accuracy(target: Any, features: Any) -> tuple[float, float]:
-    """Return mean and standard deviation over ten seeds of K-means, in percent."""
+def _comparison(
+    title: str, ours: tuple[float, Score], theirs: tuple[float, Score], peer_settings: str, alternations: int | str
+) -> Row:
+    return {
+        "problem": title, "alternations": alternations, "seconds": ours[0], "peer seconds": theirs[0],
+        "peer settings": peer_settings, "accuracy": _show(ours[1]), "peer accuracy": _show(theirs[1]),
+        "ratio": theirs[0] / ours[0],
+    }  # fmt: skip
+
+
+def _show(score: Score) -> str:
+    return f"{score[0]:.1f} ± {score[1]:.1f}"
+
+
+def _accuracy(target: NDArray[np.integer[Any]], features: FloatArray) -> Score:
+    """Return mean and standard deviation of the accuracy of K-means over ten seeds, in percent."""
     from sklearn.cluster import KMeans
 
     from tubal.metrics import clustering_accuracy
@@ -148,22 +170,78 @@ def _accuracy(target: Any, features: Any) -> tuple[float, float]:
     return statistics.mean(scores), statistics.stdev(scores)
 
 
-def first_use(repeats: int = 3) -> list[dict[str, Any]]:
-    """Seconds of the first small fit in a new process, with an empty and with a filled kernel cache."""
-    import os
-    import tempfile
+# --- the first use ---------------------------------------------------------------------------------------------
+_FIRST_FIT_PROGRAM = """
+import time; began = time.perf_counter()
+from sklearn.datasets import load_digits
+from tubal import GTSC
+GTSC(10, random_state=0).fit(load_digits().images[:200].astype('float32'))
+print(time.perf_counter() - began)
+"""
 
-    program = (
-        "import time; began = time.perf_counter()\nfrom sklearn.datasets import load_digits\nfrom tubal import GTSC\n"
-        "GTSC(10, random_state=0).fit(load_digits().images[:200].astype('float32'))\nprint(time.perf_counter() - began)"
-    )
-    rows = []
+
+def first_use(repeats: int = 3) -> list[Row]:
+    """Measure the first small fit in a new process, with an empty and with a filled cache of compiled kernels."""
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
-        measured = []
-        for _ in range(repeats + 1):
-            done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, env=environment)
-            measured.append(json.loads(done.stdout))
-    rows.append({"problem": "first fit, nothing compiled", "seconds": measured[0], "at most": 10.0})
-    rows.append({"problem": "first fit, kernels cached", "seconds": statistics.median(measured[1:]), "at most": 2.0})
+        command = [sys.executable, "-c", _FIRST_FIT_PROGRAM]
+        measured = [
+            json.loads(subprocess.run(command, check=True, capture_output=True, env=environment).stdout)
+            for _ in range(repeats + 1)
+        ]
+    return [
+        {"problem": "first fit, nothing compiled", "seconds": measured[0], "limit": 10.0},
+        {"problem": "first fit, kernels cached", "seconds": statistics.median(measured[1:]), "limit": 2.0},
+    ]
+
+
+# --- the coding steps of a fit ---------------------------------------------------------------------------------
+# Steps of each coding step, and the penalty at the default sparsity 0.01.
+STEPS_AND_PENALTIES = ((5, 1.5), (5, 3.0), (5, 5.0), (5, 8.0), (3, 3.0), (3, 5.0))
+EARLY = 3
+
+Course = list[tuple[float, float]]  # seconds and objective after every alternation
+
+
+def steps_and_penalty(names: Sequence[str]) -> list[Row]:
+    """Measure seconds and objective of a default GTSC fit for several numbers of coding steps and penalties."""
+    rows = []
+    for name in names:
+        _fit_course(name, *STEPS_AND_PENALTIES[0])  # compile the kernels and read the images
+        courses = {choice: _fit_course(name, *choice) for choice in STEPS_AND_PENALTIES}
+        best_early = min(_objective_after(course, EARLY) for course in courses.values())
+        best_late = min(course[-1][1] for course in courses.values())
+        for (steps, penalty), course in courses.items():
+            rows.append(
+                {
+                    "problem": name, "steps": steps, "penalty": penalty, "alternations": len(course),
+                    "seconds": course[-1][0], "objective": course[-1][1],
+                    f"% above the best after {EARLY} alternations":
+                        100 * (_objective_after(course, EARLY) / best_early - 1),
+                    "% above the best at the end": 100 * (course[-1][1] / best_late - 1),
+                }
+            )  # fmt: skip
     return rows
+
+
+def _fit_course(name: str, steps: int, penalty: float) -> Course:
+    """Return seconds and objective after every alternation of a default GTSC fit, without its final codes."""
+    images, course, began = _images_of(name), [], time.perf_counter()
+    collections = load_paper().collections
+    GTSC(
+        collections[name].n_atoms if name in collections else 45,
+        code_solver=Admm(max_iter=steps, tol=1e-3, penalty=penalty),
+        random_state=0,
+        callbacks=lambda progress: course.append((time.perf_counter() - began, progress.objective)),
+    ).fit(images)
+    return course
+
+
+def _images_of(name: str) -> FloatArray:
+    bunch = make_shifted_shapes(n_samples=500, random_state=0) if name == "shapes" else fetch(name)
+    return np.asarray(bunch.images)
+
+
+def _objective_after(course: Course, n_alternations: int) -> float:
+    """Return the objective after some alternations, or after the last if there are fewer."""
+    return course[min(n_alternations, len(course)) - 1][1]

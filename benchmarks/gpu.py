@@ -1,7 +1,7 @@
-"""What a GPU brings: `PYTHONPATH=src python -m benchmarks.gpu` writes results/gpu.json and results/gpu.md.
+"""GPU against CPU, and fused kernels against plain torch: ``PYTHONPATH=src python -m benchmarks.gpu``.
 
-Every figure is a median; the fused passes and the same ADMM in plain torch are timed in turn, set-up included.
-TF32 is off. Needs CUDA, and the collections in the folder that TUBAL_DATA names.
+Writes ``results/gpu.json`` and ``results/gpu.md``. Times are medians. The fused kernels and the same ADMM in plain
+torch are timed in turn, set-up included, with TF32 off. Needs CUDA, and the collections in the folder ``TUBAL_DATA``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.clustering import shared_neighbors
+from benchmarks.pages import GPU_TITLES, gpu_page
 from benchmarks.plain_torch import PlainAdmm
+from benchmarks.timing import Row, timed
 from tubal import GTSC
 from tubal.datasets import fetch
-from tubal.experiments.pages import markdown_table
 from tubal.graph import deformable_graph, knn_graph, laplacian
 from tubal.problems.base import SplitState
 from tubal.problems.layout import ImageLayout
@@ -30,10 +32,12 @@ from tubal.problems.tubal import TubalCoding
 from tubal.solvers import Admm
 
 PENALTY = {"penalty": 1.0, "relaxation": 1.8}
-TARGET = 1.001
+CLOSE_TO_BEST = 1.001
+N_ATOMS = 45
 
 
-def milliseconds(work: Callable[[], Any], repeats: int) -> float:
+# --- timing on the device --------------------------------------------------------------------------------------
+def device_milliseconds(work: Callable[[], object], repeats: int) -> float:
     """Return the median time of ``work`` between device events, after two calls to warm up."""
     for _ in range(2):
         work()
@@ -43,11 +47,11 @@ def milliseconds(work: Callable[[], Any], repeats: int) -> float:
         work()
         stop.record()
     torch.cuda.synchronize()
-    return median(start.elapsed_time(stop) for start, stop in pairs)
+    return float(median(start.elapsed_time(stop) for start, stop in pairs))
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    """Return the wall time of ``work``, its device work finished."""
+def device_seconds(work: Callable[[], object]) -> float:
+    """Return the wall time of ``work`` until the device has finished."""
     torch.cuda.synchronize()
     began = time.perf_counter()
     work()
@@ -55,8 +59,9 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
+# --- coding ----------------------------------------------------------------------------------------------------
 def shifted_images(n_images: int, side: int, seed: int = 0) -> torch.Tensor:
-    """Return unit-length images of side² pixels: COIL20's, moved around their circle, with a little noise."""
+    """Return images (n_images, side, side) of unit length: COIL20, shifted circularly, with a little noise."""
     random = torch.Generator(device="cuda").manual_seed(seed)
     objects = torch.as_tensor(fetch("coil20").images[:, :side, :side], device="cuda")
     images = objects[torch.randint(len(objects), (n_images,), generator=random, device="cuda")]
@@ -67,11 +72,11 @@ def shifted_images(n_images: int, side: int, seed: int = 0) -> torch.Tensor:
     return images / images.flatten(1).norm(dim=1)[:, None, None]
 
 
-def coding_problem(n_images: int, side: int, graph_weight: float, n_atoms: int = 45) -> Callable[[], TubalCoding]:
-    """Return a function that sets the problem up anew from images, atoms and graph."""
+def coding_problem(n_images: int, side: int, graph_weight: float) -> Callable[[], TubalCoding]:
+    """Return a function that sets up the problem from scratch, from images, atoms and graph."""
     images = shifted_images(n_images, side)
     data = ImageLayout((side, side)).to_tensor(images)
-    atoms = data[:, :, :n_atoms].contiguous()
+    atoms = data[:, :, :N_ATOMS].contiguous()
     matrix = laplacian(knn_graph(images, 3)) if graph_weight else None
     return lambda: TubalCoding(atoms, data, sparsity=0.01, graph_weight=graph_weight, laplacian=matrix)
 
@@ -82,17 +87,17 @@ def fused_codes(problem: TubalCoding, n_steps: int) -> torch.Tensor:
     return solver.codes(problem, solver.minimise(problem).state)
 
 
-def steps_to(value: Callable[[], float], advance: Callable[[], Any], goal: float, most: int = 400) -> int:
-    """Return after how many steps the value falls to ``goal``."""
+def count_steps(value: Callable[[], float], advance: Callable[[], object], target: float, most: int = 400) -> int:
+    """Return the number of steps after which the value is at most ``target``."""
     for n_steps in range(1, most + 1):
         advance()
-        if value() <= goal:
+        if value() <= target:
             return n_steps
-    raise RuntimeError(f"{goal} was not reached in {most} steps; more steps are needed")
+    raise RuntimeError(f"{target} was not reached in {most} steps; more steps are needed")
 
 
-def coding(graph_weight: float, n_images: int = 20_000, side: int = 32, repeats: int = 5) -> dict[str, Any]:
-    """Time one step and the way to 1.001 of the best objective, fused and in plain torch."""
+def time_coding(graph_weight: float, n_images: int = 20_000, side: int = 32, repeats: int = 5) -> Row:
+    """Measure one step, and the time to 1.001 times the best objective, fused and in plain torch."""
     make = coding_problem(n_images, side, graph_weight)
     problem = make()
     best = problem.value(fused_codes(problem, 400))
@@ -102,132 +107,140 @@ def coding(graph_weight: float, n_images: int = 20_000, side: int = 32, repeats:
         nonlocal state
         state = problem.split(state, n_steps=n_steps, tol=0.0, **PENALTY)
 
-    codes = Admm().codes
-    fused_steps = steps_to(lambda: problem.value(codes(problem, state)), lambda: advance(1), TARGET * best)
+    target, codes = CLOSE_TO_BEST * best, Admm().codes
+    steps = count_steps(lambda: problem.value(codes(problem, state)), lambda: advance(1), target)
     plain = PlainAdmm(problem)
-    plain_steps = steps_to(lambda: problem.value(plain.codes), lambda: plain.steps(1), TARGET * best)
-    fused_ms = milliseconds(lambda: advance(burst), 3 * repeats) / burst
-    plain_ms = milliseconds(lambda: plain.steps(burst), repeats) / burst
+    plain_steps = count_steps(lambda: problem.value(plain.codes), lambda: plain.steps(1), target)
+    step_ms = device_milliseconds(lambda: advance(burst), 3 * repeats) / burst
+    plain_step_ms = device_milliseconds(lambda: plain.steps(burst), repeats) / burst
     pairs = [
-        (seconds(lambda: fused_codes(make(), fused_steps)), seconds(lambda: PlainAdmm(make()).steps(plain_steps).codes))
+        (
+            device_seconds(lambda: fused_codes(make(), steps)),
+            device_seconds(lambda: PlainAdmm(make()).steps(plain_steps).codes),
+        )
         for _ in range(repeats)
     ]
     fused_s, plain_s = (median(pair[place] for pair in pairs) for place in (0, 1))
     return {
         "graph weight": graph_weight,
-        "ms a step": fused_ms,
-        "ms a step, plain torch": plain_ms,
-        "steps": fused_steps,
+        "ms per step": step_ms,
+        "ms per step, plain torch": plain_step_ms,
+        "steps": steps,
         "steps, plain torch": plain_steps,
-        "s to 1.001": fused_s,
-        "s to 1.001, plain torch": plain_s,
+        "seconds to 1.001": fused_s,
+        "seconds to 1.001, plain torch": plain_s,
         "ratio": plain_s / fused_s,
         "lowest ratio of a pair": min(plain / fused for fused, plain in pairs),
-        "best": best,
+        "best objective": best,
     }
 
 
-def agreement(n_images: int = 300) -> list[dict[str, Any]]:
-    """Compare fits and codes of the same images on the CPU (NumPy) and on the GPU."""
-    images = fetch("usps").images[:n_images]
-    rows = []
-    for graph_weight in (0.0, 1.0, 10.0):
-        results = []
-        for on_device in (False, True):
-            stack = torch.as_tensor(images, device="cuda") if on_device else images
-            layout = ImageLayout(images.shape[1:]).to_tensor(stack)
-            scaled = layout / ((layout**2).sum((0, 1)) ** 0.5)
-            matrix = laplacian(knn_graph(images, 3)) if graph_weight else None
-            atoms = scaled[:, :, :45] + 0.0
-            problem = TubalCoding(atoms, scaled, sparsity=0.01, graph_weight=graph_weight, laplacian=matrix)
-            solver = Admm(max_iter=1000, tol=1e-6)
-            codes = solver.codes(problem, solver.minimise(problem).state)
-            value = problem.value(codes)
-            results.append((value, codes.cpu().numpy() if on_device else codes))
-        (value, codes), (value_gpu, codes_gpu) = results
-        apart = float(np.linalg.norm(codes - codes_gpu) / np.linalg.norm(codes))
-        rows.append({"graph weight": graph_weight, "objective": value_gpu / value - 1.0, "codes": apart})
-    return rows
-
-
-def usps_fit(repeats: int = 7) -> dict[str, Any]:
-    """Fit GTSC at the paper's setting on the CPU once and on the GPU several times."""
-    images = fetch("usps").images
-    model = GTSC(n_atoms=45, random_state=0)
-    began = time.perf_counter()
-    on_cpu = GTSC(n_atoms=45, random_state=0).fit(images)
-    cpu = time.perf_counter() - began
-    tensor = torch.as_tensor(images, device="cuda")
-    for _ in range(2):
-        model.fit(tensor)
-    times = [seconds(lambda: model.fit(tensor)) for _ in range(repeats)]
-    reached = [seconds_to(float(on_cpu.objective_[-1]), tensor) for _ in range(repeats)]
-    return {
-        "fit s": median(times),
-        "s to the CPU's objective": median(found[0] for found in reached),
-        "slowest": max(found[0] for found in reached),
-        "outer steps to it": reached[0][1],
-        "objective": float(model.objective_[-1]),
-        "CPU objective": float(on_cpu.objective_[-1]),
-        "CPU fit s, compiling included": cpu,
-        "outer steps": model.n_iter_,
-        "outer steps, CPU": on_cpu.n_iter_,
-    }
-
-
-def seconds_to(goal: float, images: torch.Tensor) -> tuple[float, int]:
-    """Return the time from the start of a fit, graph included, until its objective is at most ``goal``."""
-    torch.cuda.synchronize()
-    began, found = time.perf_counter(), []
-
-    def watch(progress: Any) -> bool:
-        if progress.objective <= goal:
-            found.append((time.perf_counter() - began, progress.n_iter))
-        return bool(found)
-
-    GTSC(n_atoms=45, random_state=0, max_iter=50, tol=0.0, callbacks=watch).fit(images)
-    return found[0] if found else (float("nan"), 50)
-
-
-def million(n_images: int = 1_000_000, side: int = 28, n_steps: int = 50) -> dict[str, Any]:
-    """Code a million images at once; codes alone are n · 45 · 28 numbers."""
+def code_a_million(n_images: int = 1_000_000, side: int = 28, n_steps: int = 50) -> Row:
+    """Code a million images at once; their codes are n_images × 45 × 28 numbers."""
     torch.cuda.empty_cache()
     parts = [
         ImageLayout((side, side)).to_tensor(shifted_images(50_000, side, seed)) for seed in range(n_images // 50_000)
     ]
     data = torch.concatenate(parts, 2)
     del parts
-    problem = TubalCoding(data[:, :, :45].contiguous(), data, sparsity=0.01)
+    problem = TubalCoding(data[:, :, :N_ATOMS].contiguous(), data, sparsity=0.01)
     torch.cuda.reset_peak_memory_stats()
     state = SplitState(problem.zeros())
-    took = seconds(lambda: problem.split(state, n_steps=n_steps, tol=0.0, **PENALTY))
+    taken = device_seconds(lambda: problem.split(state, n_steps=n_steps, tol=0.0, **PENALTY))
     codes = Admm().codes(problem, state)
     return {
         "images": n_images,
         "steps": n_steps,
-        "s": took,
+        "seconds": taken,
         "codes GB": codes.numel() * 4 / 1e9,
         "peak GB": torch.cuda.max_memory_allocated() / 1e9,
         "objective": problem.value(codes) / n_images,
     }
 
 
-def usps_graph(repeats: int = 3) -> dict[str, Any]:
-    """Time the deformable graph of USPS and compare it with the CPU's."""
+def compare_with_cpu(n_images: int = 300) -> list[Row]:
+    """Compare objective and codes of the same images on the CPU (NumPy) and on the GPU, at convergence."""
+    images = fetch("usps").images[:n_images]
+    rows = []
+    for graph_weight in (0.0, 1.0, 10.0):
+        results = []
+        for on_device in (False, True):
+            stack = torch.as_tensor(images, device="cuda") if on_device else images
+            data = ImageLayout(images.shape[1:]).to_tensor(stack)
+            scaled = data / ((data**2).sum((0, 1)) ** 0.5)
+            matrix = laplacian(knn_graph(images, 3)) if graph_weight else None
+            atoms = scaled[:, :, :N_ATOMS] + 0.0
+            problem = TubalCoding(atoms, scaled, sparsity=0.01, graph_weight=graph_weight, laplacian=matrix)
+            solver = Admm(max_iter=1000, tol=1e-6)
+            codes = solver.codes(problem, solver.minimise(problem).state)
+            results.append((problem.value(codes), codes.cpu().numpy() if on_device else codes))
+        (value, codes), (gpu_value, gpu_codes) = results
+        difference = float(np.linalg.norm(codes - gpu_codes) / np.linalg.norm(codes))
+        rows.append({"graph weight": graph_weight, "objective": gpu_value / value - 1.0, "codes": difference})
+    return rows
+
+
+# --- USPS ------------------------------------------------------------------------------------------------------
+def time_usps_fit(repeats: int = 7) -> Row:
+    """Fit GTSC at the paper's settings, on the CPU once and on the GPU several times."""
+    images = fetch("usps").images
+    cpu_seconds, on_cpu = timed(lambda: GTSC(n_atoms=N_ATOMS, random_state=0).fit(images))
+    model, tensor = GTSC(n_atoms=N_ATOMS, random_state=0), torch.as_tensor(images, device="cuda")
+    for _ in range(2):
+        model.fit(tensor)
+    times = [device_seconds(lambda: model.fit(tensor)) for _ in range(repeats)]
+    reached = [fit_until(float(on_cpu.objective_[-1]), tensor) for _ in range(repeats)]
+    return {
+        "seconds": median(times),
+        "seconds to the CPU objective": median(taken for taken, _ in reached),
+        "slowest of these": max(taken for taken, _ in reached),
+        "alternations to the CPU objective": reached[0][1],
+        "objective": float(model.objective_[-1]),
+        "CPU objective": float(on_cpu.objective_[-1]),
+        "CPU seconds, compiling included": cpu_seconds,
+        "alternations": model.n_iter_,
+        "CPU alternations": on_cpu.n_iter_,
+    }
+
+
+def fit_until(target: float, images: torch.Tensor) -> tuple[float, int]:
+    """Return seconds and alternations of a fit, graph included, until its objective is at most ``target``."""
+    torch.cuda.synchronize()
+    began, found = time.perf_counter(), []
+
+    def stop(progress: Any) -> bool:
+        if progress.objective <= target:
+            found.append((time.perf_counter() - began, progress.n_iter))
+        return bool(found)
+
+    GTSC(n_atoms=N_ATOMS, random_state=0, max_iter=50, tol=0.0, callbacks=stop).fit(images)
+    return found[0] if found else (float("nan"), 50)
+
+
+def time_usps_graph(repeats: int = 3) -> Row:
+    """Measure the deformable graph of USPS, and compare it with that of the CPU."""
     images = fetch("usps").images
     tensor = torch.as_tensor(images, device="cuda")
-    found = deformable_graph(tensor, 5)
-    times = [seconds(lambda: deformable_graph(tensor, 5)) for _ in range(repeats)]
-    deformable_graph(images[:100], 5)
-    began = time.perf_counter()
-    wanted = deformable_graph(images, 5)
-    cpu = time.perf_counter() - began
-    common = [len(set(a) & set(b)) / 5 for a, b in zip(found.neighbors, wanted.neighbors, strict=True)]
-    return {"s": median(times), "CPU s": cpu, "common 5-neighbours": float(np.mean(common))}
+    on_gpu = deformable_graph(tensor, 5)
+    times = [device_seconds(lambda: deformable_graph(tensor, 5)) for _ in range(repeats)]
+    deformable_graph(images[:100], 5)  # compile the kernels
+    cpu_seconds, on_cpu = timed(lambda: deformable_graph(images, 5))
+    shared = shared_neighbors(on_gpu, on_cpu)
+    return {"seconds": median(times), "CPU seconds": cpu_seconds, "shared neighbours": shared}
 
 
-def about() -> dict[str, Any]:
-    """Return the device and versions."""
+# --- the command -----------------------------------------------------------------------------------------------
+MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
+    "coding": lambda: [time_coding(0.0), time_coding(1.0)],
+    "fit": lambda: [time_usps_fit()],
+    "graph": lambda: [time_usps_graph()],
+    "million": lambda: [code_a_million()],
+    "agreement": compare_with_cpu,
+}
+
+
+def device_environment() -> dict[str, Any]:
+    """Return the day, the device and the versions."""
     import triton
 
     return {
@@ -242,86 +255,27 @@ def about() -> dict[str, Any]:
     }
 
 
-def markdown(tables: dict[str, Any]) -> str:
-    """Return the page."""
-    told = ", ".join(f"{name} {value}" for name, value in tables["about"].items())
-    lines = ["# On the GPU", "", f"Written by `python -m benchmarks.gpu`: {told}.", ""]
-    for title, found in (tables | {"Against what was wanted": against_wanted(tables)}).items():
-        if title == "about" or not found:
-            continue
-        rows = found if isinstance(found, list) else [found]
-        body = [[_shown(value) for value in row.values()] for row in rows]
-        lines += [f"## {title}", "", markdown_table(list(rows[0]), body), ""]
-    return "\n".join(lines)
-
-
-def notes(page: Path) -> str:
-    """Return what people wrote under the tables of a former page, from the heading "Notes" on."""
-    former = page.read_text(encoding="utf-8") if page.exists() else ""
-    place = former.find("## Notes")
-    return "\n" + former[place:] if place >= 0 else ""
-
-
-def against_wanted(tables: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what was wanted beside what was found, as far as it was measured."""
-    alone, tied = tables.get(CODING, ({}, {}))
-    fit, graph = tables.get(FIT, {}), tables.get(GRAPH, {})
-    rows = [
-        ("one step without a graph, ms", "at most", 0.6, alone.get("ms a step")),
-        ("coding without a graph, times faster than plain torch", "at least", 5.0, alone.get("ratio")),
-        ("coding with a graph, times faster than plain torch", "at least", 5.0, tied.get("ratio")),
-        ("USPS fit until the CPU fit's objective, s", "at most", 0.4, fit.get("s to the CPU's objective")),
-        ("images of 28×28 coded at once", "at least", 1_000_000, tables.get(MILLION, {}).get("images")),
-        ("deformable graph of USPS, s", "at most", 3.0, graph.get("s")),
-    ]
-    return [
-        {"what": what, "wanted": f"{side} {bound}", "found": found, "met": _met(side, bound, found)}
-        for what, side, bound, found in rows
-        if found is not None
-    ]
-
-
-def _met(side: str, bound: float, found: float) -> str:
-    return "yes" if (found <= bound if side == "at most" else found >= bound) else "**no**"
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-CODING = "Coding 20 000 images of 32×32, 45 atoms"
-FIT = "USPS: the whole GTSC fit, graph included"
-GRAPH = "USPS: the deformable graph"
-MILLION = "A million images of 28×28, 45 atoms"
-SECTIONS: dict[str, Callable[[], Any]] = {
-    CODING: lambda: [coding(0.0), coding(1.0)],
-    FIT: usps_fit,
-    GRAPH: usps_graph,
-    MILLION: million,
-    "GPU against CPU: relative difference at convergence, 300 USPS images": agreement,
-}
-
-
 def main() -> None:
-    """Measure, write, and show the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("results"))
-    parser.add_argument("--only", nargs="*", type=int, help="sections to run anew, from 0; others of the same day stay")
+    """Measure the wanted sections and write the record and the page after each."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the results")
+    parser.add_argument(
+        "--only", nargs="*", choices=GPU_TITLES, help="sections to measure again; others of the same day are kept"
+    )
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
-    chosen = list(SECTIONS.items()) if options.only is None else [list(SECTIONS.items())[i] for i in options.only]
     options.out.mkdir(parents=True, exist_ok=True)
-    tables: dict[str, Any] = {"about": about()}
-    record = options.out / "gpu.json"
-    if options.only is not None and record.exists():
-        former = json.loads(record.read_text())
-        tables = former if former["about"] == tables["about"] else tables
-    for title, measure in chosen:
-        tables[title] = measure()
-        record.write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n")
-        page = options.out / "gpu.md"
-        page.write_text(markdown(tables) + notes(page), encoding="utf-8")
-        print(markdown({"about": tables["about"], title: tables[title]}), flush=True)
+    record: dict[str, Any] = {"about": device_environment()}
+    path, notes = options.out / "gpu.json", options.out / "gpu_notes.md"
+    if options.only is not None and path.exists():
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        record = stored if stored["about"] == record["about"] else record
+    for name in MEASUREMENTS if options.only is None else options.only:
+        record[name] = MEASUREMENTS[name]()
+        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        text = gpu_page(record, notes.read_text(encoding="utf-8") if notes.exists() else "")
+        path.with_suffix(".md").write_text(text, encoding="utf-8")
+        print(gpu_page({"about": record["about"], name: record[name]}), flush=True)
 
 
 if __name__ == "__main__":

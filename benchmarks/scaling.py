@@ -1,163 +1,174 @@
-"""How cost grows: time and memory against the number of images, atoms and the tube, and what a second thread brings."""
+"""How the cost of coding grows with images, atoms and tube length, and what a second thread brings."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.timing import alternate, resident, seconds
+from benchmarks.timing import Row, alternate, call_in_new_process, seconds
 from tubal import TubSC
+from tubal.experiments.runner import resident_bytes
 from tubal.problems.tubal import TubalCoding
 from tubal.solvers import Admm
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
-def synthetic(n_images: int, tube_length: int = 28, n_rows: int = 28, n_atoms: int = 45) -> TubalCoding:
-    """Return a coding problem of random sparse sums of random atoms, float32."""
+N_ROWS, TUBE_LENGTH, N_ATOMS = 28, 28, 45
+
+
+def synthetic_problem(n_images: int, tube_length: int = TUBE_LENGTH, n_atoms: int = N_ATOMS) -> TubalCoding:
+    """Return a coding problem of noisy copies of random atoms, in float32."""
     generator = np.random.default_rng(0)
-    atoms = generator.standard_normal((tube_length, n_rows, n_atoms), np.float32)
+    atoms = generator.standard_normal((tube_length, N_ROWS, n_atoms), np.float32)
     atoms /= np.sqrt((atoms**2).sum((0, 1)))
     data = np.ascontiguousarray(atoms[:, :, generator.integers(n_atoms, size=n_images)])
-    data += 0.1 / np.sqrt(n_rows * tube_length) * generator.standard_normal(data.shape, np.float32)
+    data += 0.1 / np.sqrt(N_ROWS * tube_length) * generator.standard_normal(data.shape, np.float32)
     return TubalCoding(atoms, data, sparsity=0.01)
 
 
-def ring(n_images: int) -> Any:
-    """Return the Laplacian of a graph of mean degree six, cheap to make at any size."""
+def band_laplacian(n_images: int) -> csr_array:
+    """Return the Laplacian of a graph with mean degree six that is cheap to build at any size."""
     import scipy.sparse as sp
 
-    offsets = [1, 7, 31]
-    parts = [sp.diags_array(np.ones(n_images - step), offsets=step, shape=(n_images, n_images)) for step in offsets]
-    adjacency = sum(parts)
+    steps = [1, 7, 31]
+    bands = [sp.diags_array(np.ones(n_images - step), offsets=step, shape=(n_images, n_images)) for step in steps]
+    adjacency = sum(bands)
     adjacency = sp.csr_array(adjacency + adjacency.T)
     return sp.csr_array(sp.diags_array(np.asarray(adjacency.sum(1)).ravel()) - adjacency)
 
 
-def time_against_n(sizes: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Seconds of 20 coding steps against the number of images, and the log-log slope."""
-    rows = []
-    for n_images in sizes:
-        problem = synthetic(n_images)
-        Admm(max_iter=1).minimise(problem)
-        rows.append(
-            {
-                "problem": f"{n_images} images",
-                "n": n_images,
-                "seconds": seconds(lambda p=problem: Admm(20, 0.0).minimise(p)),
-            }
-        )
-    slope = np.polyfit(np.log([row["n"] for row in rows]), np.log([row["seconds"] for row in rows]), 1)[0]
-    rows.append({"problem": "log-log slope", "seconds": float(slope), "at most": 1.1})
-    return rows
+# --- time ------------------------------------------------------------------------------------------------------
+def coding_time_by_images(sizes: Sequence[int]) -> list[Row]:
+    """Measure 20 coding steps against the number of images, and the log-log slope."""
+    rows: list[Row] = [
+        {"problem": f"{size} images", "images": size, "seconds": _coding_seconds(synthetic_problem(size))}
+        for size in sizes
+    ]
+    slope = log_log_slope([row["images"] for row in rows], [row["seconds"] for row in rows])
+    return [*rows, {"problem": "log-log slope", "seconds": slope, "limit": 1.1}]
 
 
-def time_against(axis: str, values: tuple[int, ...]) -> list[dict[str, Any]]:
-    """Seconds of 20 coding steps of 2000 images against the number of atoms or the length of the tube."""
-    rows = []
-    for value in values:
-        problem = synthetic(2000, **{axis: value})
-        Admm(max_iter=1).minimise(problem)
-        rows.append(
-            {"problem": f"{axis} {value}", axis: value, "seconds": seconds(lambda p=problem: Admm(20, 0.0).minimise(p))}
-        )
-    return rows
+def coding_time_by_atoms(sizes: Sequence[int]) -> list[Row]:
+    """Measure 20 coding steps of 2000 images against the number of atoms."""
+    return [
+        {"problem": f"{n} atoms", "atoms": n, "seconds": _coding_seconds(synthetic_problem(2000, n_atoms=n))}
+        for n in sizes
+    ]
 
 
-_MEMORY = """
-import json, sys
-from benchmarks.scaling import peak_of_coding
-print(json.dumps(peak_of_coding(**json.loads(sys.argv[1]))))
-"""
+def coding_time_by_tube(sizes: Sequence[int]) -> list[Row]:
+    """Measure 20 coding steps of 2000 images against the length of the tube."""
+    return [
+        {"problem": f"tube {n}", "tube": n, "seconds": _coding_seconds(synthetic_problem(2000, tube_length=n))}
+        for n in sizes
+    ]
 
 
-def peak_of_coding(n_images: int, graph_weight: float, **sizes: int) -> int:
-    """Return the bytes at the peak of coding, images counted, kernels loaded before.
+def _coding_seconds(problem: TubalCoding) -> float:
+    Admm(max_iter=1).minimise(problem)  # compile the kernels and set the problem up
+    return seconds(lambda: Admm(20, 0.0).minimise(problem))
 
-    Without a graph it is what ``encode`` takes, with one what the splitting does, former codes not counted.
+
+def log_log_slope(sizes: Sequence[float], times: Sequence[float]) -> float:
+    """Return the exponent of the power law that fits best.
+
+    >>> round(log_log_slope([1, 2, 4], [3.0, 12.0, 48.0]), 6)
+    2.0
     """
-    run = _coding_step if graph_weight else _encoding
-    run(300, **sizes)()
-    work = run(n_images, **sizes)
-    images = 4 * sizes.get("tube_length", 28) * 28 * n_images
-    with open("/proc/self/clear_refs", "w") as peak:
-        peak.write("5")  # the peak starts anew from what is held now
-    before = resident("VmRSS")
+    return float(np.polyfit(np.log(sizes), np.log(times), 1)[0])
+
+
+# --- memory ----------------------------------------------------------------------------------------------------
+def coding_memory() -> list[Row]:
+    """Measure the peak memory of coding relative to the codes, images included, each in a new process; Linux only."""
+    varied = {
+        "images": [{"n_images": n} for n in (10000, 30000, 100000)],
+        "atoms": [{"n_images": 20000, "n_atoms": n} for n in (15, 45, 90)],
+        "tube": [{"n_images": 20000, "tube_length": n} for n in (8, 16, 32)],
+    }
+    rows = []
+    for what, problems in varied.items():
+        for sizes in problems:
+            for weight, limit in ((0.0, 2.0), (1.0, 5.0)):
+                row = _memory_row(what, weight, **sizes)
+                rows.append(row | ({"limit": limit} if what == "images" else {}))
+    return rows
+
+
+def _memory_row(
+    varied: str, graph_weight: float, *, n_images: int, n_atoms: int = N_ATOMS, tube_length: int = TUBE_LENGTH
+) -> Row:
+    sizes = {"n_images": n_images, "n_atoms": n_atoms, "tube_length": tube_length}
+    peak = int(call_in_new_process("scaling:peak_of_coding", graph_weight=graph_weight, **sizes))
+    return {
+        "problem": f"{n_images} images, {n_atoms} atoms, tube {tube_length}, graph weight {graph_weight:g}",
+        "varied": varied, "images": n_images, "atoms": n_atoms, "tube": tube_length,
+        "graph weight": graph_weight, "peak MB": peak / 2**20,
+        "peak / codes": peak / (4 * tube_length * n_atoms * n_images),
+    }  # fmt: skip
+
+
+def peak_of_coding(n_images: int, graph_weight: float, n_atoms: int, tube_length: int) -> int:
+    """Return the bytes at the peak of coding, images included, with kernels compiled before.
+
+    Without a graph this is ``encode``. With a graph it is one coding step of a fit, without the previous codes.
+    """
+    prepare = _prepare_coding_step if graph_weight else _prepare_encoding
+    prepare(300, n_atoms, tube_length)()
+    work = prepare(n_images, n_atoms, tube_length)
+    images = 4 * tube_length * N_ROWS * n_images
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current memory
+    before = resident_bytes("VmRSS")
     work()
-    return resident("VmHWM") - before + images
+    return resident_bytes("VmHWM") - before + images
 
 
-def _encoding(n_images: int, **sizes: int) -> Callable[[], Any]:
-    images = np.ascontiguousarray(synthetic(n_images, **sizes).data.transpose(2, 1, 0))
-    model = TubSC(sizes.get("n_atoms", 45), max_iter=1, random_state=0).fit(images[:300])
+def _prepare_encoding(n_images: int, n_atoms: int, tube_length: int) -> Callable[[], object]:
+    images = np.ascontiguousarray(synthetic_problem(n_images, tube_length, n_atoms).data.transpose(2, 1, 0))
+    model = TubSC(n_atoms, max_iter=1, random_state=0).fit(images[:300])
     return lambda: model.encode(images)
 
 
-def _coding_step(n_images: int, **sizes: int) -> Callable[[], Any]:
-    plain = synthetic(n_images, **sizes)
-    problem = TubalCoding(plain.dictionary, plain.data, sparsity=0.01, graph_weight=1.0, laplacian=ring(n_images))
+def _prepare_coding_step(n_images: int, n_atoms: int, tube_length: int) -> Callable[[], object]:
+    plain = synthetic_problem(n_images, tube_length, n_atoms)
+    graph = band_laplacian(n_images)
+    problem = TubalCoding(plain.dictionary, plain.data, sparsity=0.01, graph_weight=1.0, laplacian=graph)
     solver = Admm(5, 0.0)
     return lambda: solver.codes(problem, solver.minimise(problem).state)
 
 
-def memory() -> list[dict[str, Any]]:
-    """Peak memory of coding in units of the codes, data counted, each in a fresh process; Linux only."""
-    rows = []
-    varied = {
-        "n": [{"n_images": n} for n in (10000, 30000, 100000)],
-        "n_atoms": [{"n_images": 20000, "n_atoms": n} for n in (15, 45, 90)],
-        "tube_length": [{"n_images": 20000, "tube_length": n} for n in (8, 16, 32)],
-    }
-    for key, problems in varied.items():
-        for sizes in problems:
-            for weight, limit in ((0.0, 2.0), (1.0, 5.0)):
-                row = _memory_row(key, {**sizes, "graph_weight": weight})
-                rows.append(row | ({"at most": limit} if key == "n" else {}))
-    return rows
+# --- threads ---------------------------------------------------------------------------------------------------
+def second_thread(repeats: int) -> list[Row]:
+    """Measure the speed-up of coding by a second thread, and that of a plain matrix product in the same run."""
+    problem = synthetic_problem(4000)
+    matrix = np.random.default_rng(0).standard_normal((2000, 2000), np.float32)
 
+    def code() -> None:
+        Admm(20, 0.0).minimise(problem)
 
-def _memory_row(key: str, sizes: dict[str, Any]) -> dict[str, Any]:
-    command = [sys.executable, "-c", _MEMORY, json.dumps(sizes)]
-    peak = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    n_images, n_atoms, tube = sizes["n_images"], sizes.get("n_atoms", 45), sizes.get("tube_length", 28)
-    return {
-        "problem": f"{n_images} images, {n_atoms} atoms, tube {tube}, graph weight {sizes['graph_weight']:g}",
-        "against": key, "n": n_images, "n_atoms": n_atoms, "tube_length": tube,
-        "graph weight": sizes["graph_weight"], "peak MB": peak / 2**20,
-        "peak in codes": peak / (4 * tube * n_atoms * n_images),
-    }  # fmt: skip
-
-
-def second_thread(repeats: int) -> list[dict[str, Any]]:
-    """Speed-up of coding by a second thread, against that of a plain matrix product in the same run."""
-    problem = synthetic(4000)
-    left = np.random.default_rng(0).standard_normal((2000, 2000), np.float32)
-
-    def code() -> Any:
-        return Admm(20, 0.0).minimise(problem)
-
-    def multiply() -> Any:
+    def multiply() -> None:
         for _ in range(6):
-            left @ left
+            matrix @ matrix
 
-    def alone(work: Any) -> Any:
+    def on_one_thread(work: Callable[[], None]) -> None:
         with threadpool_limits(1):
-            return work()
+            work()
 
     code()
-    both, one = alternate(code, lambda: alone(code), repeats)
-    gemm_both, gemm_one = alternate(multiply, lambda: alone(multiply), repeats)
-    gain, gemm_gain = one / both, gemm_one / gemm_both
+    both, one = alternate(code, lambda: on_one_thread(code), repeats)
+    product_both, product_one = alternate(multiply, lambda: on_one_thread(multiply), repeats)
+    gain, product_gain = one / both, product_one / product_both
     return [
         {
             "problem": "coding, 4000 images",
             "speed-up": gain,
-            "matrix product's": gemm_gain,
-            "ratio": gain / gemm_gain,
-            "wanted": 0.8,
+            "matrix product speed-up": product_gain,
+            "ratio": gain / product_gain,
+            "target": 0.8,
         }
     ]

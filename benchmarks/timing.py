@@ -1,66 +1,63 @@
-"""Timing two things fairly: alternately, in the same run, with the same threads; medians of repeats."""
+"""Fair timing of two programs: alternately, in the same run, with the same threads; medians of the repeats."""
 
 from __future__ import annotations
 
-import importlib.metadata
+import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from tubal.backends.threads import available_cores
+from tubal.experiments.runner import machine, package_versions
+
+Result = TypeVar("Result")
+Row = dict[str, Any]  # one line of a table: column title -> value
+
+_PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "sporco", "umap-learn", "torch")
 
 
-def seconds(work: Callable[[], Any]) -> float:
+def seconds(work: Callable[[], object]) -> float:
     """Return the wall time of one call."""
     return timed(work)[0]
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the wall time of one call and what it returned."""
+def timed(work: Callable[[], Result]) -> tuple[float, Result]:
+    """Return the wall time of one call, and its result."""
     began = time.perf_counter()
-    found = work()
-    return time.perf_counter() - began, found
+    result = work()
+    return time.perf_counter() - began, result
 
 
-def alternate(first: Callable[[], Any], second: Callable[[], Any], repeats: int) -> tuple[float, float]:
+def alternate(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float]:
     """Return the median seconds of both, called in turn."""
     pairs = [(seconds(first), seconds(second)) for _ in range(repeats)]
     return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
 
 
-def resident(name: str) -> int:
-    """Return the bytes this process holds, ``"VmRSS"``, or held at its peak, ``"VmHWM"``; Linux only.
+def call_in_new_process(function: str, **arguments: Any) -> Any:
+    """Return what ``module:function`` of this folder returns in a new process, passed as JSON.
 
-    Not ``ru_maxrss``: a child takes that over from its parent.
+    The peak memory of that process is then the peak of this one call, and of Python itself.
     """
-    with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+    module, name = function.split(":")
+    program = (
+        f"import json, sys; from benchmarks.{module} import {name}; "
+        f"print(json.dumps({name}(**json.loads(sys.argv[1]))))"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", program, json.dumps(arguments)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def machine() -> dict[str, Any]:
-    """Return what the figures were measured on."""
-    names = ["numpy", "scipy", "numba", "scikit-learn", "sporco", "umap-learn", "torch"]
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            versions[name] = None
+def environment() -> dict[str, Any]:
+    """Return the machine, the versions, and the load before the run."""
     return {
-        "processor": _processor(),
-        "cores": available_cores(),
+        **machine(),
         "python": platform.python_version(),
-        "versions": versions,
+        "versions": package_versions(_PACKAGES),
         "load before": os.getloadavg()[0],
     }
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as lines:
-            return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()

@@ -27,7 +27,6 @@ def _names(_context: click.Context, _option: click.Parameter, values: tuple[str,
 @click.option("--jobs", type=click.IntRange(1), help="Trials at a time; default one a core, at most 4.")
 @click.option("--fresh", is_flag=True, help="Forget stored trials instead of continuing.")
 @click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the pictures.")
-@click.option("--readme", type=click.Path(path_type=Path, exists=True), help="README to update.")
 def command(
     table: str,
     datasets: list[str],
@@ -39,7 +38,6 @@ def command(
     jobs: int | None,
     fresh: bool,
     figures: bool,
-    readme: Path | None,
 ) -> None:
     """Run the paper's evaluation and write its table, with progress and time left.
 
@@ -53,7 +51,7 @@ def command(
       tubal reproduce --table family --sweep --jobs 4
     """
     from tubal.experiments import find_table
-    from tubal.experiments.protocol import TrialStore
+    from tubal.experiments.runner import TrialStore
 
     try:
         module = find_table(table)
@@ -68,7 +66,7 @@ def command(
         store.clear()
     _run(trials, store, jobs or min(4, os.cpu_count() or 1))
     records = list(store.finished(trials).values())
-    for path in _write(module, records, out, figures=figures, json_file=json_file, readme=readme):
+    for path in _write(module, records, out, figures=figures, json_file=json_file):
         click.echo(f"wrote {path}")
 
 
@@ -121,7 +119,7 @@ def _run(trials: Sequence[Any], store: Any, jobs: int) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from tubal.experiments.protocol import Forecast, run_trials
+    from tubal.experiments.runner import Forecast, run_trials
 
     known = list(store.finished(trials).values())
     forecast = Forecast(trials, known, jobs)
@@ -161,14 +159,10 @@ def _write(
     *,
     figures: bool,
     json_file: Path | None,
-    readme: Path | None,
 ) -> list[Path]:
     paths: list[Path] = module.write(records, out, figures=figures)
     if json_file is not None:
         table = next(path for path in paths if path.suffix == ".json")
         json_file.write_bytes(table.read_bytes())
         paths.append(json_file)
-    if readme is not None:
-        module.update_readme(readme, out)
-        paths.append(readme)
     return paths

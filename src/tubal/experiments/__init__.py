@@ -1,28 +1,35 @@
-"""The paper's evaluation as commands: which tables exist and where each is defined.
+"""The experiments: the paper's Table 2, the comparison beyond the paper, and the family of models.
 
-A table is a module with ``TITLE``, ``DATASETS`` (names), ``METHODS`` (name to
-:class:`~tubal.experiments.models.Method`), ``plan(datasets, methods, runs, sweep)`` giving trials, and
-``write(records, folder)`` giving the files it wrote.
+Each table is one module with the interface of :class:`tubal.experiments.trials.Table`; ``tubal reproduce`` runs it.
+Only :mod:`tubal.cli` imports this package, and this package may import everything below it.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING
 
-TABLES = {
-    "2": "tubal.experiments.table2",
-    "beyond": "tubal.experiments.beyond",
-    "family": "tubal.experiments.family",
-}
+if TYPE_CHECKING:
+    from tubal.experiments.trials import Table
+
+TABLES = ("2", "beyond", "family")
 
 
-def find_table(name: str) -> ModuleType:
+def find_table(name: str) -> Table:
     """Return the module that defines a table.
 
     >>> find_table("2").DATASETS
     ('coil20', 'usps', 'orl', 'yale')
     """
-    if name not in TABLES:
-        raise ValueError(f"there is no table {name!r}; choose one of {', '.join(TABLES)}")
-    return import_module(TABLES[name])
+    if name == "2":
+        from tubal.experiments import table2
+
+        return table2
+    if name == "beyond":
+        from tubal.experiments import beyond
+
+        return beyond
+    if name == "family":
+        from tubal.experiments import family
+
+        return family
+    raise ValueError(f"there is no table {name!r}; choose one of {', '.join(TABLES)}")

@@ -1,163 +1,117 @@
-"""Beyond the paper: the default preset against what a user would otherwise pick, with its ablation."""
+"""Beyond the paper: the default preset of ImageClusterer against common alternatives, with its ablation.
+
+Every collection uses the same settings. Labels are used for the scores only.
+"""
 
 from __future__ import annotations
 
-import json
+import math
+import statistics
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
-from tubal.experiments.models import METHODS as BASELINES
-from tubal.experiments.models import Images, Method, Outcome, Settings, cluster_rows, scale_images
-from tubal.experiments.trials import Record, Trial
-
-__all__ = ["ABLATION", "DATASETS", "METHODS", "TITLE", "plan", "settings_for", "update_readme", "write"]
+from tubal.experiments import table2
+from tubal.experiments.methods import (
+    ablated_graph,
+    codes_on_deformable_graph,
+    default_preset,
+    graph_without_codes,
+    normalize_images,
+    spectral_on_deformable_graph,
+    spectral_on_pixels,
+)
+from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
+from tubal.experiments.paper import read_toml
+from tubal.experiments.trials import SCORES, Method, Record, Settings, Trial, standard_deviation
 
 TITLE = "Beyond the paper: neighbours under small deformations, codes, and both together"
 DATASETS = ("coil20", "usps", "orl", "yale", "digits")
-_N_NEIGHBORS = 5
+EXTRA_DATASETS: tuple[str, ...] = ()
 
-# What is changed in the default preset, one thing at a time.
-ABLATION: Mapping[str, Mapping[str, Any]] = {
+METHODS: Mapping[str, Method] = {
+    "kmeans": table2.METHODS["kmeans"],
+    "umap": table2.METHODS["umap"],
+    "spectral": Method("Spectral, Euclidean graph", spectral_on_pixels, table2.METHODS["spectral"].settings),
+    "spectral-deformable": Method("Spectral, deformable graph", spectral_on_deformable_graph, ("n_neighbors",)),
+    "gtsc": Method("GTSC on the deformable graph + K-means", codes_on_deformable_graph, ("n_neighbors",)),
+    "graph-alone": Method("Default without codes", graph_without_codes, ("n_neighbors",)),
+    "default": Method("Default preset", default_preset, ("n_neighbors",)),
+}
+_SETTINGS: Settings = {
+    "scale": "unit",
+    "n_starts": 10,
+    "cut": "cluster_qr",
+    "n_neighbors": 5,
+    "umap_neighbors": 10,
+    "umap_dimensions": 10,
+}
+# What is changed in the default preset, one thing at a time; q is the number of neighbours.
+_ESTIMATED = "number of clusters estimated"
+ABLATION: Mapping[str, Settings] = {
     "no affine bank": {"deformation": "no affine bank"},
     "no local warp": {"deformation": "no local warp"},
-    "neither": {"deformation": "neither"},
+    "no affine bank, no local warp": {"deformation": "neither"},
     "pixels instead of gradients": {"deformation": "pixels"},
     "Euclidean graph": {"graph": "euclidean"},
     "edges weighted by codes": {"code_power": 4.0},
     **{f"q = {q}": {"n_neighbors": q} for q in (2, 3, 4, 6, 8, 10)},
     **{f"graph weight {weight:g}": {"graph_weight": weight} for weight in (0.1, 1.0, 100.0)},
-    "number of clusters estimated": {"estimate": True},
+    _ESTIMATED: {"estimate": True},
 }
 
 
-def build_graph(images: Images, n_neighbors: int, deformation: str = "full", seed: int = 0) -> Any:
-    """Return the deformable graph, or one with a part of the model left out.
+class ScoreCell(TypedDict):
+    """One score of a cell, in percent."""
 
-    >>> build_graph(np.random.default_rng(0).random((12, 8, 8)), 3, "no local warp").neighbors.shape
-    (12, 3)
-    """
-    from tubal.clustering.neighbor_lists import careful_effort
-    from tubal.graph import deformable_graph
-    from tubal.graph.deformable import Deformation
-
-    still = {"rotation": 0.0, "n_rotations": 1, "scale": 1.0, "n_scales": 1, "shift": 0.0}
-    parts: dict[str, dict[str, Any]] = {
-        "full": {},
-        "no affine bank": still,
-        "no local warp": {"window": 0.0},
-        "neither": {**still, "window": 0.0},
-        "pixels": {"field": "pixels"},
-    }
-    if deformation not in parts:
-        raise ValueError(f"deformation is {deformation!r}; choose one of {', '.join(parts)}")
-    return deformable_graph(
-        images,
-        n_neighbors,
-        deformation=Deformation(**parts[deformation]),
-        effort=careful_effort(len(images), n_neighbors),
-        random_state=seed,
-    )
+    mean: float
+    sd: float
+    best: float
 
 
-def fit_default(images: Images, n_clusters: int | None, settings: Settings, seed: int) -> Any:
-    """Fit the default preset, changed as the settings say."""
-    from tubal import ImageClusterer
-    from tubal.clustering.clusterer import seed_of
+class Cell(TypedDict):
+    """One method, or one row of the ablation, on one collection; ``n_clusters`` is a mean over the runs."""
 
-    graph = settings.get("graph")
-    n_neighbors = settings["n_neighbors"]
-    if "deformation" in settings:
-        # Twice as many neighbours, since the clusterer compares two readings of the distances; its own seed.
-        graph = build_graph(images, 2 * n_neighbors, settings["deformation"], seed_of(seed))
-    return ImageClusterer(
-        None if settings.get("estimate") else n_clusters,
-        graph=graph,
-        n_neighbors=n_neighbors,
-        graph_weight=settings.get("graph_weight"),
-        code_power=settings.get("code_power", 0.0),
-        random_state=seed,
-    ).fit(images)
+    runs: int
+    accuracy: ScoreCell
+    nmi: ScoreCell
+    seconds: float
+    peak_memory_mb: int
+    n_clusters: float | None
+    settings: Settings
 
 
-def _default(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
-    model = fit_default(images, n_clusters, settings, seed)
-    details = {"n_clusters": float(model.n_clusters_), "confidence": float(model.confidence_.mean())}
-    return Outcome(model.labels_, details)
+Rows = dict[str, dict[str, Cell]]  # by method or ablation, then by collection
 
 
-def _graph_alone(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
-    """The default preset without GTSC: the same graph, the same cut, nothing proposed by codes."""
-    from tubal import clustering
-    from tubal.clustering.clusterer import seed_of
-    from tubal.clustering.cuts import cut_or_join
-    from tubal.clustering.neighbor_lists import better_reading
+class Summary(TypedDict):
+    """The content of ``beyond.json``."""
 
-    seed = seed_of(seed)  # the clusterer's own, so that the two differ by the codes and nothing else
-    images = scale_images(images, "unit")
-    wide = build_graph(images, 2 * settings["n_neighbors"], seed=seed)
-    graph = better_reading(wide, settings["n_neighbors"])
-    ties = clustering.with_second_order(clustering.mutual_adjacency(graph.neighbors))
-    rows = images.reshape(len(images), -1)
-    return Outcome(cut_or_join(ties, graph, n_clusters, features=rows, seed=seed), {})
-
-
-def _spectral(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
-    """scikit-learn's spectral clustering on the deformable graph."""
-    from sklearn.cluster import SpectralClustering
-
-    graph = build_graph(images, settings["n_neighbors"], seed=seed)
-    model = SpectralClustering(n_clusters, affinity="precomputed", assign_labels="cluster_qr", random_state=seed)
-    return Outcome(model.fit_predict(graph.adjacency.astype(np.float64)), {})
+    title: str
+    datasets: list[str]
+    methods: dict[str, str]
+    table: Rows
+    ablation: Rows
+    codes: dict[str, dict[str, Any]]
+    published: dict[str, list[dict[str, Any]]]
+    jobs: int
+    versions: dict[str, str]
+    data_sha256: dict[str, str]
+    purity: NotRequired[dict[str, dict[str, dict[str, float]]]]
 
 
-def _codes_alone(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
-    """GTSC on the deformable graph, then K-means on its pooled codes."""
-    from tubal import GTSC
-    from tubal.clustering.clusterer import PRESETS
-
-    preset = PRESETS["default"]
-    model = GTSC(
-        graph=build_graph(images, settings["n_neighbors"], seed=seed),
-        sparsity=preset.sparsity,
-        graph_weight=preset.graph_weight,
-        max_iter=preset.max_iter,
-        code_solver=preset.code_solver,
-        random_state=seed,
-    )
-    features = model.fit_transform(images)
-    return Outcome(cluster_rows(features, n_clusters, {"features": "unit", "n_starts": 10}, seed), {})
-
-
-METHODS: dict[str, Method] = {
-    "kmeans": BASELINES["kmeans"],
-    "umap": BASELINES["umap"],
-    "spectral": Method("Spectral, Euclidean graph", BASELINES["spectral"].cluster, BASELINES["spectral"].settings),
-    "spectral-deformable": Method("Spectral, deformable graph", _spectral, ("n_neighbors",)),
-    "gtsc": Method("GTSC on the deformable graph + K-means", _codes_alone, ("n_neighbors",)),
-    "graph-alone": Method("Default without codes", _graph_alone, ("n_neighbors",)),
-    "default": Method("Default preset", _default, ("n_neighbors",)),
-}
-_SHARED: Mapping[str, Any] = {
-    "scale": "unit",
-    "n_starts": 10,
-    "cut": "cluster_qr",
-    "n_neighbors": _N_NEIGHBORS,
-    "umap_neighbors": 10,
-    "umap_dimensions": 10,
-}
-
-
+# --- the plan --------------------------------------------------------------------------------------------------
 def settings_for(method: str, row: str = "table") -> dict[str, Any]:
-    """Return every setting a method reads, the same for every collection.
+    """Return every setting that a method reads, the same for every collection.
 
     >>> settings_for("default", "q = 3")
     {'n_neighbors': 3}
     """
-    merged = {name: _SHARED[name] for name in METHODS[method].settings if name in _SHARED}
-    return merged | dict(ABLATION[row]) if row != "table" else merged
+    merged = {name: _SETTINGS[name] for name in METHODS[method].settings if name in _SETTINGS}
+    return merged if row == "table" else merged | dict(ABLATION[row])
 
 
 def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: bool = False) -> list[Trial]:
@@ -178,23 +132,245 @@ def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: b
     return trials
 
 
+# --- the summary -----------------------------------------------------------------------------------------------
+Groups = Mapping[tuple[str, str, str], Sequence[Record]]  # by row, method and collection
+
+
+def summarise(records: Sequence[Record]) -> Summary:
+    """Return the content of ``beyond.json``, apart from the purity of the neighbours."""
+    groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        groups[record["row"], record["method"], record["dataset"]].append(record)
+    datasets = [name for name in DATASETS if any(record["dataset"] == name for record in records)]
+
+    def cells(row: str, method: str) -> dict[str, Cell]:
+        return {name: _cell(groups[row, method, name]) for name in datasets if groups[row, method, name]}
+
+    return {
+        "title": "Beyond the paper",
+        "datasets": datasets,
+        "methods": {name: method.title for name, method in METHODS.items()},
+        "table": {name: found for name in METHODS if (found := cells("table", name))},
+        "ablation": {row: found for row in ABLATION if (found := cells(row, "default"))},
+        "codes": {name: gain for name in datasets if (gain := codes_gain(groups, name))},
+        "published": {name: found for name, found in read_toml("published.toml").items() if name in datasets},
+        "jobs": max((record.get("jobs", 1) for record in records), default=1),
+        "versions": records[-1]["versions"] if records else {},
+        "data_sha256": {record["dataset"]: record["data_sha256"] for record in records},
+    }
+
+
+def _cell(group: Sequence[Record]) -> Cell:
+    counts = [record["details"]["n_clusters"] for record in group if "n_clusters" in record["details"]]
+    return {
+        "runs": len(group),
+        "accuracy": _score_cell([record["accuracy"] for record in group]),
+        "nmi": _score_cell([record["nmi"] for record in group]),
+        "seconds": round(statistics.mean(record["seconds"] for record in group), 2),
+        "peak_memory_mb": round(statistics.median(record["peak_memory_mb"] for record in group)),
+        "n_clusters": statistics.mean(counts) if counts else None,
+        "settings": group[0]["settings"],
+    }
+
+
+def _score_cell(scores: Sequence[float]) -> ScoreCell:
+    return {
+        "mean": round(statistics.mean(scores), 2),
+        "sd": round(standard_deviation(scores), 2),
+        "best": round(max(scores), 2),
+    }
+
+
+_NO_GAIN = "no measurable gain"
+
+
+def codes_gain(groups: Groups, dataset: str) -> dict[str, Any]:
+    """Return what codes add to the graph: for each score the mean difference, its standard error and a verdict.
+
+    Runs are paired by seed. A difference counts when it exceeds two standard errors.
+    """
+    with_codes, without = (
+        {record["seed"]: record for record in groups[("table", method, dataset)]}
+        for method in ("default", "graph-alone")
+    )
+    seeds = sorted(set(with_codes) & set(without))
+    if len(seeds) < 2:
+        return {}
+    found: dict[str, Any] = {"runs": len(seeds)}
+    for score in SCORES:
+        gaps = [with_codes[seed][score] - without[seed][score] for seed in seeds]
+        mean, error = statistics.mean(gaps), statistics.stdev(gaps) / math.sqrt(len(gaps))
+        found[score] = {"mean": round(mean, 3), "standard_error": round(error, 3), "verdict": _verdict(mean, error)}
+    return found
+
+
+def _verdict(mean: float, error: float) -> str:
+    if abs(mean) <= 2 * error or mean == 0.0:
+        return _NO_GAIN
+    return "gain" if mean > 0.0 else "loss"
+
+
+def neighbor_purity(datasets: Sequence[str]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return, per collection and graph, the percentage of an image's 3 and 5 neighbours that share its label."""
+    from tubal.datasets import fetch
+    from tubal.graph import knn_graph
+
+    found = {}
+    for name in datasets:
+        bunch = fetch(name)
+        graphs = {
+            "Euclidean": knn_graph(normalize_images(bunch.images, "unit"), 5),
+            "deformable": ablated_graph(bunch.images, 5),
+        }
+        same_label = {
+            title: bunch.target[np.asarray(graph.neighbors)] == bunch.target[:, None] for title, graph in graphs.items()
+        }
+        found[name] = {
+            title: {
+                **{str(q): round(100.0 * float(same_label[title][:, :q].mean()), 2) for q in (3, 5)},
+                "max_in_degree": graph.max_in_degree,
+            }
+            for title, graph in graphs.items()
+        }
+    return found
+
+
+# --- the page --------------------------------------------------------------------------------------------------
+# An estimated number of clusters is right when it is within this share of the number of classes.
+_CLOSE = 0.15
+
+
+def page(summary: Summary) -> str:
+    """Return the whole of ``beyond.md``."""
+    parts = [
+        "# Beyond the paper",
+        "Accuracy / NMI in percent (NMI normalised by the larger entropy), mean ± standard deviation of the runs. "
+        "Every collection uses the same settings, which were judged without labels ([criterion](criterion.md)). The "
+        "second line of a cell is the mean time from images to labels, with " + _parallel_trials(summary),
+        _score_table(summary, summary["table"], "method", summary["methods"]),
+        "## What codes add to the graph",
+        "The default preset minus the same pipeline without codes, paired by seed, ± standard error. A difference of "
+        f"up to two standard errors counts as *{_NO_GAIN}*.",
+        _codes_table(summary),
+        "## Ablation of the default preset",
+        "One thing is changed at a time, with fewer runs than above. The default uses q = 5 neighbours and graph "
+        "weight 10. *Default without codes* in the first table is the graph alone.",
+        _score_table(summary, _ablation_rows(summary), "change", {}),
+        "## Estimated number of clusters",
+        "With `n_clusters=None`. An estimate is right when it is within 15 % of the number of classes.",
+        _estimate_table(summary),
+        "## Neighbours",
+        "Percentage of an image's 3 and 5 nearest neighbours that share its label, and the largest number of images "
+        "that have the same image as a neighbour.",
+        _purity_table(summary),
+        "## Scores published elsewhere",
+        _published_table(summary),
+        "## How it was made",
+        _provenance(summary),
+    ]
+    return join_parts(parts)
+
+
+def short_page(summary: Summary) -> str:
+    """Return the scores, what codes add, and the estimated numbers of clusters."""
+    parts = [
+        "Accuracy / NMI in percent, mean ± standard deviation of the runs (NMI normalised by the larger entropy).",
+        _score_table(summary, summary["table"], "method", summary["methods"], seconds=False),
+        "What codes add to the graph alone, ± standard error. A difference of up to two standard errors counts as "
+        f"*{_NO_GAIN}*:",
+        _codes_table(summary),
+        "Number of clusters, estimated with `n_clusters=None`:",
+        _estimate_table(summary),
+    ]
+    return join_parts(parts).rstrip("\n")
+
+
+def _parallel_trials(summary: Summary) -> str:
+    if summary["jobs"] == 1:
+        return "one trial at a time on all cores."
+    return f"{summary['jobs']} trials at a time, each on its share of the cores, which is slower than one trial alone."
+
+
+def _score_table(summary: Summary, rows: Rows, head: str, titles: Mapping[str, str], *, seconds: bool = True) -> str:
+    body = []
+    for row, cells in rows.items():
+        entries = [_entry(cells[name], seconds) if name in cells else "" for name in summary["datasets"]]
+        body.append([titles.get(row, row), *entries])
+    return markdown_table([head, *summary["datasets"]], body) if body else ""
+
+
+def _entry(cell: Cell, seconds: bool) -> str:
+    scores = " / ".join(f"{cell[score]['mean']:.1f}±{cell[score]['sd']:.1f}" for score in SCORES)
+    return f"{scores}<br>{cell['seconds']:.1f} s" if seconds else scores
+
+
+def _codes_table(summary: Summary) -> str:
+    body = [
+        [
+            name,
+            *(f"{gain[score]['mean']:+.2f} ± {gain[score]['standard_error']:.2f}" for score in SCORES),
+            " / ".join(gain[score]["verdict"] for score in SCORES),
+        ]
+        for name, gain in summary["codes"].items()
+    ]
+    return markdown_table(["collection", "accuracy", "NMI", "verdict (accuracy / NMI)"], body) if body else ""
+
+
+def _ablation_rows(summary: Summary) -> Rows:
+    unchanged = summary["table"].get("default")
+    return {**({"nothing (the default)": unchanged} if unchanged else {}), **summary["ablation"]}
+
+
+def _estimate_table(summary: Summary) -> str:
+    given = summary["table"].get("default", {})
+    body = []
+    for name, cell in summary["ablation"].get(_ESTIMATED, {}).items():
+        classes = given[name]["n_clusters"] if name in given else None
+        found = cell["n_clusters"]
+        if classes and found is not None:
+            error = (found - classes) / classes
+            verdict = "right" if abs(error) <= _CLOSE else "**wrong**"
+            body.append([name, f"{classes:.0f}", f"{found:.1f}", f"{100 * error:+.0f} %", verdict])
+    head = ["collection", "classes", "estimated", "difference", f"within {100 * _CLOSE:.0f} %"]
+    return markdown_table(head, body) if body else ""
+
+
+def _purity_table(summary: Summary) -> str:
+    body = [
+        [name, title, f"{values['3']:.1f}", f"{values['5']:.1f}", str(values["max_in_degree"])]
+        for name, graphs in summary.get("purity", {}).items()
+        for title, values in graphs.items()
+    ]
+    head = ["collection", "graph", "3 neighbours", "5 neighbours", "largest in-degree"]
+    return markdown_table(head, body) if body else ""
+
+
+def _published_table(summary: Summary) -> str:
+    body = []
+    for name, entries in summary["published"].items():
+        for entry in entries:
+            scores = " / ".join(str(entry.get(score, "–")) for score in SCORES)
+            note = f" ({entry['note']})" if "note" in entry else ""
+            body.append([name, entry["method"], scores, entry["source"] + note])
+    return markdown_table(["collection", "method", "accuracy / NMI", "source"], body) if body else ""
+
+
+def _provenance(summary: Summary) -> str:
+    hashes = "; ".join(f"{name} {digest[:16]}" for name, digest in summary["data_sha256"].items())
+    return (
+        f"By `tubal reproduce --table beyond`; run i uses seed i. Versions: {list_versions(summary['versions'])}. "
+        f"First digits of the data's SHA-256: {hashes}."
+    )
+
+
+# --- files -----------------------------------------------------------------------------------------------------
 def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> list[Path]:
     """Write ``beyond.json``, ``beyond.md`` and the figures; return the paths."""
-    from tubal.experiments import beyond_report
-
-    summary = beyond_report.summarise(records, METHODS, tuple(ABLATION))
-    summary["purity"] = beyond_report.neighbour_purity(summary["datasets"])
-    paths = beyond_report.write(summary, folder)
+    summary = summarise(records)
+    summary["purity"] = neighbor_purity(summary["datasets"])
+    paths = write_summary("beyond", summary, page(summary), folder)
     if figures:
-        from tubal.experiments.beyond_figures import draw_all
+        from tubal.experiments.figures import draw_beyond
 
-        paths += draw_all(summary["datasets"], folder / "figures")
+        paths += draw_beyond(summary["datasets"], folder / "figures")
     return paths
-
-
-def update_readme(readme: Path, folder: Path) -> None:
-    """Put the block generated from ``folder/beyond.json`` between the markers of the README."""
-    from tubal.experiments.beyond_report import readme_block
-    from tubal.experiments.pages import replace_block
-
-    replace_block(readme, "beyond", readme_block(json.loads((folder / "beyond.json").read_text(encoding="utf-8"))))

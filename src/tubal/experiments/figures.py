@@ -1,22 +1,44 @@
-"""The pictures of the results folder; matplotlib is loaded here and only when they are drawn."""
+"""The figures of the three tables. matplotlib is imported only when they are drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.experiments.paper import load_paper
-from tubal.experiments.rule import CODERS
+from tubal.experiments.pages import SCORE_NAMES, dataset_title
+from tubal.experiments.trials import SCORES, Images, Labels
 
-_METADATA = {"Software": None}  # keeps the files the same from one matplotlib to the next
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from tubal import ImageClusterer
+    from tubal.experiments import family, table2
+    from tubal.graph import Graph
+
+_N_PAIRS = 8
+_N_ERRORS = 24
 
 
-def draw_all(summary: Mapping[str, Any], curves: Mapping[str, Any], folder: Path) -> list[Path]:
-    """Draw every figure into ``folder`` and return the paths; learned pictures use the digits."""
+class LearnedAtoms(NamedTuple):
+    """What the figures show of one coder fitted to the digits.
+
+    ``pictures`` (n_atoms, height, width), ``usage`` (n_atoms,) with the sum of each atom's absolute codes, and
+    ``objective`` (n_iter,) after each alternation.
+    """
+
+    title: str
+    pictures: Images
+    usage: NDArray[np.floating[Any]]
+    objective: NDArray[np.floating[Any]]
+
+
+def _prepare(folder: Path) -> None:
+    """Choose a backend without a display, and create the folder."""
     try:
         import matplotlib as mpl
     except ImportError:
@@ -25,47 +47,42 @@ def draw_all(summary: Mapping[str, Any], curves: Mapping[str, Any], folder: Path
         ) from None
     mpl.use("agg")
     folder.mkdir(parents=True, exist_ok=True)
-    models = _fit_on_digits()
-    paths = [_bars(summary, row, folder / f"table2-{row}.png") for row in summary["rows"]]
-    paths += [
-        _shifts(models["gtsc"].atoms_, folder / "atom-shifts.png"),
-        _atoms(models, folder / "atoms.png"),
-        _convergence(models, folder / "convergence.png"),
-    ]
-    for setting, datasets in curves.items():
-        paths.append(_curves(setting, datasets, summary["methods"], folder / f"sweep-{setting}.png"))
-    return paths
 
 
-def _fit_on_digits() -> dict[str, Any]:
-    from tubal.datasets import load_digits_images
-    from tubal.experiments.models import fit_coder
-    from tubal.experiments.table2 import settings_for
-
-    images = load_digits_images().images
-    models = {}
-    for name, (tubal, graph) in CODERS.items():
-        settings = settings_for("label-free", name, "digits")
-        models[name] = fit_coder(images, settings, 0, tubal=tubal, graph=graph)[0]
-    return models
-
-
-def _save(figure: Any, path: Path) -> Path:
+def _save(figure: Figure, path: Path, *, dpi: int = 110) -> Path:
     from matplotlib import pyplot
 
-    figure.savefig(path, dpi=110, bbox_inches="tight", metadata=_METADATA)
+    # Without the software entry a file does not change with the version of matplotlib.
+    figure.savefig(path, dpi=dpi, bbox_inches="tight", metadata={"Software": None})
     pyplot.close(figure)
     return path
 
 
-def _bars(summary: Mapping[str, Any], row: str, path: Path) -> Path:
-    """Measured means as bars with their standard deviation, printed values as short lines across them."""
+# --- Table 2 ---------------------------------------------------------------------------------------------------
+def draw_table2(
+    summary: table2.Summary, curves: table2.Curves, learned: Mapping[str, LearnedAtoms], folder: Path
+) -> list[Path]:
+    """Draw scores as bars, atoms and convergence on the digits, and the curves; return the paths."""
+    _prepare(folder)
+    paths = [_draw_bars(summary, row, folder / f"table2-{row}.png") for row in summary["rows"]]
+    paths += [
+        _draw_atom_shifts(learned["gtsc"].pictures, folder / "atom-shifts.png"),
+        _draw_atoms(learned, folder / "atoms.png"),
+        _draw_convergence(learned, folder / "convergence.png"),
+    ]
+    for setting, datasets in curves.items():
+        paths.append(_draw_sweep(setting, datasets, summary["methods"], folder / f"sweep-{setting}.png"))
+    return paths
+
+
+def _draw_bars(summary: table2.Summary, row: str, path: Path) -> Path:
+    """Draw means as bars with their standard deviation, and the paper's values as lines across them."""
     from matplotlib import pyplot
 
     datasets, methods = summary["datasets"], summary["rows"][row]
     figure, axes = pyplot.subplots(2, 1, figsize=(9, 6), sharex=True)
     width = 0.8 / max(len(methods), 1)
-    for axis, score in zip(axes, ("accuracy", "nmi"), strict=True):
+    for axis, score in zip(axes, SCORES, strict=True):
         for place, (method, cells) in enumerate(methods.items()):
             for index, dataset in enumerate(datasets):
                 if dataset not in cells:
@@ -75,22 +92,20 @@ def _bars(summary: Mapping[str, Any], row: str, path: Path) -> Path:
                 axis.bar(middle, values["mean"], width * 0.92, yerr=values["sd"], color=f"C{place}", label=label)
                 if values["printed"] is not None:
                     axis.hlines(values["printed"], middle - width / 2, middle + width / 2, color="black")
-        axis.set_ylabel(f"{'accuracy' if score == 'accuracy' else 'NMI'} (%)")
+        axis.set_ylabel(f"{SCORE_NAMES[score]} (%)")
         axis.set_ylim(30, 100)
-    collections = load_paper().collections
-    titles = [collections[name].title if name in collections else name for name in datasets]
-    axes[1].set_xticks(range(len(datasets)), titles)
+    axes[1].set_xticks(range(len(datasets)), [dataset_title(name) for name in datasets])
     axes[0].set_title(f"{row} rows; black lines: values printed in the paper")
     axes[1].legend(ncols=4, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.1), frameon=False)
     return _save(figure, path)
 
 
-def _shifts(atoms: NDArray[Any], path: Path) -> Path:
-    """Figure 2 of the paper: one learned atom and all its circular shifts, which its code chooses among."""
+def _draw_atom_shifts(atoms: Images, path: Path) -> Path:
+    """Draw one learned atom with all its circular shifts, as in Figure 2 of the paper."""
     from matplotlib import pyplot
 
-    energy = np.square(np.diff(atoms, axis=2)).sum(axis=(1, 2))
-    atom = np.asarray(atoms)[int(energy.argmax())]  # the one with most structure along the tube
+    variation = np.square(np.diff(atoms, axis=2)).sum(axis=(1, 2))
+    atom = atoms[int(variation.argmax())]  # the atom that changes most along the tube
     width = atom.shape[1]
     figure, axes = pyplot.subplots(1, width, figsize=(1.1 * width, 1.5))
     for shift, axis in enumerate(axes):
@@ -100,69 +115,230 @@ def _shifts(atoms: NDArray[Any], path: Path) -> Path:
     return _save(figure, path)
 
 
-def _atoms(models: Mapping[str, Any], path: Path) -> Path:
-    """Twelve atoms of each method; SC and GraphSC atoms are shown in the pixel space PCA came from."""
+def _draw_atoms(learned: Mapping[str, LearnedAtoms], path: Path) -> Path:
+    """Draw the twelve most used atoms of each method."""
     from matplotlib import pyplot
 
-    from tubal.experiments.table2 import METHODS
-
-    figure, axes = pyplot.subplots(len(models), 12, figsize=(11, 1.1 * len(models)))
-    for line, (name, model) in zip(axes, models.items(), strict=True):
-        pictures = _as_pictures(name, model)
-        codes = np.abs(np.asarray(model.codes_))
-        used = np.argsort(-codes.reshape(*codes.shape[:2], -1).sum(axis=(0, 2)))
-        for axis, index in zip(line, used, strict=False):
-            axis.imshow(pictures[index], cmap="gray")
+    figure, axes = pyplot.subplots(len(learned), 12, figsize=(11, 1.1 * len(learned)))
+    for line, coder in zip(axes, learned.values(), strict=True):
+        for axis, index in zip(line, np.argsort(-coder.usage), strict=False):
+            axis.imshow(coder.pictures[index], cmap="gray")
             axis.set_xticks([])
             axis.set_yticks([])
-        line[0].set_ylabel(METHODS[name].title, fontsize=9)
+        line[0].set_ylabel(coder.title, fontsize=9)
     return _save(figure, path)
 
 
-def _as_pictures(name: str, model: Any) -> NDArray[Any]:
-    from sklearn.decomposition import PCA
-
-    from tubal.datasets import load_digits_images
-    from tubal.experiments.models import scale_images
-    from tubal.experiments.table2 import settings_for
-
-    atoms = np.asarray(model.atoms_)
-    settings = settings_for("label-free", name, "digits")
-    if "pca_variance" not in settings:
-        return atoms
-    images = scale_images(load_digits_images().images, settings["scale"])
-    components = PCA(n_components=settings["pca_variance"], svd_solver="full").fit(images.reshape(len(images), -1))
-    return np.asarray((atoms.reshape(len(atoms), -1) @ components.components_).reshape(-1, *images.shape[1:]))
-
-
-def _convergence(models: Mapping[str, Any], path: Path) -> Path:
-    """Objective after each outer iteration, relative to the last."""
+def _draw_convergence(learned: Mapping[str, LearnedAtoms], path: Path) -> Path:
+    """Draw the objective after each alternation, relative to the last."""
     from matplotlib import pyplot
 
-    from tubal.experiments.table2 import METHODS
-
     figure, axis = pyplot.subplots(figsize=(6, 3.5))
-    for name, model in models.items():
-        objective = np.asarray(model.objective_, dtype=float)
-        axis.plot(range(1, len(objective) + 1), objective / objective[-1], marker=".", label=METHODS[name].title)
-    axis.set_xlabel("outer iteration (digits)")
+    for coder in learned.values():
+        steps = range(1, len(coder.objective) + 1)
+        axis.plot(steps, coder.objective / coder.objective[-1], marker=".", label=coder.title)
+    axis.set_xlabel("alternation (digits)")
     axis.set_ylabel("objective / its last value")
     axis.legend()
     return _save(figure, path)
 
 
-def _curves(setting: str, datasets: Mapping[str, Any], titles: Mapping[str, str], path: Path) -> Path:
+def _draw_sweep(
+    setting: str, datasets: Mapping[str, table2.MethodCurves], titles: Mapping[str, str], path: Path
+) -> Path:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(datasets), figsize=(3.2 * len(datasets), 3), squeeze=False, sharey=True)
     for axis, (dataset, methods) in zip(axes[0], datasets.items(), strict=True):
         for method, points in methods.items():
             values = [point["value"] for point in points]
-            scores, spread = ([point[name] for point in points] for name in ("accuracy", "accuracy_sd"))
-            axis.errorbar(values, scores, yerr=spread, marker=".", label=titles[method])
+            scores, deviations = ([point[name] for point in points] for name in ("accuracy", "accuracy_sd"))
+            axis.errorbar(values, scores, yerr=deviations, marker=".", label=titles[method])
         axis.set_xscale("symlog" if min(values) == 0 else "log", **({"linthresh": 0.1} if min(values) == 0 else {}))
         axis.set_title(dataset)
         axis.set_xlabel(setting.replace("_", " "))
     axes[0, 0].set_ylabel("accuracy (%)")
     axes[0, 0].legend(fontsize=7)
     return _save(figure, path)
+
+
+# --- beyond the paper ------------------------------------------------------------------------------------------
+def draw_beyond(datasets: Sequence[str], folder: Path) -> list[Path]:
+    """Fit the default preset once per collection and draw its neighbours and its errors; return the paths."""
+    from tubal import ImageClusterer
+    from tubal.datasets import fetch
+
+    _prepare(folder)
+    paths = []
+    for name in datasets:
+        bunch = fetch(name)
+        model = ImageClusterer(len(np.unique(bunch.target)), random_state=0).fit(bunch.images)
+        paths.append(_draw_pairs(bunch.images, model.graph_, folder / f"beyond-{name}-neighbours.png"))
+        paths.append(_draw_errors(bunch.images, bunch.target, model, folder / f"beyond-{name}-errors.png"))
+    return paths
+
+
+def _draw_pairs(images: Images, graph: Graph, path: Path) -> Path:
+    """Draw images with their nearest neighbour before and after its alignment.
+
+    The pairs cover the whole range of motions, so that both easy and hard ones are shown.
+    """
+    motion = np.zeros(graph.n_images)
+    if graph.alignments is not None:
+        first = graph.alignments[:, 0]
+        motion = np.abs(first.rotation) / 10.0 + np.abs(first.scale - 1.0) / 0.08 + np.hypot(first.dy, first.dx) / 2.0
+    shown = np.argsort(motion, kind="stable")[np.linspace(0, len(motion) - 1, _N_PAIRS).astype(int)]
+    nearest = [images[_nearest(graph, index)] for index in shown]
+    aligned = [
+        neighbor if graph.alignments is None else align(neighbor, graph, index, 0)
+        for index, neighbor in zip(shown, nearest, strict=True)
+    ]
+    return _draw_grid(
+        [[images[index] for index in shown], nearest, aligned],
+        ["image", "nearest", "aligned"],
+        [_describe_motion(graph, index) for index in shown],
+        path,
+    )
+
+
+def _nearest(graph: Graph, index: int) -> int:
+    if graph.neighbors is None:
+        raise ValueError("the graph was given as a matrix and has no neighbour lists; build it with knn_graph()")
+    return int(graph.neighbors[index, 0])
+
+
+def align(image: Images, graph: Graph, index: int, slot: int) -> Images:
+    """Return a neighbour moved onto image ``index`` by the rotation, scale and shift that the graph found."""
+    from scipy.ndimage import affine_transform
+
+    if graph.alignments is None:
+        raise ValueError("the graph has no alignments; build it with deformable_graph()")
+    motion = graph.alignments[index, slot]
+    angle = np.deg2rad(float(motion.rotation))
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]) / float(motion.scale)
+    centre = (np.array(image.shape[:2]) - 1.0) / 2.0
+    shift = np.array([float(motion.dy), float(motion.dx)])
+    planes = image if image.ndim == 3 else image[..., None]
+    # Output pixel p shows the neighbour's pixel centre + turn (p - shift - centre).
+    offset = centre - turn @ (centre + shift)
+    moved = [
+        affine_transform(planes[..., channel], turn, offset=offset, order=1, mode="nearest")
+        for channel in range(planes.shape[-1])
+    ]
+    return np.stack(moved, axis=-1).reshape(image.shape)
+
+
+def _describe_motion(graph: Graph, index: int) -> str:
+    if graph.alignments is None:
+        return ""
+    motion = graph.alignments[index, 0]
+    return (
+        f"{float(motion.rotation):+.0f}°, ×{float(motion.scale):.2f}\n"
+        f"{float(motion.dy):+.0f}, {float(motion.dx):+.0f} px"
+    )
+
+
+def wrong_images(target: Labels, labels: Labels) -> NDArray[np.intp]:
+    """Return the indices of images outside the cluster of their class, under the best one-to-one assignment.
+
+    >>> wrong_images(np.array(list("aaabbb")), np.array([1, 1, 0, 0, 0, 0]))
+    array([2])
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    from tubal.metrics import contingency
+
+    classes = np.unique(target, return_inverse=True)[1]
+    counts = contingency(classes, labels)
+    rows, columns = linear_sum_assignment(counts, maximize=True)
+    class_of_cluster = np.full(counts.shape[1], -1)
+    class_of_cluster[columns] = rows
+    return np.flatnonzero(class_of_cluster[labels] != classes)
+
+
+def _draw_errors(images: Images, target: Labels, model: ImageClusterer, path: Path) -> Path:
+    """Draw the wrong images, each with its nearest neighbour and the most typical image of its cluster."""
+    wrong = wrong_images(target, model.labels_)
+    shown = wrong[np.argsort(-model.confidence_[wrong], kind="stable")][:_N_ERRORS]
+    rows = [
+        [images[index] for index in shown],
+        [images[_nearest(model.graph_, index)] for index in shown],
+        [images[model.medoids_[model.labels_[index]]] for index in shown],
+    ]
+    confidences = [f"{model.confidence_[index]:.2f}" for index in shown]
+    note = f"{len(wrong)} wrong images in total"
+    return _draw_grid(rows, ["wrong", "its nearest", "its cluster"], confidences, path, note=note)
+
+
+def _draw_grid(
+    rows: Sequence[Sequence[Images]], names: Sequence[str], titles: Sequence[str], path: Path, note: str = ""
+) -> Path:
+    """Draw rows of images with a name per row and a title per column."""
+    from matplotlib.figure import Figure
+
+    width = max(len(rows[0]), 1)
+    figure = Figure(figsize=(0.9 * width + 1.0, 3.6))
+    axes = figure.subplots(len(rows), width, squeeze=False)
+    for row, (line, name) in enumerate(zip(rows, names, strict=True)):
+        for column in range(width):
+            axis = axes[row][column]
+            axis.set_xticks([])
+            axis.set_yticks([])
+            if column < len(line):
+                axis.imshow(line[column], cmap="gray", interpolation="nearest")
+            if row == 0 and column < len(titles):
+                axis.set_title(titles[column], fontsize=6)
+        axes[row][0].set_ylabel(name, fontsize=8)
+    if note:
+        figure.text(0.5, 0.01, note, ha="center", fontsize=8)
+    return _save(figure, path, dpi=120)
+
+
+# --- the family ------------------------------------------------------------------------------------------------
+def draw_family(summary: family.Summary, folder: Path) -> list[Path]:
+    """Draw the rate-distortion and the shift curves of every collection; return the paths."""
+    _prepare(folder)
+    paths = [_draw_rate(summary, dataset, folder) for dataset in summary["rate"].get("sparsity_fraction", {})]
+    return paths + [_draw_shift(summary, dataset, folder) for dataset in summary["shift"]]
+
+
+def _member_style(summary: family.Summary) -> Callable[[str], dict[str, Any]]:
+    """Give every member the same colour and label in all figures."""
+    places = list(summary["methods"])
+    return lambda method: {"color": f"C{places.index(method)}", "label": summary["methods"][method], "marker": "."}
+
+
+def _draw_rate(summary: family.Summary, dataset: str, folder: Path) -> Path:
+    """Draw reconstruction error against the number of coefficients, with sparsity and dictionary size varied."""
+    from matplotlib import pyplot
+
+    style = _member_style(summary)
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True)
+    panels = (("sparsity_fraction", "nonzero", "non-zero"), ("size", "stored", "stored"))
+    for axis, (kind, name, word) in zip(axes, panels, strict=True):
+        for method, points in summary["rate"].get(kind, {}).get(dataset, {}).items():
+            counts = [max(point[name], 0.5) for point in points]
+            axis.loglog(counts, [100 * point["error"] for point in points], **style(method))
+        axis.set_xlabel(f"{word} coefficients per image")
+    axes[0].set_ylabel("reconstruction error (% of energy)")
+    axes[0].set_title(f"{dataset_title(dataset)}: sparsity varied")
+    axes[1].set_title("size of the dictionary varied")
+    axes[0].legend()
+    return _save(figure, folder / f"family-rate-{dataset}.png")
+
+
+def _draw_shift(summary: family.Summary, dataset: str, folder: Path) -> Path:
+    """Draw the distance of shifted features against the shift, one panel for each kind of shift."""
+    from matplotlib import pyplot
+
+    style, kinds = _member_style(summary), summary["shift"][dataset]
+    figure, grid = pyplot.subplots(1, len(kinds), figsize=(3.6 * len(kinds), 3.4), sharey=True, squeeze=False)
+    axes: Sequence[Axes] = grid[0]
+    for axis, (kind, methods) in zip(axes, kinds.items(), strict=True):
+        for method, points in methods.items():
+            axis.plot([int(pixels) for pixels in points], list(points.values()), **style(method))
+        axis.set_title(kind)
+        axis.set_xlabel("shift (pixels)")
+    axes[0].set_ylabel("relative distance of features")
+    axes[-1].legend(fontsize=7)
+    return _save(figure, folder / f"family-shift-{dataset}.png")

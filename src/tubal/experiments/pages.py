@@ -1,15 +1,20 @@
-"""What every page of results needs: tables in Markdown, and blocks of the README made from results."""
+"""What the pages of all tables share: Markdown tables, titles, and writing files."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tubal.experiments.paper import load_paper
+from tubal.experiments.trials import Score
 from tubal.storage.files import atomic_write
+
+SCORE_NAMES: Mapping[Score, str] = {"accuracy": "accuracy", "nmi": "NMI"}
 
 
 def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a table.
+    """Return a Markdown table.
 
     >>> print(markdown_table(["a", "b"], [["1", "2"]]))
     | a | b |
@@ -20,20 +25,39 @@ def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def with_block(text: str, name: str, block: str) -> str:
-    """Return a text with what stands between its markers ``name`` replaced.
+def join_parts(parts: Sequence[str]) -> str:
+    """Return a page: its non-empty parts, separated by blank lines.
 
-    >>> with_block("a <!-- t:begin --> old <!-- t:end --> z", "t", "new").split()[4]
-    'new'
+    >>> join_parts(["# Title", "", "Text."])
+    '# Title\\n\\nText.\\n'
     """
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise ValueError(f"the README must hold the lines {begin} and {end} once, in this order")
-    return f"{text[: text.index(begin)]}{begin}\n{block}\n{text[text.index(end) :]}"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def replace_block(readme: Path, name: str, block: str) -> None:
-    """Replace the block ``name`` of a README, or leave the file as it is with an error."""
-    text = with_block(readme.read_text(encoding="utf-8"), name, block)
-    with atomic_write(readme, "w", encoding="utf-8") as file:
-        file.write(text)
+def dataset_title(dataset: str) -> str:
+    """Return the name of a collection as the paper prints it; other names are returned as they are.
+
+    >>> dataset_title("orl"), dataset_title("digits")
+    ('ORL', 'digits')
+    """
+    collections = load_paper().collections
+    return collections[dataset].title if dataset in collections else dataset
+
+
+def list_versions(versions: Mapping[str, str]) -> str:
+    """Return versions as one line of text.
+
+    >>> list_versions({"numpy": "2.4", "python": "3.11"})
+    'numpy 2.4, python 3.11'
+    """
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def write_summary(name: str, summary: Mapping[str, object], page: str, folder: Path) -> list[Path]:
+    """Write a summary as ``name.json`` and its page as ``name.md`` into ``folder``; return the two paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {folder / f"{name}.json": json.dumps(summary, indent=1) + "\n", folder / f"{name}.md": page}
+    for path, text in texts.items():
+        with atomic_write(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    return list(texts)

@@ -1,4 +1,4 @@
-"""The paper's own numbers, read from ``paper.toml``."""
+"""The numbers that the paper states about its evaluation, read from ``paper.toml``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ Scores = Mapping[str, float]
 
 @dataclass(frozen=True)
 class PaperCollection:
-    """What the paper states about one collection: Table 1, numbers of atoms, its column of Table 2."""
+    """What the paper states about one collection: its line of Table 1, numbers of atoms, its column of Table 2.
+
+    ``n_atoms`` is for TubSC and GTSC, ``n_vector_atoms`` for SC and GraphSC. ``printed`` maps a method to its
+    accuracy and NMI in percent.
+    """
 
     title: str
     n_classes: int
@@ -42,7 +46,7 @@ class Paper:
 
 @cache
 def load_paper() -> Paper:
-    """Read the paper's numbers.
+    """Return the paper's numbers.
 
     >>> load_paper()["yale"].n_atoms, load_paper().n_neighbors
     (80, 3)
@@ -57,5 +61,5 @@ def load_paper() -> Paper:
 
 
 def read_toml(name: str) -> dict[str, Any]:
-    """Return the content of a TOML file that lies beside this module."""
+    """Return the content of a TOML file in the folder of this module."""
     return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))

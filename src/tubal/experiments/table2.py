@@ -1,51 +1,162 @@
-"""Table 2 of the paper: five methods and two a user would pick instead, on four collections."""
+"""Table 2 of the paper: its five methods and two common alternatives, on four collections.
+
+There are two kinds of rows. *Label-free* rows use one rule for every method and collection (``settings.toml``).
+*Best-score* rows use settings that were chosen per collection by looking at the score. The two are never mixed.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from tubal.experiments import sweep as sweeps
-from tubal.experiments.models import METHODS
+import numpy as np
+
+from tubal.experiments.methods import (
+    CODERS,
+    atom_pictures,
+    fit_sparse_coder,
+    kmeans_on_pixels,
+    sparse_coder,
+    spectral_on_pixels,
+    umap_and_kmeans,
+)
+from tubal.experiments.pages import (
+    SCORE_NAMES,
+    dataset_title,
+    join_parts,
+    list_versions,
+    markdown_table,
+    write_summary,
+)
 from tubal.experiments.paper import load_paper, read_toml
-from tubal.experiments.trials import Record, Trial
+from tubal.experiments.trials import SCORES, Method, Record, Score, Settings, Trial, standard_deviation
 
-__all__ = [
-    "DATASETS",
-    "EXTRA_DATASETS",
-    "METHODS",
-    "ROWS",
-    "TITLE",
-    "plan",
-    "settings_for",
-    "update_readme",
-    "write",
-]
+if TYPE_CHECKING:
+    from tubal.experiments.figures import LearnedAtoms
 
 TITLE = "Table 2: clustering four image collections"
 DATASETS = tuple(load_paper().collections)
 EXTRA_DATASETS = ("digits",)
 ROWS = ("label-free", "best-score")
+# The orderings that the paper claims, better method first.
+CLAIMS = (("gtsc", "tubsc"), ("tubsc", "sc"), ("gtsc", "graphsc"), ("graphsc", "sc"))
+# Curves change one setting and keep the others label-free. Nothing is chosen from them.
+SWEEPS: Mapping[str, tuple[float, ...]] = {
+    "sparsity_fraction": (0.003, 0.01, 0.03, 0.1, 0.2, 0.3),
+    "graph_weight": (0.0, 0.1, 1.0, 10.0, 100.0),
+}
+SWEEP_RUNS = 3
+
+_CODER = (
+    *("scale", "features", "sparsity", "sparsity_fraction", "init", "max_iter", "code_iterations"),
+    *("n_starts", "n_atoms"),
+)
+_GRAPH = ("graph_weight", "n_neighbors")
+
+METHODS: Mapping[str, Method] = {
+    "kmeans": Method("K-means", kmeans_on_pixels, ("scale", "n_starts")),
+    "sc": Method("SC", sparse_coder("sc"), (*_CODER, "pca_variance")),
+    "graphsc": Method("GraphSC", sparse_coder("graphsc"), (*_CODER, *_GRAPH, "pca_variance")),
+    "tubsc": Method("TubSC", sparse_coder("tubsc"), _CODER),
+    "gtsc": Method("GTSC", sparse_coder("gtsc"), (*_CODER, *_GRAPH)),
+    "spectral": Method("Spectral", spectral_on_pixels, ("scale", "cut", "n_neighbors")),
+    "umap": Method(
+        "UMAP + K-means",
+        umap_and_kmeans,
+        ("scale", "n_starts", "umap_neighbors", "umap_dimensions"),
+        requires="umap",
+        hint="pip install 'tubal[bench]'",
+    ),
+}
 
 
+class ScoreCell(TypedDict):
+    """One score of a cell, in percent; ``printed`` is the paper's value and ``difference`` the mean minus it."""
+
+    mean: float
+    sd: float
+    best: float
+    printed: float | None
+    difference: float | None
+
+
+class Cell(TypedDict):
+    """One method on one collection."""
+
+    runs: int
+    accuracy: ScoreCell
+    nmi: ScoreCell
+    seconds: float
+    peak_memory_mb: int
+    settings: Settings
+
+
+Cells = dict[str, dict[str, Cell]]  # by method, then by collection
+
+
+class Claim(TypedDict):
+    """One claimed ordering, checked on the mean over the collections."""
+
+    better: str
+    worse: str
+    score: Score
+    difference: float
+    holds: bool
+    fails_on: list[str]
+
+
+class Targets(TypedDict):
+    """How many printed GTSC figures the best-score GTSC reaches, and which ones."""
+
+    figures: int
+    mean_at_or_above: list[str]
+    best_at_or_above: list[str]
+
+
+class Environment(TypedDict):
+    """How many trials ran with these versions, and how many of them at a time."""
+
+    trials: int
+    jobs: int
+    versions: dict[str, str]
+
+
+class Summary(TypedDict):
+    """The content of ``table2.json``."""
+
+    title: str
+    datasets: list[str]
+    methods: dict[str, str]
+    rows: dict[str, Cells]
+    averages: dict[str, dict[str, dict[Score, dict[str, float | None]]]]
+    ordering: dict[str, list[Claim]]
+    targets: Targets
+    worse_than_label_free: list[dict[str, str]]
+    environments: list[Environment]
+    data_sha256: dict[str, str]
+
+
+# --- the plan --------------------------------------------------------------------------------------------------
 def settings_for(row: str, method: str, dataset: str) -> dict[str, Any]:
-    """Return every setting the method reads for this row and collection.
+    """Return every setting that the method reads for this row and collection.
 
     >>> settings_for("label-free", "kmeans", "orl")
     {'n_starts': 10, 'scale': 'unit'}
     """
-    paper, content = load_paper(), _settings()
-    shape = paper.collections.get(dataset, paper["usps"])  # the digits are closest to USPS
-    one_column = "pca_variance" in METHODS[method].settings
+    paper, content = load_paper(), _settings_file()
+    collection = paper.collections.get(dataset, paper["usps"])  # the digits are closest to USPS
+    without_shifts = "pca_variance" in METHODS[method].settings
     merged: dict[str, Any] = {
         "graph_weight": paper.graph_weight,
         "n_neighbors": paper.n_neighbors,
         "pca_variance": paper.pca_variance,
-        "n_atoms": shape.n_vector_atoms if one_column else shape.n_atoms,
+        "n_atoms": collection.n_vector_atoms if without_shifts else collection.n_atoms,
         **content["label-free"],
     }
     if row == "best-score":
@@ -57,15 +168,15 @@ def settings_for(row: str, method: str, dataset: str) -> dict[str, Any]:
 
 
 @cache
-def _settings() -> dict[str, Any]:
+def _settings_file() -> dict[str, Any]:
     return read_toml("settings.toml")
 
 
 def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: bool = False) -> list[Trial]:
-    """Return the trials of the table, run by run so that an early look shows every cell.
+    """Return the trials of the table, run by run, so that an early look shows every cell.
 
-    Where no setting beat the label-free ones, the best-score row repeats their trials instead of running them
-    again; :func:`write` sees to that.
+    Where the best-score settings equal the label-free ones, the trials are planned once; :func:`write` uses their
+    records for both rows.
     """
     trials = [
         Trial("2", dataset, method, row, run, settings_for(row, method, dataset))
@@ -76,44 +187,384 @@ def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: b
         # Only the paper's collections have settings chosen by score.
         if row == "label-free" or (dataset in DATASETS and not _same_settings(method, dataset))
     ]
-    if sweep:
-        cells = product(datasets, methods)
-        starts = {(dataset, method): settings_for("label-free", method, dataset) for dataset, method in cells}
-        trials += sweeps.plan(starts, runs)
-    return trials
+    return trials + _plan_sweeps(datasets, methods, runs) if sweep else trials
 
 
 def _same_settings(method: str, dataset: str) -> bool:
     return settings_for("label-free", method, dataset) == settings_for("best-score", method, dataset)
 
 
-def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> list[Path]:
-    """Write ``table2.json``, ``table2.md``, the sweeps if any, and the figures; return the paths."""
-    from tubal.experiments import tables
+def _plan_sweeps(datasets: Sequence[str], methods: Sequence[str], runs: int) -> list[Trial]:
+    cells = product(datasets, methods)
+    starts = {(dataset, method): settings_for("label-free", method, dataset) for dataset, method in cells}
+    return [
+        Trial("2", dataset, method, f"sweep {setting}", run, {**settings, setting: value})
+        for run in range(min(runs, SWEEP_RUNS))
+        for (dataset, method), settings in starts.items()
+        for setting, values in SWEEPS.items()
+        if setting in settings
+        for value in values
+    ]
 
+
+# --- the summary -----------------------------------------------------------------------------------------------
+def summarise(records: Sequence[Record]) -> Summary:
+    """Return the content of ``table2.json``: ``summary["rows"][row][method][dataset]`` is a cell."""
+    groups: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        groups[record["row"], record["method"], record["dataset"]].append(record)
+    present = {record["dataset"] for record in records}
+    datasets = [name for name in (*DATASETS, *EXTRA_DATASETS) if name in present]
+    rows: dict[str, Cells] = {}
+    for row, method, dataset in product(ROWS, METHODS, datasets):
+        if group := groups.get((row, method, dataset)):
+            rows.setdefault(row, {}).setdefault(method, {})[dataset] = _cell(group)
+    return {
+        "title": "Table 2",
+        "datasets": datasets,
+        "methods": {name: method.title for name, method in METHODS.items()},
+        "rows": rows,
+        "averages": {row: _averages(cells) for row, cells in rows.items()},
+        "ordering": {row: _check_claims(cells) for row, cells in rows.items()},
+        "targets": _targets(rows.get("best-score", {}).get("gtsc", {})),
+        "worse_than_label_free": _worse_than_label_free(rows),
+        "environments": _environments(records),
+        "data_sha256": {record["dataset"]: record["data_sha256"] for record in records},
+    }
+
+
+def _cell(group: Sequence[Record]) -> Cell:
+    collection = load_paper().collections.get(group[0]["dataset"])
+    printed = collection.printed.get(group[0]["method"], {}) if collection else {}
+    scores = {score: _score_cell([record[score] for record in group], printed.get(score)) for score in SCORES}
+    return {
+        "runs": len(group),
+        "accuracy": scores["accuracy"],
+        "nmi": scores["nmi"],
+        "seconds": round(statistics.mean(record["seconds"] for record in group), 2),
+        "peak_memory_mb": round(statistics.median(record["peak_memory_mb"] for record in group)),
+        "settings": group[0]["settings"],
+    }
+
+
+def _score_cell(scores: Sequence[float], printed: float | None) -> ScoreCell:
+    mean = statistics.mean(scores)
+    return {
+        "mean": round(mean, 2),
+        "sd": round(standard_deviation(scores), 2),
+        "best": round(max(scores), 2),
+        "printed": printed,
+        "difference": None if printed is None else round(mean - printed, 2),
+    }
+
+
+def _averages(cells: Cells) -> dict[str, dict[Score, dict[str, float | None]]]:
+    """Return means over the paper's collections, for the methods measured on all of them."""
+    paper = load_paper()
+    averages: dict[str, dict[Score, dict[str, float | None]]] = {}
+    for method, by_dataset in cells.items():
+        if not set(DATASETS) <= set(by_dataset):
+            continue
+        averages[method] = {}
+        for score in SCORES:
+            mean = statistics.mean(by_dataset[dataset][score]["mean"] for dataset in DATASETS)
+            printed = paper.average.get(method, {}).get(score)
+            difference = None if printed is None else round(mean - printed, 2)
+            averages[method][score] = {"mean": round(mean, 2), "printed": printed, "difference": difference}
+    return averages
+
+
+def _check_claims(cells: Cells) -> list[Claim]:
+    """Check each claimed ordering on the mean over the collections, and name the collections where it fails."""
+    checks: list[Claim] = []
+    for better, worse in CLAIMS:
+        shared = [dataset for dataset in cells.get(better, {}) if dataset in cells.get(worse, {})]
+        shared = [dataset for dataset in shared if dataset in DATASETS]
+        for score in SCORES if shared else ():
+            gaps = {name: cells[better][name][score]["mean"] - cells[worse][name][score]["mean"] for name in shared}
+            mean = statistics.mean(gaps.values())
+            checks.append(
+                {
+                    "better": better,
+                    "worse": worse,
+                    "score": score,
+                    "difference": round(mean, 2),
+                    "holds": mean > 0,
+                    "fails_on": [dataset for dataset, gap in gaps.items() if gap <= 0],
+                }
+            )
+    return checks
+
+
+def _targets(cells: Mapping[str, Cell]) -> Targets:
+    figures = [(f"{dataset} {score}", cell[score]) for dataset, cell in cells.items() for score in SCORES]
+    printed = [(name, values, values["printed"]) for name, values in figures if values["printed"] is not None]
+    return {
+        "figures": len(printed),
+        "mean_at_or_above": [name for name, values, target in printed if values["mean"] >= target],
+        "best_at_or_above": [name for name, values, target in printed if values["best"] >= target],
+    }
+
+
+def _worse_than_label_free(rows: Mapping[str, Cells]) -> list[dict[str, str]]:
+    """Name the cells whose best-score settings do worse, over all runs and in both scores, than the label-free ones."""
+    free, best = rows.get("label-free", {}), rows.get("best-score", {})
+    return [
+        {"method": method, "dataset": dataset}
+        for method, cells in best.items()
+        for dataset, cell in cells.items()
+        if dataset in free.get(method, {})
+        and all(cell[score]["mean"] < free[method][dataset][score]["mean"] for score in SCORES)
+    ]
+
+
+def _environments(records: Sequence[Record]) -> list[Environment]:
+    counts = Counter((json.dumps(record["versions"], sort_keys=True), record.get("jobs", 1)) for record in records)
+    return [
+        {"trials": count, "jobs": jobs, "versions": json.loads(versions)}
+        for (versions, jobs), count in counts.most_common()
+    ]
+
+
+# --- the curves ------------------------------------------------------------------------------------------------
+MethodCurves = dict[str, list[dict[str, float]]]  # points with value, runs, and mean and sd of both scores
+Curves = dict[str, dict[str, MethodCurves]]  # curves[setting][dataset][method]
+
+
+def summarise_sweeps(records: Iterable[Record]) -> Curves:
+    """Return the curves found in the records."""
+    groups: dict[tuple[str, str, str], dict[float, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        setting = record["row"].removeprefix("sweep ")
+        if setting in SWEEPS and record["row"] != setting:
+            group = groups[setting, record["dataset"], record["method"]]
+            group[record["settings"][setting]].append(record)
+    curves: Curves = {}
+    for (setting, dataset, method), values in sorted(groups.items()):
+        points = [_point(value, values[value]) for value in sorted(values)]
+        curves.setdefault(setting, {}).setdefault(dataset, {})[method] = points
+    return curves
+
+
+def _point(value: float, records: Sequence[Record]) -> dict[str, float]:
+    point: dict[str, float] = {"value": value, "runs": len(records)}
+    for score in SCORES:
+        scores = [record[score] for record in records]
+        point[score] = round(statistics.mean(scores), 2)
+        point[f"{score}_sd"] = round(standard_deviation(scores), 2)
+    return point
+
+
+def sweep_page(curves: Curves) -> str:
+    """Return the whole of ``sweep.md``."""
+    parts = ["# Accuracy / NMI against one setting, all others label-free"]
+    for setting, datasets in curves.items():
+        for dataset, by_method in datasets.items():
+            values = [f"{point['value']:g}" for point in next(iter(by_method.values()))]
+            body = [
+                [method, *(f"{point['accuracy']:.1f} / {point['nmi']:.1f}" for point in points)]
+                for method, points in by_method.items()
+            ]
+            parts += [f"## {setting} on {dataset}", markdown_table(["method", *values], body)]
+    return join_parts(parts)
+
+
+# --- the page --------------------------------------------------------------------------------------------------
+_SCORE_TITLES: Mapping[Score, str] = {"accuracy": "Accuracy (%)", "nmi": "NMI (%, normalised by the larger entropy)"}
+_ROW_TITLES = {
+    "label-free": "Label-free: one rule for every method and collection",
+    "best-score": "Best score: settings chosen per collection by looking at the score",
+}
+
+
+def page(summary: Summary) -> str:
+    """Return the whole of ``table2.md``."""
+    parts = [
+        "# Table 2",
+        "Each cell gives the mean ± standard deviation of the runs, and the best run in brackets. Where the paper "
+        "prints a value, the second line gives that value, and in brackets our mean minus it.",
+    ]
+    for row in summary["rows"]:
+        parts.append(f"## {_ROW_TITLES[row]}")
+        for score, title in _SCORE_TITLES.items():
+            parts += [f"### {title}", _detailed_table(summary, row, score)]
+    return join_parts(
+        [
+            *parts,
+            "## Findings",
+            "\n".join(_findings(summary)),
+            "## Cost of a run",
+            "Mean seconds from images to labels, and the median memory that a run needed beyond the process with its "
+            "libraries and images. Several trials ran at the same time, each with its share of the cores.",
+            _cost_table(summary),
+            "## Settings",
+            _settings_table(summary),
+            _provenance(summary),
+        ]
+    )
+
+
+def short_page(summary: Summary) -> str:
+    """Return the tables without details, and the findings."""
+    parts = ["Accuracy / NMI in percent, mean ± standard deviation of the runs (NMI normalised by the larger entropy)."]
+    for row in summary["rows"]:
+        parts += [f"**{_ROW_TITLES[row]}**", _compact_table(summary, row)]
+    return "\n\n".join([*parts, "\n".join(_findings(summary))])
+
+
+def _titles(summary: Summary) -> list[str]:
+    return [dataset_title(name) for name in summary["datasets"]]
+
+
+def _detailed_table(summary: Summary, row: str, score: Score) -> str:
+    body = []
+    for method, cells in summary["rows"][row].items():
+        entries = [_entry(cells[name][score]) if name in cells else "" for name in summary["datasets"]]
+        average = summary["averages"][row].get(method)
+        entries.append("" if average is None else f"{average[score]['mean']:.2f}{_paper_line(average[score])}")
+        body.append([summary["methods"][method], *entries])
+    return markdown_table(["method", *_titles(summary), "average"], body)
+
+
+def _entry(values: ScoreCell) -> str:
+    return f"{values['mean']:.2f} ± {values['sd']:.2f} ({values['best']:.2f}){_paper_line(values)}"
+
+
+def _paper_line(values: Mapping[str, Any]) -> str:
+    if values["printed"] is None:
+        return ""
+    return f"<br>paper {values['printed']:.2f} ({values['difference']:+.2f})"
+
+
+def _compact_table(summary: Summary, row: str) -> str:
+    body = []
+    for method, cells in summary["rows"][row].items():
+        entries = [_pair(cells[name]) if name in cells else "" for name in summary["datasets"]]
+        body.append([summary["methods"][method], *entries])
+    body.append(["*GTSC in the paper*", *(_printed_pair(name) for name in summary["datasets"])])
+    return markdown_table(["method", *_titles(summary)], body)
+
+
+def _pair(cell: Cell) -> str:
+    return " / ".join(f"{cell[score]['mean']:.1f}±{cell[score]['sd']:.1f}" for score in SCORES)
+
+
+def _printed_pair(dataset: str) -> str:
+    collections = load_paper().collections
+    if dataset not in collections:
+        return ""
+    printed = collections[dataset].printed["gtsc"]
+    return f"*{printed['accuracy']:.2f} / {printed['nmi']:.2f}*"
+
+
+def _findings(summary: Summary) -> list[str]:
+    """Say which of the paper's claims hold and which do not."""
+    lines = []
+    targets = summary["targets"]
+    if targets["figures"]:
+        lines.append(
+            f"- Best-score GTSC compared with the paper: the mean reaches the printed value in "
+            f"{len(targets['mean_at_or_above'])} of {targets['figures']} figures, "
+            f"the best run in {len(targets['best_at_or_above'])}."
+        )
+    lines += [_label_free_difference(summary)] if "gtsc" in summary["rows"].get("label-free", {}) else []
+    if summary["worse_than_label_free"]:
+        names = ", ".join(
+            f"{summary['methods'][cell['method']]} on {dataset_title(cell['dataset'])}"
+            for cell in summary["worse_than_label_free"]
+        )
+        lines.append(f"- Settings that looked best in the search but do worse than the rule over all runs: {names}.")
+    for row, checks in summary["ordering"].items():
+        lines += [f"- {row}: {_claim_sentence(summary, check)}" for check in checks]
+    return lines
+
+
+def _label_free_difference(summary: Summary) -> str:
+    cells = summary["rows"]["label-free"]["gtsc"]
+    parts = [
+        f"{dataset_title(name)} {cells[name]['accuracy']['difference']:+.1f} / {cells[name]['nmi']['difference']:+.1f}"
+        for name in summary["datasets"]
+        if name in cells and cells[name]["accuracy"]["printed"] is not None
+    ]
+    return f"- Label-free GTSC minus the paper's GTSC (accuracy / NMI): {', '.join(parts) or 'nothing printed'}."
+
+
+def _claim_sentence(summary: Summary, check: Claim) -> str:
+    better, worse = summary["methods"][check["better"]], summary["methods"][check["worse"]]
+    verb = "beats" if check["holds"] else "does **not** beat"
+    points = f"({check['difference']:+.1f} points)"
+    text = f"{better} {verb} {worse} in {SCORE_NAMES[check['score']]} on average {points}"
+    if check["fails_on"]:
+        text += f"; it is not better on {', '.join(dataset_title(name) for name in check['fails_on'])}"
+    return text + "."
+
+
+def _cost_table(summary: Summary) -> str:
+    body = []
+    for row, cells_by_method in summary["rows"].items():
+        for method, cells in cells_by_method.items():
+            entries = [
+                f"{cells[name]['seconds']:.1f} s, {cells[name]['peak_memory_mb']} MB" if name in cells else ""
+                for name in summary["datasets"]
+            ]
+            body.append([row, summary["methods"][method], *entries])
+    return markdown_table(["row", "method", *_titles(summary)], body)
+
+
+def _settings_table(summary: Summary) -> str:
+    body = []
+    for row, cells_by_method in summary["rows"].items():
+        for method, cells in cells_by_method.items():
+            for name, cell in cells.items():
+                listed = ", ".join(f"{key} {value}" for key, value in cell["settings"].items())
+                body.append([row, summary["methods"][method], name, str(cell["runs"]), listed])
+    return markdown_table(["row", "method", "collection", "runs", "settings"], body)
+
+
+def _provenance(summary: Summary) -> str:
+    lines = ["Where the trials ran (compare seconds only within a line):", ""]
+    for place in summary["environments"]:
+        lines.append(f"- {place['trials']} trials, {place['jobs']} at a time: {list_versions(place['versions'])}.")
+    return "\n".join([*lines, "", "`table2.json` holds the SHA-256 of the data."])
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> list[Path]:
+    """Write ``table2.json``, ``table2.md``, the curves if there are any, and the figures; return the paths."""
     shared = [
-        {**record, "row": "best-score"}
+        Record(**{**record, "row": "best-score"})
         for record in records
         if record["row"] == "label-free"
         and record["dataset"] in DATASETS
         and _same_settings(record["method"], record["dataset"])
     ]
-    rows = [record for record in [*records, *shared] if record["row"] in ROWS]
-    summary = tables.summarise(rows, METHODS)
-    paths = tables.write(summary, folder)
-    curves = sweeps.summarise(records)
+    summary = summarise([record for record in [*records, *shared] if record["row"] in ROWS])
+    paths = write_summary("table2", summary, page(summary), folder)
+    curves = summarise_sweeps(records)
     if curves:
-        paths += sweeps.write(curves, folder)
+        paths += write_summary("sweep", curves, sweep_page(curves), folder)
     if figures:
-        from tubal.experiments.figures import draw_all
+        from tubal.experiments.figures import draw_table2
 
-        paths += draw_all(summary, curves, folder / "figures")
+        paths += draw_table2(summary, curves, _learn_digits(), folder / "figures")
     return paths
 
 
-def update_readme(readme: Path, folder: Path) -> None:
-    """Put the block generated from ``folder/table2.json`` between the markers of the README."""
-    from tubal.experiments.markdown import readme_block
-    from tubal.experiments.pages import replace_block
+def _learn_digits() -> dict[str, LearnedAtoms]:
+    """Fit the four coders to the digits, for the figures of atoms and convergence."""
+    from tubal.datasets import load_digits_images
+    from tubal.experiments.figures import LearnedAtoms
 
-    replace_block(readme, "table2", readme_block(json.loads((folder / "table2.json").read_text(encoding="utf-8"))))
+    images = load_digits_images().images
+    learned = {}
+    for name in CODERS:
+        settings = settings_for("label-free", name, "digits")
+        model, _ = fit_sparse_coder(name, images, settings, 0)
+        codes = np.abs(np.asarray(model.codes_))
+        learned[name] = LearnedAtoms(
+            METHODS[name].title,
+            atom_pictures(name, np.asarray(model.atoms_), images, settings),
+            codes.reshape(*codes.shape[:2], -1).sum(axis=(0, 2)),
+            np.asarray(model.objective_, dtype=float),
+        )
+    return learned

@@ -1,133 +1,150 @@
-"""One trial: a dataset, a method, a kind of row and a run; measured, scored and described in full."""
+"""What an experiment is made of: methods, trials, the records of finished trials, and tables.
+
+A *trial* runs one method once on one collection. A *row* names the kind of settings it uses, for example
+``"label-free"``; *runs* repeat a trial with other seeds. A finished trial leaves a :class:`Record`, and a table
+summarises many of them.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import gc
 import json
-import platform
-import time
-from collections.abc import Mapping
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
 
 import tubal
-from tubal.backends.threads import available_cores
-from tubal.datasets import fetch
-from tubal.metrics import clustering_accuracy, clustering_nmi
 
-Record = dict[str, Any]
+Images = NDArray[np.floating[Any]]
+Labels = NDArray[np.integer[Any]]
+Settings = Mapping[str, Any]
+Score = Literal["accuracy", "nmi"]
 
-_PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "umap-learn")
+SCORES: tuple[Score, ...] = ("accuracy", "nmi")
+
+
+class Outcome(NamedTuple):
+    """Labels (n_images,) found by a method, and numbers that describe how it found them."""
+
+    labels: Labels
+    details: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line of a table.
+
+    Attributes
+    ----------
+    title : str
+        Name shown in tables.
+    cluster : callable
+        Takes images (n_images, height, width), a number of clusters, settings and a seed.
+    settings : tuple of str
+        Names of the settings that ``cluster`` reads.
+    requires : str or None
+        Optional package that ``cluster`` imports.
+    hint : str
+        How to install that package.
+    """
+
+    title: str
+    cluster: Callable[[Images, int, Settings, int], Outcome]
+    settings: tuple[str, ...]
+    requires: str | None = None
+    hint: str = ""
+
+    def unavailable(self) -> str | None:
+        """Return one sentence about the missing package, or None when the method can run."""
+        if self.requires is None or find_spec(self.requires) is not None:
+            return None
+        return f"{self.title} needs the package {self.requires}: {self.hint}"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What identifies a trial; ``settings`` holds everything its method reads."""
+    """What identifies a trial; ``settings`` holds every setting its method reads."""
 
     table: str
     dataset: str
     method: str
     row: str
     run: int
-    settings: Mapping[str, Any]
+    settings: Settings
 
     @property
     def seed(self) -> int:
-        """The random seed, the number of the run."""
+        """The random seed: the number of the run."""
         return self.run
 
     @property
     def key(self) -> str:
-        """A text that two trials share exactly when they would give the same record."""
+        """A text that is equal for two trials exactly when they give the same record."""
         return json.dumps({**asdict(self), "tubal": tubal.__version__}, sort_keys=True)
 
 
-def run_trial(trial: Trial) -> Record:
-    """Run one trial from pixels to labels and return its record; labels are read for the scores only.
+class Machine(TypedDict):
+    """The processor, and how many of its cores the process may use."""
 
-    ``seconds`` covers everything from the loaded images to the labels. ``peak_memory_mb`` is how far the
-    resident size of the process rose above where it stood when the trial began, in MiB; ``process_memory_mb``
-    is its height itself, with Python, libraries and images. Both need Linux, else the peak is that of the
-    process since it began.
+    processor: str
+    cores: int
+
+
+class Record(TypedDict):
+    """A finished trial as it is stored: the trial, its scores in percent, its cost, and where it ran."""
+
+    table: str
+    dataset: str
+    method: str
+    row: str
+    run: int
+    settings: Settings
+    key: str
+    seed: int
+    accuracy: float
+    nmi: float
+    seconds: float
+    peak_memory_mb: float
+    process_memory_mb: float
+    memory_measure: str
+    details: dict[str, float]
+    data_sha256: str
+    versions: dict[str, str]
+    machine: NotRequired[Machine]
+    jobs: NotRequired[int]
+
+
+class Table(Protocol):
+    """The interface of a table module, as ``tubal reproduce`` uses it.
+
+    ``DATASETS`` run by default; ``EXTRA_DATASETS`` run when they are named.
     """
-    from tubal.experiments import find_table
 
-    method = find_table(trial.table).METHODS[trial.method]
-    images, target, data_hash = _load(trial.dataset)
-    start = _reset_peak_memory()
-    begin = time.perf_counter()
-    outcome = method.cluster(images, len(set(target.tolist())), trial.settings, trial.seed)
-    seconds = time.perf_counter() - begin
-    peak = _peak_memory()
-    return {
-        **asdict(trial),
-        "key": trial.key,
-        "seed": trial.seed,
-        "accuracy": 100 * clustering_accuracy(target, outcome.labels),
-        "nmi": 100 * clustering_nmi(target, outcome.labels),
-        "seconds": round(seconds, 3),
-        "peak_memory_mb": round((peak - start) / 2**20, 1),
-        "process_memory_mb": round(peak / 2**20, 1),
-        "memory_measure": "peak resident set above the start" if start else "peak resident set of the process",
-        "details": outcome.details,
-        "data_sha256": data_hash,
-        "versions": versions(),
-        "machine": machine(),
-    }
+    @property
+    def TITLE(self) -> str: ...
+    @property
+    def DATASETS(self) -> tuple[str, ...]: ...
+    @property
+    def EXTRA_DATASETS(self) -> tuple[str, ...]: ...
+    @property
+    def METHODS(self) -> Mapping[str, Method]: ...
+
+    def plan(self, datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: bool = False) -> list[Trial]:
+        """Return the trials of the table; ``sweep`` adds the trials of its curves."""
+
+    def write(self, records: Sequence[Record], folder: Path, *, figures: bool = True) -> list[Path]:
+        """Write the JSON summary, the Markdown page and the figures; return their paths, the JSON first."""
 
 
-@cache
-def _load(dataset: str) -> tuple[Any, Any, str]:
-    bunch = fetch(dataset)
-    return bunch.images, bunch.target, bunch.sha256
+def standard_deviation(values: Sequence[float]) -> float:
+    """Return the sample standard deviation; 0 for a single value.
 
-
-@cache
-def versions() -> dict[str, str]:
-    """Return the versions that a score may depend on."""
-    found = {"tubal": tubal.__version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-@cache
-def machine() -> dict[str, Any]:
-    """Return the processor's name and how many cores this process may use."""
-    name = platform.processor()
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    return {"processor": name, "cores": available_cores()}
-
-
-def _reset_peak_memory() -> int:
-    """Forget the largest resident size so far and return the present one; 0 where that cannot be done."""
-    gc.collect()
-    try:
-        # Blocks that earlier trials freed but the allocator keeps would hide what this one needs.
-        ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")
-    except (OSError, AttributeError):
-        return 0
-    return _peak_memory()
-
-
-def _peak_memory() -> int:
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        import resource
-
-        unit = 1 if platform.system() == "Darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) * 1024
+    >>> standard_deviation([4.0]), standard_deviation([3.0, 5.0])
+    (0.0, 1.4142135623730951)
+    """
+    return statistics.stdev(values) if len(values) > 1 else 0.0

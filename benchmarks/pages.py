@@ -1,0 +1,337 @@
+"""The pages ``bench.md`` and ``gpu.md``, and the plots, made from the stored JSON alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from benchmarks.timing import Row
+from tubal.experiments.pages import join_parts, list_versions, markdown_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class Bench(TypedDict):
+    """The content of ``bench.json``: the environment, a table per section, and convergence curves."""
+
+    about: dict[str, Any]
+    tables: dict[str, list[Row]]
+    curves: dict[str, dict[str, list[tuple[float, float]]]]
+
+
+class Section(TypedDict):
+    """The title of a table, and what it shows."""
+
+    title: str
+    text: str
+
+
+SECTIONS: Mapping[str, Section] = {
+    "sporco": {
+        "title": "Coding without a graph, against SPORCO",
+        "text": "Seconds to the objective that SPORCO's ADMM has after 200 iterations. SPORCO uses the best of three "
+        "penalties.",
+    },
+    "convolutional": {
+        "title": "CSC coding, against SPORCO",
+        "text": "Seconds, set-up included, to the objective that SPORCO's two-dimensional ConvBPDN has after 200 "
+        "iterations. Both use the best of four penalties.",
+    },
+    "algorithm 1": {
+        "title": "Coding with a graph, against Algorithm 1",
+        "text": "Seconds, set-up included, to 1.001 times the best objective. Algorithm 1 of the paper gets the exact "
+        "Lipschitz constant and restarts; exactly as printed it stalls at a higher objective.",
+    },
+    "umap": {
+        "title": "A GTSC fit, against UMAP",
+        "text": "GTSC at the paper's settings. Each program starts in a new process.",
+    },
+    "dictionary learning": {
+        "title": "A GTSC fit, against scikit-learn's dictionary learning",
+        "text": "The peer is MiniBatchDictionaryLearning with the 128 or 256 atoms of the paper. Accuracy is that of "
+        "K-means on the codes. In the first row of a collection both programs use their own stopping rule. In the "
+        "other rows GTSC is stopped as soon as it clusters better than the peer: the converged peer, and the peer "
+        "stopped after a few passes over the images.",
+    },
+    "learning": {
+        "title": "Steps of a coding step, and their penalty",
+        "text": "Objective of a default GTSC fit, without looking at labels. Digits and shapes were measured first.",
+    },
+    "images": {
+        "title": "Coding time against the number of images",
+        "text": "Twenty coding steps of 28×28 images with 45 atoms.",
+    },
+    "atoms": {
+        "title": "Coding time against the number of atoms",
+        "text": "Twenty coding steps of 2000 images.",
+    },
+    "tube": {
+        "title": "Coding time against the length of the tube",
+        "text": "Twenty coding steps of 2000 images.",
+    },
+    "memory": {
+        "title": "Peak memory of coding",
+        "text": "Relative to the size of the codes, images included. Without a graph this is `encode`, with a graph "
+        "it is one coding step of a fit.",
+    },
+    "thread": {
+        "title": "Speed-up by a second thread",
+        "text": "Compared with the speed-up of a plain matrix product in the same run.",
+    },
+    "first use": {"title": "First fit in a new process", "text": ""},
+    "default preset": {
+        "title": "The default preset, against UMAP + K-means",
+        "text": "Times of the deformable graph and of the whole preset relative to UMAP + K-means.",
+    },
+    "small collections": {"title": "The default preset on collections under 2000 images", "text": ""},
+    "approximate index": {
+        "title": "The approximate candidate index",
+        "text": "Share of the exact candidates that it finds, and share of the 5 neighbours that its graph has in "
+        "common with the exact graph.",
+    },
+    "many images": {
+        "title": "The default preset against the number of images",
+        "text": "Synthetic shifted digits of 16×16 pixels.",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A target that the figures of a section should meet.
+
+    Attributes
+    ----------
+    section : str
+        The section that holds the figures.
+    words : str
+        What is measured.
+    column : str
+        The column of the figures.
+    bound : str
+        The column of the bound. Rows without it do not belong to the target.
+    larger_is_better : bool
+        Whether the figures should be at least, or at most, the bound.
+    """
+
+    section: str
+    words: str
+    column: str = "ratio"
+    bound: str = "target"
+    larger_is_better: bool = True
+
+    def rows(self, record: Bench) -> list[Row]:
+        """Return the rows that belong to the target."""
+        return [row for row in record["tables"].get(self.section, ()) if self.bound in row]
+
+    def is_met(self, row: Row) -> bool:
+        """Return whether a row meets the target; being faster than a peer counts only with a better accuracy."""
+        if "peer accuracy" in row and _mean(row["accuracy"]) <= _mean(row["peer accuracy"]):
+            return False
+        value, bound = row[self.column], row[self.bound]
+        return bool(value >= bound if self.larger_is_better else value <= bound)
+
+
+TARGETS = (
+    Target("sporco", "coding without a graph: times faster than SPORCO"),
+    Target("algorithm 1", "coding with a graph: times faster than the paper's Algorithm 1"),
+    Target("convolutional", "CSC coding: times faster than SPORCO"),
+    Target("umap", "GTSC fit in a new process: times faster than UMAP"),
+    Target(
+        "dictionary learning",
+        "default GTSC fit: times faster than MiniBatchDictionaryLearning, with a better clustering",
+    ),
+    Target(
+        "dictionary learning",
+        "GTSC stopped once it clusters better than that converged peer: times faster",
+        bound="target when stopped",
+    ),
+    Target("default preset", "time relative to UMAP + K-means", "relative time", "limit", False),
+    Target("small collections", "clustering COIL20, ORL, Yale and digits: seconds", "seconds", "seconds limit", False),
+    Target(
+        "many images", "deformable graph of 20 000 to 50 000 images: log-log slope", "graph seconds", "limit", False
+    ),
+    Target("many images", "default preset on the same images: log-log slope", "preset seconds", "limit", False),
+    Target("images", "coding against the number of images: log-log slope", "seconds", "limit", False),
+    Target("memory", "peak memory of coding relative to the codes", "peak / codes", "limit", False),
+    Target("thread", "speed-up by a second thread relative to that of a matrix product"),
+    Target("first use", "first fit in a new process: seconds", "seconds", "limit", False),
+)
+
+
+# --- bench.md --------------------------------------------------------------------------------------------------
+def bench_page(record: Bench) -> str:
+    """Return the whole of ``bench.md``."""
+    about, tables = record["about"], record["tables"]
+    versions = list_versions({name: version for name, version in about["versions"].items() if version})
+    command = f"python -m benchmarks{' --quick' if about['quick'] else ''}"
+    parts = [
+        "# Benchmarks",
+        f"Written by `{command}` on {about['date']}: {about['processor']}, {about['cores']} cores, Python "
+        f"{about['python']}, {versions}; load before the run {about['load before']:.1f}.",
+        "Every ratio compares two programs timed in the same run on the same cores, in turn where repeated. Times are "
+        "medians. Sections can be measured separately (`--only`); machine and load above are those of the last run.",
+    ]
+    if not about["quick"]:
+        parts += ["## Targets", target_table(record)]
+    for name, section in SECTIONS.items():
+        if name in tables:
+            parts += [f"## {section['title']}", section["text"], _row_table(tables[name])]
+    return join_parts(parts)
+
+
+def target_table(record: Bench) -> str:
+    """Return every target with all its figures, the bound, and whether all figures meet it."""
+    body = []
+    for target in TARGETS:
+        rows = target.rows(record)
+        for bound in sorted({row[target.bound] for row in rows}):
+            bounded = [row for row in rows if row[target.bound] == bound]
+            figures = [f"{_short_name(row['problem'])}: {row[target.column]:.3g}" for row in bounded]
+            side = f"{'at least' if target.larger_is_better else 'at most'} {bound:g}"
+            met = "yes" if all(target.is_met(row) for row in bounded) else "**no**"
+            body.append([target.words, "; ".join(figures), side, met])
+    return markdown_table(["measured", "result", "target", "met"], body)
+
+
+def _row_table(rows: Sequence[Row]) -> str:
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    return markdown_table(columns, [[_show(row.get(column, "")) for column in columns] for row in rows])
+
+
+def _short_name(problem: str) -> str:
+    """Return the name of a problem without the sizes that the full table shows.
+
+    >>> _short_name("orl, 400 images, graph weight 1")
+    'orl, graph weight 1'
+    """
+    first, *rest = problem.split(", ")
+    kept = [part for part in rest if part.startswith("graph weight") or not any(letter.isdigit() for letter in part)]
+    return ", ".join([first, *(part for part in kept if not part.startswith("GTSC stopped"))])
+
+
+def _mean(score: str) -> float:
+    """Return the mean of a score written as "mean ± standard deviation"."""
+    return float(score.split(" ", maxsplit=1)[0])
+
+
+def _show(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# --- gpu.md ----------------------------------------------------------------------------------------------------
+GPU_TITLES = {
+    "coding": "Coding 20 000 images of 32×32 with 45 atoms",
+    "fit": "USPS: the whole GTSC fit, graph included",
+    "graph": "USPS: the deformable graph",
+    "million": "A million images of 28×28 with 45 atoms",
+    "agreement": "GPU against CPU: relative differences at convergence, 300 USPS images",
+}
+
+
+def gpu_page(record: Mapping[str, Any], notes: str = "") -> str:
+    """Return the whole of ``gpu.md``; ``notes`` are written by hand and stand at the end."""
+    about = dict(record["about"])
+    day, device = about.pop("date"), about.pop("device")
+    parts = ["# On the GPU", f"Written by `python -m benchmarks.gpu` on {day}: {device}, {list_versions(about)}."]
+    for name, title in GPU_TITLES.items():
+        if name in record:
+            parts += [f"## {title}", _row_table(record[name])]
+    targets = gpu_targets(record)
+    parts += ["## Targets", _row_table(targets)] if targets else []
+    return join_parts([*parts, notes.strip()])
+
+
+def gpu_targets(record: Mapping[str, Any]) -> list[Row]:
+    """Return every target that was measured, with its bound and result."""
+    without, with_graph = record.get("coding", ({}, {}))
+    fit, graph, million = (record.get(name, ({},))[0] for name in ("fit", "graph", "million"))
+    targets = [
+        ("one step without a graph, ms", "at most", 0.6, without.get("ms per step")),
+        ("coding without a graph: times faster than plain torch", "at least", 5.0, without.get("ratio")),
+        ("coding with a graph: times faster than plain torch", "at least", 5.0, with_graph.get("ratio")),
+        ("USPS fit to the objective of the CPU fit, seconds", "at most", 0.4, fit.get("seconds to the CPU objective")),
+        ("images of 28×28 coded at once", "at least", 1_000_000, million.get("images")),
+        ("deformable graph of USPS, seconds", "at most", 3.0, graph.get("seconds")),
+    ]
+    return [
+        {"measured": words, "result": found, "target": f"{side} {bound}", "met": "yes" if met else "**no**"}
+        for words, side, bound, found in targets
+        if found is not None
+        for met in [found <= bound if side == "at most" else found >= bound]
+    ]
+
+
+# --- files -----------------------------------------------------------------------------------------------------
+def write_bench(record: Bench, path: Path) -> None:
+    """Write the record, its page and, for a full run, its plots."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(record, indent=1), encoding="utf-8")
+    path.with_suffix(".md").write_text(bench_page(record), encoding="utf-8")
+    if not record["about"]["quick"]:
+        draw_bench(record, path.parent / "figures")
+
+
+def draw_bench(record: Bench, folder: Path) -> None:
+    """Draw objective against seconds, and time and memory against sizes, as far as they were measured."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    folder.mkdir(parents=True, exist_ok=True)
+    if record["curves"]:
+        _draw_convergence(record, folder / "bench-convergence.png")
+    if all(name in record["tables"] for name in ("images", "atoms", "tube", "memory")):
+        _draw_scaling(record, folder / "bench-scaling.png")
+
+
+def _draw_convergence(record: Bench, path: Path) -> None:
+    from matplotlib import pyplot
+
+    groups = record["curves"]
+    figure, axes = pyplot.subplots(1, len(groups), figsize=(6 * len(groups), 4), squeeze=False)
+    for axis, (title, curves) in zip(axes[0], groups.items(), strict=True):
+        best = min(value for curve in curves.values() for _, value in curve)
+        for label, curve in curves.items():
+            above = [value / best - 1 + 1e-6 for _, value in curve]
+            axis.loglog([moment for moment, _ in curve], above, label=label)
+        axis.set(title=title, xlabel="seconds", ylabel="objective above the best, relative")
+        axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def _draw_scaling(record: Bench, path: Path) -> None:
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, 3, figsize=(13, 7))
+    labels = {"images": "images", "atoms": "atoms", "tube": "length of the tube"}
+    for (name, label), time_axis, memory_axis in zip(labels.items(), axes[0], axes[1], strict=True):
+        rows = [row for row in record["tables"][name] if name in row]
+        time_axis.loglog([row[name] for row in rows], [row["seconds"] for row in rows], "o-")
+        time_axis.set(xlabel=label, ylabel="seconds of 20 steps")
+        _label_sizes(time_axis, [row[name] for row in rows])
+        _draw_memory(memory_axis, [row for row in record["tables"]["memory"] if row["varied"] == name], name)
+        memory_axis.set(xlabel=label, ylabel="peak MB, images included")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
+
+
+def _draw_memory(axis: Axes, rows: Sequence[Row], name: str) -> None:
+    for weight in sorted({row["graph weight"] for row in rows}):
+        some = [row for row in rows if row["graph weight"] == weight]
+        sizes, peaks = [row[name] for row in some], [row["peak MB"] for row in some]
+        axis.loglog(sizes, peaks, "o-", label=f"graph weight {weight:g}")
+    _label_sizes(axis, sorted({row[name] for row in rows}))
+    axis.legend()
+
+
+def _label_sizes(axis: Axes, sizes: Sequence[int]) -> None:
+    """Label the measured sizes, and no others."""
+    axis.set_xticks(sizes, [f"{size:,}".replace(",", " ") for size in sizes])
+    axis.set_xticks([], minor=True)

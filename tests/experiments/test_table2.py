@@ -1,0 +1,155 @@
+"""Table 2: the paper's numbers, the settings, the summary of trials, and the page."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from helpers.experiment_records import make_record
+from tubal.datasets import COLLECTIONS
+from tubal.experiments import table2
+from tubal.experiments.methods import CODERS
+from tubal.experiments.paper import load_paper
+from tubal.experiments.trials import Trial
+
+
+# --- the paper's numbers ---------------------------------------------------------------------------------------
+def test_paper_agrees_with_the_registry_of_collections():
+    for name, collection in load_paper().collections.items():
+        registered = COLLECTIONS[name]
+        assert collection.n_images == registered.n_images
+        assert collection.n_classes == registered.n_classes
+        assert collection.image_shape == registered.image_shape
+
+
+def test_printed_averages_follow_from_the_printed_cells():
+    paper = load_paper()
+    for method, average in paper.average.items():
+        for score, printed in average.items():
+            mean = np.mean([collection.printed[method][score] for collection in paper.collections.values()])
+            assert mean == pytest.approx(printed, abs=0.02), (method, score)
+
+
+def test_printed_accuracies_are_counts_of_one_run():
+    """The paper speaks of ten tests, but a mean of ten runs is rarely a whole number of images."""
+    for name in ("coil20", "orl", "yale"):
+        collection = load_paper()[name]
+        for scores in collection.printed.values():
+            count = scores["accuracy"] * collection.n_images / 100
+            assert round(count) / collection.n_images * 100 == pytest.approx(scores["accuracy"], abs=0.0051)
+
+
+# --- settings --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("dataset", table2.DATASETS)
+def test_label_free_rule_is_the_same_for_every_method(dataset):
+    settings = {method: table2.settings_for("label-free", method, dataset) for method in CODERS}
+
+    for name in ("scale", "features", "sparsity_fraction", "init", "max_iter", "code_iterations", "n_starts"):
+        assert len({setting[name] for setting in settings.values()}) == 1
+    assert settings["graphsc"]["graph_weight"] == settings["gtsc"]["graph_weight"] == 1.0
+    assert settings["gtsc"]["n_atoms"] == load_paper()[dataset].n_atoms
+    assert settings["sc"]["n_atoms"] == load_paper()[dataset].n_vector_atoms
+    assert "sparsity" not in settings["sc"]
+
+
+def test_label_free_settings_do_not_depend_on_the_collection():
+    for method in table2.METHODS:
+        settings = [table2.settings_for("label-free", method, dataset) for dataset in table2.DATASETS]
+        for setting in settings:
+            setting.pop("n_atoms", None)  # stated in the paper
+        assert all(setting == settings[0] for setting in settings)
+
+
+def test_best_score_settings_keep_the_paper_values():
+    for dataset in table2.DATASETS:
+        for method in CODERS:
+            settings = table2.settings_for("best-score", method, dataset)
+            assert settings.get("graph_weight", 1.0) == load_paper().graph_weight
+            assert settings.get("n_neighbors", 3) == load_paper().n_neighbors
+            assert ("sparsity" in settings) != ("sparsity_fraction" in settings)
+
+
+# --- the summary -----------------------------------------------------------------------------------------------
+def record(method, dataset, run, accuracy, row="label-free", **changes):
+    return make_record(Trial("2", dataset, method, row, run, {"scale": "unit"}), accuracy=accuracy, **changes)
+
+
+def records_of_all_cells(scores):
+    """Records of three runs on the four collections, with the given mean accuracy for each method."""
+    return [
+        record(method, dataset, run, score + run - 1, row)
+        for method, score in scores.items()
+        for dataset in table2.DATASETS
+        for run in range(3)
+        for row in table2.ROWS
+    ]
+
+
+def test_cell_has_statistics_and_difference_to_the_paper():
+    summary = table2.summarise(records_of_all_cells({"gtsc": 70.0}))
+
+    cell = summary["rows"]["best-score"]["gtsc"]["orl"]
+    assert cell["accuracy"] == {"mean": 70.0, "sd": 1.0, "best": 71.0, "printed": 67.5, "difference": 2.5}
+    assert cell["runs"] == 3
+    assert summary["averages"]["best-score"]["gtsc"]["accuracy"]["printed"] == 71.70
+    assert summary["targets"]["mean_at_or_above"] == ["orl accuracy", "yale accuracy"]
+    assert summary["targets"]["figures"] == 8
+
+
+def test_best_score_below_the_rule_is_named():
+    records = records_of_all_cells({"graphsc": 60.0})
+    for entry in records:
+        if entry["row"] == "best-score" and entry["dataset"] == "usps":
+            entry.update(accuracy=entry["accuracy"] - 5, nmi=entry["nmi"] - 5)
+
+    summary = table2.summarise(records)
+
+    assert summary["worse_than_label_free"] == [{"method": "graphsc", "dataset": "usps"}]
+    assert "do worse than the rule over all runs: GraphSC on USPS." in table2.page(summary)
+
+
+def test_every_environment_is_named():
+    records = records_of_all_cells({"gtsc": 70.0})
+    records[0].update(versions={"tubal": "0", "python": "3.99"}, jobs=16)
+
+    text = table2.page(table2.summarise(records))
+
+    assert "1 trials, 16 at a time: python 3.99, tubal 0." in text
+    assert "23 trials, 1 at a time: tubal 0." in text
+
+
+def test_rows_are_never_mixed():
+    records = records_of_all_cells({"gtsc": 70.0})
+    for entry in records:
+        entry["accuracy"] += 10 if entry["row"] == "best-score" else 0
+
+    rows = table2.summarise(records)["rows"]
+
+    assert rows["label-free"]["gtsc"]["orl"]["accuracy"]["mean"] == 70.0
+    assert rows["best-score"]["gtsc"]["orl"]["accuracy"]["mean"] == 80.0
+
+
+def test_claims_that_fail_are_stated():
+    summary = table2.summarise(records_of_all_cells({"gtsc": 60.0, "tubsc": 70.0, "graphsc": 55.0, "sc": 50.0}))
+
+    text = table2.page(summary)
+
+    assert "GTSC does **not** beat TubSC in accuracy on average (-10.0 points); it is not better on COIL20" in text
+    assert "TubSC beats SC in accuracy on average (+20.0 points)." in text
+    assert "GTSC beats GraphSC in accuracy on average" in table2.short_page(summary)
+
+
+def test_sweeps_do_not_enter_the_table(tmp_path):
+    planned = table2.plan(["orl"], ["kmeans", "gtsc"], 2, sweep=True)
+    records = [make_record(trial, accuracy=60.0) for trial in planned if trial.method == "gtsc"]
+
+    paths = table2.write(records, tmp_path, figures=False)
+
+    rows = {trial.row for trial in planned}
+    assert rows == {"label-free", "best-score", "sweep sparsity_fraction", "sweep graph_weight"}
+    assert json.loads((tmp_path / "table2.json").read_text())["rows"]["label-free"]["gtsc"]["orl"]["runs"] == 2
+    curve = json.loads((tmp_path / "sweep.json").read_text())["graph_weight"]["orl"]["gtsc"]
+    assert [point["value"] for point in curve] == list(table2.SWEEPS["graph_weight"])
+    assert len(paths) == 4

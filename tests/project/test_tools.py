@@ -1,0 +1,99 @@
+"""The developers' tools: pages follow from the stored JSON, and the rule for the sparsity gives its setting."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import MEASUREMENTS
+from benchmarks.pages import SECTIONS
+from tools import render
+from tools.best_score_search import candidates
+from tools.sparsity_rule import choose_fraction, measure
+from tubal.experiments import table2
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+
+
+# --- render ----------------------------------------------------------------------------------------------------
+PAGES = render.render_pages(RESULTS)
+
+
+def test_every_result_has_a_page():
+    assert {path.stem for path in PAGES} == {path.stem for path in RESULTS.glob("*.json")}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_committed_page_equals_its_rendering(path):
+    assert path.read_text(encoding="utf-8") == PAGES[path], "run python -m tools.render"
+
+
+def test_committed_readme_equals_its_rendering():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert render.render_readme(text, RESULTS) == text, "run python -m tools.render"
+
+
+def test_block_is_replaced_between_its_markers():
+    text = "before\n<!-- beyond:begin -->\nold\n<!-- beyond:end -->\nafter\n"
+    expected = "before\n<!-- beyond:begin -->\nnew\n<!-- beyond:end -->\nafter\n"
+    assert render.replace_block(text, "beyond", "new") == expected
+
+
+@pytest.mark.parametrize("text", ["no markers", "<!-- t:end --> <!-- t:begin -->", "<!-- t:begin -->"])
+def test_block_needs_its_markers(text):
+    with pytest.raises(ValueError, match="needs the lines <!-- t:begin --> and <!-- t:end -->"):
+        render.replace_block(text, "t", "new")
+
+
+def test_render_command_writes_what_differs(tmp_path):
+    shutil.copy(RESULTS / "criterion.json", tmp_path)
+    readme = tmp_path / "README.md"
+    readme.write_text("nothing to replace\n")
+    command = [sys.executable, "-m", "tools.render", "--results", str(tmp_path), "--readme", str(readme)]
+
+    checked = subprocess.run([*command, "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
+    missing = not (tmp_path / "criterion.md").exists()
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    again = subprocess.run([*command, "--check"], cwd=ROOT, capture_output=True, check=False)
+
+    assert (checked.returncode, again.returncode) == (1, 0)
+    assert "differs" in checked.stdout
+    assert missing
+    assert (tmp_path / "criterion.md").read_text() == PAGES[RESULTS / "criterion.md"]
+
+
+def test_every_benchmark_has_a_section_on_the_page():
+    record = json.loads((RESULTS / "bench.json").read_text(encoding="utf-8"))
+    assert set(record["tables"]) == set(SECTIONS) == set(MEASUREMENTS)
+
+
+# --- studies ---------------------------------------------------------------------------------------------------
+def test_sparsity_fraction_follows_from_the_rule():
+    """On fewer images, the rule gives the fraction of the label-free rows."""
+    fraction = choose_fraction(measure(n_images=150))
+    assert fraction == table2.settings_for("label-free", "gtsc", "orl")["sparsity_fraction"]
+
+
+def test_best_score_search_tries_what_was_recorded():
+    recorded = [json.loads(line)["job"] for line in (RESULTS / "best_score_search.jsonl").read_text().splitlines()]
+    tried = {tuple(candidate) for candidate in candidates()}
+    assert {tuple(job) for job in recorded} <= tried
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("tools.render", "tools.criterion", "tools.sparsity_rule", "tools.best_score_search"),
+        *("benchmarks.pages", "benchmarks.scaling", "benchmarks.clustering"),
+    ],
+)
+def test_examples_in_docstrings(name):
+    assert doctest.testmod(importlib.import_module(name)).failed == 0

@@ -1,0 +1,108 @@
+"""Write every generated page again from its stored JSON: ``python -m tools.render [--check]``.
+
+Pages are ``results/*.md``; the README holds short forms of some of them between markers such as
+``<!-- table2:begin -->`` and ``<!-- table2:end -->``. Nothing is measured, so a change of wording never needs a new
+run. Run it after ``tubal reproduce`` and ``python -m benchmarks`` to bring the README up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pages import bench_page, gpu_page, target_table
+from tools import criterion
+from tubal.experiments import beyond, family, table2
+from tubal.storage.files import atomic_write
+
+# Pages that need nothing but their own JSON.
+PAGES: Mapping[str, Callable[[Any], str]] = {
+    "table2": table2.page,
+    "sweep": table2.sweep_page,
+    "beyond": beyond.page,
+    "family": family.page,
+    "criterion": criterion.page,
+    "bench": bench_page,
+}
+
+
+def _beyond_block(summary: beyond.Summary) -> str:
+    source = "How the number of neighbours, the weights and the assignment were judged without labels: "
+    return f"{beyond.short_page(summary)}\n\n{source}[criterion](results/criterion.md)."
+
+
+def _family_block(summary: family.Summary) -> str:
+    source = "Made by `tubal reproduce --table family`; the [results](results/family.md) have "
+    return f"{family.short_page(summary)}\n\n{source}every collection, curves and shifts."
+
+
+BLOCKS: Mapping[str, Callable[[Any], str]] = {
+    "table2": table2.short_page,
+    "beyond": _beyond_block,
+    "family": _family_block,
+    "bench": target_table,
+}
+
+
+def render_pages(results: Path) -> dict[Path, str]:
+    """Return the text of every page whose JSON is in ``results``, by path."""
+    pages = {results / f"{name}.md": page(_load(results, name)) for name, page in PAGES.items() if _has(results, name)}
+    if _has(results, "gpu"):
+        notes = results / "gpu_notes.md"
+        text = notes.read_text(encoding="utf-8") if notes.exists() else ""
+        pages[results / "gpu.md"] = gpu_page(_load(results, "gpu"), text)
+    return pages
+
+
+def render_readme(text: str, results: Path) -> str:
+    """Return the text of a README with every block replaced whose JSON is in ``results``."""
+    for name, block in BLOCKS.items():
+        if _has(results, name):
+            text = replace_block(text, name, block(_load(results, name)))
+    return text
+
+
+def replace_block(text: str, name: str, block: str) -> str:
+    """Return a text with the part between the markers of ``name`` replaced.
+
+    >>> replace_block("a <!-- t:begin --> old <!-- t:end --> z", "t", "new").split()[4]
+    'new'
+    """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise ValueError(f"the README needs the lines {begin} and {end}, each once and in this order")
+    return f"{text[: text.index(begin)]}{begin}\n{block}\n{text[text.index(end) :]}"
+
+
+def _has(results: Path, name: str) -> bool:
+    return (results / f"{name}.json").exists()
+
+
+def _load(results: Path, name: str) -> Any:
+    return json.loads((results / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def main() -> None:
+    """Write the pages and the README, or only check them."""
+    parser = argparse.ArgumentParser(prog="python -m tools.render", description=__doc__)
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored JSON")
+    parser.add_argument("--readme", type=Path, default=Path("README.md"), help="README whose blocks are replaced")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
+    options = parser.parse_args()
+    texts = render_pages(options.results)
+    texts[options.readme] = render_readme(options.readme.read_text(encoding="utf-8"), options.results)
+    changed = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in changed:
+        if not options.check:
+            with atomic_write(path, "w", encoding="utf-8") as file:
+                file.write(texts[path])
+        print(f"{'differs' if options.check else 'wrote'}: {path}")
+    sys.exit(1 if options.check and changed else 0)
+
+
+if __name__ == "__main__":
+    main()
