@@ -126,7 +126,7 @@ def _peer_stages(name: str) -> tuple[Stages, str]:
     for passes in PASSES[:-1]:
         found[passes] = timed(partial(_peer_codes, bunch.data, n_atoms, fastest, passes))
     stages = {stop: (taken, _accuracy(bunch.target, features)) for stop, (taken, features) in found.items()}
-    return stages, f"{fastest.algorithm}, {fastest.jobs or 1} jobs"
+    return stages, f"{fastest.algorithm}, n_jobs={fastest.jobs or 1}"
 
 
 def _peer_codes(rows: FloatArray, n_atoms: int, settings: PeerSettings, passes: int | None = None) -> FloatArray:
