@@ -41,48 +41,42 @@ def thread_count() -> int:
     return max(1, min([available, wanted, *pools]))
 
 
-class _BlasLimit:
-    """Limits BLAS to one thread while at least one caller asks for it.
+class _Cores:
+    """Gives the cores to one thread at a time, with BLAS limited to one thread while it has them.
 
-    The limit belongs to the whole process, so callers in several threads share it: the first one sets it, the last one
-    restores what was there before. One thread at a time owns the cores; the others get one thread each.
+    The limit on BLAS belongs to the whole process. Only the owner sets it, and restores what was there before when it
+    leaves. If every thread did so, the last one to leave would restore the limit that another one had set.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._restore = ExitStack()
-        self._n_callers = 0
-        self._n_threads = 1
+        self._limit = ExitStack()
         self._owner: int | None = None
-        self._owner_depth = 0
+        self._depth = 0
+        self._n_threads = 1
 
     def acquire(self) -> tuple[int, bool]:
-        """Limit BLAS; return how many threads the caller may use, and whether its thread owns the cores."""
+        """Return how many threads the caller may use, and whether its thread owns the cores."""
         with self._lock:
-            if self._n_callers == 0:
-                self._n_threads = thread_count()
-                self._restore.enter_context(_thread_controller().limit(limits=1, user_api="blas"))
-            self._n_callers += 1
             if self._owner is None:
+                self._n_threads = thread_count()
+                self._limit.enter_context(_thread_controller().limit(limits=1, user_api="blas"))
                 self._owner = threading.get_ident()
             if self._owner != threading.get_ident():
                 return 1, False
-            self._owner_depth += 1
+            self._depth += 1
             return self._n_threads, True
 
-    def release(self, owned: bool) -> None:
-        """End one request; the last one restores the former limits."""
+    def release(self) -> None:
+        """Leave one block of the owner; the outermost one gives the cores back."""
         with self._lock:
-            if owned:
-                self._owner_depth -= 1
-                if self._owner_depth == 0:
-                    self._owner = None
-            self._n_callers -= 1
-            if self._n_callers == 0:
-                self._restore.close()
+            self._depth -= 1
+            if self._depth == 0:
+                self._owner = None
+                self._limit.close()
 
 
-_blas_limit = _BlasLimit()
+_cores = _Cores()
 
 
 @contextmanager
@@ -90,13 +84,15 @@ def own_threads() -> Iterator[int]:
     """Limit BLAS to one thread within the block; yield how many threads the caller may use instead.
 
     Two thread pools on the same cores slow each other down by more than an order of magnitude, and small
-    factorisations gain nothing from a second thread. Blocks may be nested, and may overlap in several threads.
+    factorisations gain nothing from a second thread. Blocks may be nested. If they overlap in several threads, the
+    first thread gets all cores and the others get one thread each.
     """
-    count, owned = _blas_limit.acquire()
+    count, owned = _cores.acquire()
     try:
         yield count
     finally:
-        _blas_limit.release(owned)
+        if owned:
+            _cores.release()
 
 
 @cache

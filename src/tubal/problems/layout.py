@@ -16,6 +16,10 @@ from tubal.backends.arrays import Array, contiguous, namespace
 class Layout(Protocol):
     """What an estimator needs to convert between images and the tensors of a model."""
 
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """``(height, width)`` or ``(height, width, channels)``."""
+
     def to_tensor(self, images: Array) -> Array:
         """Return images as a tensor.
 

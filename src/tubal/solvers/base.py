@@ -209,12 +209,12 @@ def check_integer(name: str, value: int, *, least: int = 1) -> None:
 
 
 def check_number(name: str, value: float, *, least: float = -inf, above: float = -inf, below: float = inf) -> None:
-    """Raise an error unless a parameter is a finite number with ``least <= value`` and ``above < value < below``."""
+    """Raise an error unless a parameter is finite, with ``least <= value`` and ``above < value < below``."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}; a number is needed")
     number = float(value)
     if isfinite(number) and number >= least and above < number < below:
         return
-    bounds = [f"at least {least:g}"] * (least > -inf) + [f"above {above:g}"] * (above > -inf)
+    bounds = [f"of at least {least:g}"] * (least > -inf) + [f"above {above:g}"] * (above > -inf)
     bounds += [f"below {below:g}"] * (below < inf)
     raise ValueError(f"{name}={value}; it must be a finite number {' and '.join(bounds)}".rstrip())
