@@ -63,6 +63,6 @@ def test_docstring_is_complete(name):
 
 def is_protocol(name: str) -> bool:
     module, _, attribute = name.rpartition(".")
-    return module in PUBLIC_MODULES and getattr(
-        getattr(importlib.import_module(module), attribute), "_is_protocol", False
-    )
+    if module not in PUBLIC_MODULES:  # a method
+        return False
+    return getattr(getattr(importlib.import_module(module), attribute), "_is_protocol", False)
