@@ -42,19 +42,19 @@ def from_slabs(slabs, rows, target):
 
 # --- systems ----------------------------------------------------------------------------------------------------------
 @inlined
-def _jacobi_sweep(graph, scale, shift, push, wanted, vector, gathered, target):
+def _jacobi_sweep(graph, scale, shift, push, right, vector, gathered, target):
     """Set ``target`` to ``(1 - push) · target + push · J(vector)``.
 
-    J is the Jacobi step of ``(scale · L + shift) x = wanted``. All arrays are (image, lane); ``shift`` and the buffer
+    J is the Jacobi step of ``(scale · L + shift) x = right``. All arrays are (image, lane); ``shift`` and the buffer
     ``gathered`` are (lane,). Neighbours are read four at a time in one pass over the lanes, because starting a pass
     costs as much as the pass itself. Most images have one bundle and are finished in that pass. A loop over more
     arrays at once would not be vectorised.
     """
     starts, neighbors, weights, diagonal = graph
     lanes = vector.shape[1]  # a run-time value: the compiler would unroll a constant into scalar code
-    keep = wanted.dtype.type(1.0) - push
+    keep = right.dtype.type(1.0) - push
     for sample in range(vector.shape[0]):
-        wish, row, own = wanted[sample], target[sample], scale * diagonal[sample]
+        rhs, row, own = right[sample], target[sample], scale * diagonal[sample]
         begin, end = starts[sample], starts[sample + 1]
         for bundle in range(begin, end):
             first, second = vector[neighbors[bundle, 0]], vector[neighbors[bundle, 1]]
@@ -63,8 +63,8 @@ def _jacobi_sweep(graph, scale, shift, push, wanted, vector, gathered, target):
             c, d = scale * weights[bundle, 2], scale * weights[bundle, 3]
             if end == begin + 1:
                 for lane in range(lanes):
-                    pull = a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
-                    row[lane] = keep * row[lane] + push * (wish[lane] - pull) / (own + shift[lane])
+                    others = a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
+                    row[lane] = keep * row[lane] + push * (rhs[lane] - others) / (own + shift[lane])
             elif bundle == begin:
                 for lane in range(lanes):
                     gathered[lane] = a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
@@ -73,7 +73,7 @@ def _jacobi_sweep(graph, scale, shift, push, wanted, vector, gathered, target):
                     gathered[lane] += a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
         if end > begin + 1:
             for lane in range(lanes):
-                row[lane] = keep * row[lane] + push * (wish[lane] - gathered[lane]) / (own + shift[lane])
+                row[lane] = keep * row[lane] + push * (rhs[lane] - gathered[lane]) / (own + shift[lane])
 
 
 @compiled
@@ -89,13 +89,13 @@ def solve_graph_systems(graph, scale, shifts, rates, counts, right, start, stop,
     other.fill(0.0)
     gathered = np.empty(lanes, right.dtype)
     for slab in range(start, stop):
-        here, wanted, shift = solution[slab], right[slab], shifts[slab]
+        here, rows, shift = solution[slab], right[slab], shifts[slab]
         quarter, push = 0.25 * rates[slab] ** 2, 1.0
         for step in range(counts[slab]):
             if step > 0:
                 push = 1.0 / (1.0 - quarter * push * (2.0 if step == 1 else 1.0))
             source, target = (here, other) if step % 2 == 0 else (other, here)
-            _jacobi_sweep(graph, scale, shift, right.dtype.type(push), wanted, source, gathered, target)
+            _jacobi_sweep(graph, scale, shift, right.dtype.type(push), rows, source, gathered, target)
         if counts[slab] % 2:
             for sample in range(n_samples):
                 for lane in range(lanes):

@@ -383,12 +383,12 @@ def _sum_absolutes(block, first, last, absolutes):
 
 
 @inlined
-def _sum_squares(wanted, found, first, last, residuals):
-    """Set the squared distance between ``wanted`` and ``found`` for every image of a block."""
-    totals = np.zeros(wanted.shape[2])
-    for time in range(wanted.shape[0]):
-        for row in range(wanted.shape[1]):
-            there, here = wanted[time, row], found[time, row]
+def _sum_squares(images, reconstructions, first, last, residuals):
+    """Set the squared distance between ``images`` and ``reconstructions`` for every image of a block."""
+    totals = np.zeros(images.shape[2])
+    for time in range(images.shape[0]):
+        for row in range(images.shape[1]):
+            there, here = images[time, row], reconstructions[time, row]
             for column in range(totals.size):
                 totals[column] += (there[column] - here[column]) ** 2
     for column in range(last - first):
