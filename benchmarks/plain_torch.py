@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from tubal.problems.graph_term import GraphTerm
+from tubal.problems.linear_map import GraphTerm
 from tubal.problems.tubal import TubalCoding
-from tubal.problems.tubal_gpu import chebyshev_cycle, couplings_of
+from tubal.problems.tubal_torch import chebyshev_cycle, couplings_of
 
 
 class PlainAdmm:

@@ -15,7 +15,7 @@ from tubal.estimators._base import scale_images
 from tubal.estimators._validation import as_stack
 from tubal.graph.checks import check_images
 from tubal.learning.alternation import Coded, Tally, Weights, code_chunk
-from tubal.problems.graph_term import GraphTerm
+from tubal.problems.linear_map import GraphTerm
 
 
 def read_file(path: str) -> NDArray[Any]:

@@ -10,8 +10,7 @@ import numpy as np
 from tubal.backends.arrays import Array, as_like, namespace, to_numpy
 from tubal.estimators._graph import OptionalGraphCoder
 from tubal.estimators._validation import check_choice, check_integer
-from tubal.problems.convolutional import ConvolutionalModel
-from tubal.problems.convolutional_dictionary import filter_norms, filter_planes, filters_to_ball
+from tubal.problems.convolutional import ConvolutionalModel, filter_norms, filter_planes, filters_to_ball
 from tubal.problems.layout import PlaneLayout
 from tubal.solvers import Admm, ProjectedGradient
 

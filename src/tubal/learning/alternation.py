@@ -19,8 +19,8 @@ import numpy as np
 from tubal.backends.arrays import Array, namespace, to_numpy
 from tubal.backends.threads import own_threads
 from tubal.problems.base import ImageModel, Summary
-from tubal.problems.graph_term import SharedLaplacian
-from tubal.solvers.lagrange_dual import DictionaryState
+from tubal.problems.linear_map import SharedLaplacian
+from tubal.solvers.base import DictionaryState
 
 # A fall of the objective by this share is no rounding.
 CLEAR_GAIN = 1e-4

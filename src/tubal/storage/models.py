@@ -51,8 +51,8 @@ _DATACLASSES = {
     "SplitState": "tubal.problems.base",
     "MomentumState": "tubal.problems.base",
     "Tally": "tubal.learning.alternation",
-    "TubalStatistics": "tubal.problems.tubal_dictionary",
-    "ConvolutionalStatistics": "tubal.problems.convolutional_dictionary",
+    "TubalStatistics": "tubal.problems.tubal",
+    "ConvolutionalStatistics": "tubal.problems.convolutional",
     "SeparableStatistics": "tubal.problems.separable",
 }
 _NOT_STORED = {"callbacks"}
