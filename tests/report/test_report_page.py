@@ -13,6 +13,7 @@ from helpers.browser import (
     chromium,
     click,
     downloaded,
+    each,
     js,
     luminance,
     open_image,
@@ -180,6 +181,19 @@ def test_a_sampled_report_says_so_and_its_csv_is_whole(driver, folder):
     assert [row["file"] for row in rows] == list(data.names)
     js(driver, "document.querySelector('.thumb').click()")
     assert "not drawn in this sample" in text(driver, "#panel-full")
+
+
+def test_sampled_report_counts_all_images(driver, folder):
+    data = digits_report(400)
+    sizes = np.bincount(data.labels)
+    open_report(driver, write_report(data, folder / "sampled.html", max_images=80))
+    for cluster, size in enumerate(sizes):
+        assert text(driver, f"#cluster-{cluster} .facts").startswith(f"{size} images")
+    assert [int(count) for count in each(driver, "#legend .count", "n => n.textContent")] == sizes.tolist()
+    cells = "r => [...r.querySelectorAll('td')].map(c => Number(c.textContent) || 0)"
+    counts = np.array(each(driver, ".matrix tbody tr", cells))
+    assert counts.sum(axis=1).tolist() == np.unique(data.true_labels, return_counts=True)[1].tolist()
+    assert sorted(counts.sum(axis=0)) == sorted(sizes)
 
 
 def few(n: int, **changes):
