@@ -208,17 +208,15 @@ def typicality(data: ReportData) -> FloatArray:
     It is the weight of all paths of ``PATH_LENGTH`` edges that start at the image and stay in its cluster. Edges join
     neighbours and weigh ``exp(-(distance / scale)²)``, with the geometric mean of both images' mean distances as scale.
     """
-    n_images, n_neighbors = data.neighbors.shape
     known = data.neighbors >= 0
-    distances = np.where(known, data.neighbor_distances, 0.0)
-    scale = distances.sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-    row, column = np.repeat(np.arange(n_images), n_neighbors), data.neighbors.ravel()
+    scale = np.where(known, data.neighbor_distances, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    row, slot = np.nonzero(known & (data.labels[data.neighbors] == data.labels[:, None]))
+    column, distance = data.neighbors[row, slot], data.neighbor_distances[row, slot]
     width = np.sqrt(scale[row] * scale[column])
-    weight = np.exp(-((distances.ravel() / np.where(width > 0.0, width, 1.0)) ** 2))
-    weight *= known.ravel() & (data.labels[row] == data.labels[column])
-    edges = sparse.csr_array((weight, (row, column)), shape=(n_images, n_images))
+    weight = np.exp(-((distance / np.where(width > 0.0, width, 1.0)) ** 2))
+    edges = sparse.csr_array((weight, (row, column)), shape=(data.n_images, data.n_images))
     edges = edges + edges.T
-    paths = np.ones(n_images)
+    paths = np.ones(data.n_images)
     for _ in range(PATH_LENGTH):
         paths = edges @ paths
     clusters, cluster_of = np.unique(data.labels, return_inverse=True)

@@ -86,7 +86,7 @@ function mergeMenu(cluster) {
 function cardFacts(cluster, images) {
   const counts = clusterCounts(cluster);
   const facts = [formatCount(counts.size, "image")];
-  if (images.length < counts.size) facts.push(`${formatInteger(images.length)} shown`);
+  if (images.length < counts.size) facts.push(`${formatInteger(images.length)} in the sample`);
   facts.push(`mean confidence ${formatPercent(counts.confidence)}`);
   if (counts.doubtful) facts.push(`${formatInteger(counts.doubtful)} doubtful`);
   if (counts.outliers) facts.push(formatCount(counts.outliers, "outlier"));
