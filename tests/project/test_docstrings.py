@@ -53,7 +53,7 @@ def _own_methods(cls: type) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", public_objects())
+@pytest.mark.parametrize("name", list(public_objects()))
 def test_docstring_is_complete(name):
     found = [(code, message) for code, message in numpydoc.validate(name)["errors"] if code in REQUIRED]
     assert not found, found
