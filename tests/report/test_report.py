@@ -238,18 +238,18 @@ def test_labels_are_in_natural_order():
     np.testing.assert_array_equal(unpack(labels["codes"]), np.arange(30) % 12)
 
 
-def test_images_of_a_graph_model_are_coded_alone_for_display(small):
-    """With a strong graph the codes are dense and approximate badly; those shown must be better in both respects."""
+def test_codes_tied_to_a_graph_are_found_again_alone(small):
+    """With a strong graph the model's codes are dense and rebuild badly; the ones shown must do both better."""
     images = small.images / np.float32(255)
     model = GTSC(n_atoms=20, graph_weight=10.0, sparsity=0.003, max_iter=2, random_state=0).fit(images)
     codes, note = readable_codes(model, images)
     unit = images / np.linalg.norm(images, axis=(1, 2), keepdims=True)
 
-    def error(found):
+    def left_over(found):
         return np.linalg.norm(model.decode(found) - unit, axis=(1, 2)).mean()
 
     assert np.count_nonzero(codes) < 0.5 * np.count_nonzero(model.codes_)
-    assert error(codes) < error(model.codes_)
+    assert left_over(codes) < left_over(model.codes_)
     assert "alone" in note
     assert model.graph_weight == 10.0
     plain_model = GTSC(n_atoms=5, graph_weight=0.0, max_iter=1, random_state=0).fit(images)

@@ -144,7 +144,7 @@ def count_terms(codes: Array) -> Array:
 
 
 def image_norms(model: Any, images: Array) -> Array:
-    """Return factors (n,) that undo the scaling of the images: their lengths, or one factor for all."""
+    """Return what undoes the scaling a model applied to each image: its length, or one factor for all."""
     if model.scale == "unit":
         lengths = np.linalg.norm(images.reshape(len(images), -1), axis=1)
         return np.asarray(np.where(lengths > 0.0, lengths, 1.0))
