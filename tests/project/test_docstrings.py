@@ -22,6 +22,7 @@ PUBLIC_MODULES = [
     "tubal.metrics",
     "tubal.plot",
     "tubal.problems",
+    "tubal.report",
     "tubal.solvers",
     "tubal.storage",
 ]

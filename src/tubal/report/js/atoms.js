@@ -71,7 +71,7 @@ function atomCard(index, usage, axes) {
       }),
     );
   draw();
-  const used = terms ? `used in ${formatPercent(usage.images / nImages)} of images` : "";
+  const used = terms ? `in ${formatPercent(usage.images / nImages)} of images` : "";
   const item = make(
     "li",
     { class: "atom", id: `atom-${index}`, tabindex: -1 },

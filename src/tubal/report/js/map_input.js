@@ -51,10 +51,7 @@ function startDragModes() {
   };
   group.append(
     ...modes.map(([mode, label, title]) =>
-      button(label, () => choose(mode), {
-        "data-mode": mode,
-        title,
-      }),
+      button(label, () => choose(mode), { "data-mode": mode, title }),
     ),
   );
   choose("pan");

@@ -59,8 +59,8 @@ function imageFacts(image) {
   add("Cluster", swatch(clusterIndex.get(cluster)), jump);
   if (givenLabels) add("Given label", make("bdi", {}, givenLabelOf(image)));
   add("Confidence", formatPercent(confidenceOf(image)), shareBar(confidenceOf(image)));
-  const notes = flagsOf(image).filter((mark) => mark !== "near-duplicate");
-  if (notes.length) add("Note", notes.join(", "));
+  if (isOutlier(image)) add("Outlier", "unlike all other images");
+  if (isDoubtful(image)) add("Doubtful", "may belong to another cluster");
   const original = duplicateRow.get(rowOf[image]);
   if (original !== undefined) add("Nearly identical to", rowLink(original));
   // With terms, the picture is drawn beside the sum of its terms below.
