@@ -1,8 +1,8 @@
-"""Cluster handwritten digits without labels, then look at what the clusterer knows of every image.
+"""Cluster handwritten digits without labels, then print what the clusterer found about single images.
 
     python examples/cluster_digits.py
 
-The labels that come with the digits are used once, at the end, to score the result.
+The labels of the digits are used only to score the result.
 """
 
 from sklearn.cluster import KMeans
@@ -23,10 +23,10 @@ for name, labels in (("K-means", baseline), ("tubal", clusterer.labels_)):
     nmi = 100 * clustering_nmi(digits.target, labels)
     print(f"{name:14}  {accuracy:6.1f} %  {nmi:6.1f} %")
 
-print("\nThe most typical image of each cluster shows the digit", digits.target[clusterer.medoids_])
+print("\nDigits on the most typical image of each cluster:", digits.target[clusterer.medoids_])
 doubtful = clusterer.confidence_.argsort()[:5]
-print("The images it is least sure of:", doubtful, "with confidence", clusterer.confidence_[doubtful].round(2))
-print("Images far from all others:", clusterer.outliers_.sum(), "   near-duplicates:", len(clusterer.duplicates_))
+print("Least certain images:", doubtful, "with confidence", clusterer.confidence_[doubtful].round(2))
+print("Outliers:", clusterer.outliers_.sum(), "   groups of near-duplicates:", len(clusterer.duplicates_))
 
-# Another number of clusters needs no new fit: graph and codes stay.
-print("Sizes of five clusters instead:", [int((clusterer.labels_for(5) == k).sum()) for k in range(5)])
+# Another number of clusters needs no new fit: the graph and the codes stay the same.
+print("Cluster sizes with five clusters:", [int((clusterer.labels_for(5) == k).sum()) for k in range(5)])

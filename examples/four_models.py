@@ -1,7 +1,7 @@
-"""One picture under five models: atoms, codes, reconstruction and how many coefficients each needs.
+"""One image under five models: atoms, code, reconstruction, and the number of coefficients.
 
-The paper's Figure 1 draws four ways to build an image from atoms. This draws them from live data: SC, TenSR, CSC and
-TubSC, and GTSC beside them, all learned from the same images and asked about the same one.
+Figure 1 of the paper sketches four ways to build an image from atoms. This example draws them from real data: SC,
+TenSR, CSC, TubSC and also GTSC learn from the same images and encode the same image.
 
     python examples/four_models.py --out figure1.png [--images orl | digits | FOLDER]
 """
@@ -18,7 +18,7 @@ from tubal import CSC, GTSC, SparseCoding, TenSR, TubSC
 
 
 def load(name: str) -> np.ndarray:
-    """Return a stack of images: scikit-learn's digits, a known collection, or a folder of pictures."""
+    """Return a stack of images: scikit-learn's digits, one of the four collections, or a folder of pictures."""
     from tubal import datasets
 
     if name == "digits":
@@ -42,15 +42,15 @@ def models(image_shape: tuple[int, ...]) -> dict[str, Any]:
 
 
 def atoms_of(model: Any) -> np.ndarray:
-    """Return what an atom looks like: a filter for CSC, an image for the others."""
+    """Return the pictures of the atoms: filters for CSC, whole images for the others."""
     return np.asarray(getattr(model, "filters_", model.atoms_))
 
 
 def code_picture(model: Any, code: np.ndarray) -> np.ndarray:
-    """Return one image's code as a picture: atoms down, positions across; both modes for TenSR."""
+    """Return the code of one image as a picture: one row per atom and one column per position, or TenSR's matrix."""
     if isinstance(model, TenSR):
         return code
-    if isinstance(model, CSC):  # the maps side by side, the strongest first
+    if isinstance(model, CSC):  # the nine strongest maps in a grid
         order = np.argsort(-np.abs(code).sum(axis=(1, 2)))[:9]
         rows = [np.concatenate(list(code[order[start : start + 3]]), axis=1) for start in (0, 3, 6)]
         return np.concatenate(rows, axis=0)
@@ -58,7 +58,7 @@ def code_picture(model: Any, code: np.ndarray) -> np.ndarray:
 
 
 def sheet(pictures: np.ndarray, n_columns: int) -> np.ndarray:
-    """Return pictures tiled, each stretched to the same contrast."""
+    """Return the pictures in a grid, each scaled to the same contrast."""
     pictures = pictures[: n_columns * n_columns]
     height, width = pictures.shape[1:3]
     tiled = np.zeros((n_columns * (height + 1), n_columns * (width + 1)))
@@ -71,7 +71,7 @@ def sheet(pictures: np.ndarray, n_columns: int) -> np.ndarray:
 
 
 def describe(model: Any, image: np.ndarray) -> dict[str, Any]:
-    """Code one image and return its code, its reconstruction, and what they cost."""
+    """Return the code of one image, its size, and the reconstruction with its error."""
     code = np.asarray(model.encode(image[None]))
     norm = float(np.linalg.norm(image))
     rebuilt = np.asarray(model.decode(code, norms=[norm]))[0]
@@ -80,7 +80,7 @@ def describe(model: Any, image: np.ndarray) -> dict[str, Any]:
 
 
 def draw(images: np.ndarray, index: int, out: Path) -> list[str]:
-    """Fit the five models, draw them, and return one line about each."""
+    """Fit the five models, draw them, and return one line of text about each."""
     import matplotlib as mpl
 
     mpl.use("agg")
@@ -115,10 +115,10 @@ def draw(images: np.ndarray, index: int, out: Path) -> list[str]:
 
 
 def main() -> None:
-    """Read the command line and draw."""
+    """Run the example from the command line."""
     parser = argparse.ArgumentParser(description="Draw one image under five models.")
     parser.add_argument("--images", default="digits", help="digits, a collection (orl, coil20, ...), or a folder")
-    parser.add_argument("--index", type=int, default=0, help="which image to take apart")
+    parser.add_argument("--index", type=int, default=0, help="which image to encode")
     parser.add_argument("--out", type=Path, default=Path("figure1.png"), help="where to write the picture")
     arguments = parser.parse_args()
     for line in draw(load(arguments.images), arguments.index, arguments.out):

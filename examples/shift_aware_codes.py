@@ -1,10 +1,10 @@
-"""Which atoms, at which shifts, build an image? The paper's Figure 2 from a learned dictionary.
+"""Which atoms build an image, and how far are they shifted? Figure 2 of the paper with a learned dictionary.
 
     python examples/shift_aware_codes.py [FILE.png]
 
-Shapes appear anywhere along the width. Ordinary sparse coding needs an atom for every place; a tubal code uses one
-atom and says how far it has been moved around its circle. With a file name, atoms of the handwritten digits are drawn,
-one of them at all its shifts (matplotlib).
+The shapes appear at any horizontal position. Sparse coding needs an atom for every position. A tubal code uses one
+atom and says how far it is shifted; what leaves on one side comes back on the other. With a file name the example also
+draws atoms learned from handwritten digits, one of them with all its shifts (this needs matplotlib).
 """
 
 import sys
@@ -19,26 +19,28 @@ shift_aware = TubSC(n_atoms=4, sparsity=0.02, random_state=0).fit(shapes.images)
 ordinary = SparseCoding(n_atoms=4, sparsity=0.02, random_state=0).fit(shapes.images)
 
 
-def left_over(model) -> float:
-    """Share of the images' energy that the codes do not explain."""
+def relative_error(model) -> float:
+    """Return the squared reconstruction error relative to the squared images."""
     unit = shapes.images / np.linalg.norm(shapes.images, axis=(1, 2), keepdims=True)
     return float(((unit - model.decode(model.codes_)) ** 2).sum() / (unit**2).sum())
 
 
-shares = f"{left_over(shift_aware):.1%} (TubSC) and {left_over(ordinary):.1%} (SC)"
-print(f"Four atoms for {len(shapes.images)} images leave over {shares} of their energy")
+errors = f"{relative_error(shift_aware):.1%} (TubSC) and {relative_error(ordinary):.1%} (SC)"
+print(f"Four atoms approximate {len(shapes.images)} images with an error of {errors}")
 
 image = shapes.images[0]
 explanation = shift_aware.explain(image)
-print(f"\nimage 0 ({shapes.target_names[shapes.target[0]]}) is a sum of {len(explanation)} shifted atoms; the largest:")
+kind = shapes.target_names[shapes.target[0]]
+print(f"\nimage 0 ({kind}) is a sum of {len(explanation)} shifted atoms; the largest terms:")
 for k in range(3):
     atom, shift, coefficient = explanation.atoms[k], explanation.shifts[k], explanation.coefficients[k]
     print(f"  atom {atom}, {shift:2d} pixels to the right, times {coefficient:+.3f}")
 
-# Move the image and only the shifts move; the pooled features (eq. 20) hardly change, if at all.
-moved = np.roll(image, 5, axis=1)
-before, after = shift_aware.transform(np.stack([image, moved]))
-print(f"\nmoved by 5 pixels, features change by {np.linalg.norm(after - before) / np.linalg.norm(before):.2%}")
+# Shifting the image changes the shifts of the atoms; the pooled features (eq. 20) stay nearly the same.
+shifted = np.roll(image, 5, axis=1)
+before, after = shift_aware.transform(np.stack([image, shifted]))
+change = np.linalg.norm(after - before) / np.linalg.norm(before)
+print(f"\nwith the image shifted by 5 pixels, features change by {change:.2%}")
 
 if len(sys.argv) > 1:
     from matplotlib import pyplot
@@ -46,11 +48,11 @@ if len(sys.argv) > 1:
 
     from tubal import plot
 
-    digits = np.pad(load_digits().images[:900], ((0, 0), (0, 0), (2, 2)))  # room to move
+    digits = np.pad(load_digits().images[:900], ((0, 0), (0, 0), (2, 2)))  # empty columns, so that shifts are visible
     model = TubSC(n_atoms=12, sparsity=0.15, random_state=1).fit(digits)
     most_used = int(np.linalg.norm(model.codes_, axis=(0, 2)).argmax())
     figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(9, 2.3), layout="constrained")
     plot.atoms(model, n_columns=12, ax=top)
     plot.shifts(model, atom=most_used, n_shifts=12, ax=bottom)
     figure.savefig(sys.argv[1], dpi=110, metadata={"Software": None})
-    print("drawn to", sys.argv[1])
+    print("wrote", sys.argv[1])

@@ -1,4 +1,4 @@
-"""More images than memory: fit from a file a chunk at a time, or learn from a stream of batches.
+"""More images than memory: fit from a file in chunks, or learn from a stream of batches.
 
 python examples/streaming.py
 """
@@ -16,23 +16,22 @@ folder = Path(tempfile.mkdtemp())
 shapes = make_shifted_shapes(600, n_classes=4, random_state=0)
 np.save(folder / "images.npy", shapes.images)
 
-# A memory map, an HDF5 dataset, a Zarr array or a function that yields batches: all are read in chunks.
+# Memory maps, HDF5 datasets, Zarr arrays and functions that yield batches are all read in chunks.
 images = np.load(folder / "images.npy", mmap_mode="r")
 settings = {"n_atoms": 8, "max_iter": 8, "random_state": 0}
 whole = TubSC(**settings).fit(shapes.images)
 chunked = TubSC(**settings).fit(images, chunk_size=100)
 difference = abs(chunked.objective_[-1] / whole.objective_[-1] - 1.0)
-print(f"objective in memory {whole.objective_[-1]:.4f}, 100 images at a time the same to {difference:.0e}")
+print(f"objective in memory {whole.objective_[-1]:.4f}, in chunks of 100 images: relative difference {difference:.0e}")
 
-# The graph reaches across chunks: no edge is dropped.
+# With a graph, edges between chunks count as well.
 graph = GTSC(**settings, n_neighbors=3).fit(images, chunk_size=150, checkpoint=Checkpoint(folder / "fit.ckpt"))
 print(f"with a graph of {graph.graph_.adjacency.nnz // 2} edges: objective {graph.objective_[-1]:.4f}")
 
-# A stream that is never held: statistics carry what earlier batches taught.
+# A stream: the model keeps statistics of earlier batches, not their images.
 model = TubSC(**settings)
 for start in range(0, 600, 60):
     model.partial_fit(images[start : start + 60])
-print(
-    f"after a stream of {model.n_samples_seen_} images, mean objective of a batch:", model.objective_[[0, -1]].round(4)
-)
+print(f"after a stream of {model.n_samples_seen_} images, mean objective of the first and the last batch:")
+print(model.objective_[[0, -1]].round(4))
 print("features of new images:", model.transform(make_shifted_shapes(3, random_state=7).images).shape)

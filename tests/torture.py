@@ -1,6 +1,7 @@
-"""The full counts of kills, mutations and generated fits: ``python -m tests.torture``; results in results/torture.md.
+"""Stress tests with full counts: killed processes, damaged files, generated fits, large fits, Dask clusters.
 
-``--share 0.1`` runs a tenth; ``--only kills,files`` some parts.
+``python -m tests.torture`` writes results/torture.md. ``--share 0.1`` runs a tenth of the counts, and
+``--only kills,files`` runs only these parts.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FIXTURE = HERE / "data" / "format_1.tubal"
 
 
 def mutated_files(share: float) -> list[str]:
-    """Load mutated model files."""
+    """Load damaged and forged model files."""
     count = round(5000 * share)
     expected = tubal.load(FIXTURE)
 
@@ -42,16 +43,16 @@ def mutated_files(share: float) -> list[str]:
         np.testing.assert_array_equal(model.codes_, expected.codes_)
         given = expected.get_params(deep=False)
         if any(not np.all(value == given[name]) for name, value in model.get_params(deep=False).items()):
-            raise AssertionError("a parameter changed silently")
+            raise AssertionError("a parameter changed without an error")
 
     with tempfile.TemporaryDirectory() as folder:
         counts = mutations.try_mutations(FIXTURE.read_bytes(), count, Path(folder), 1, same)
     parts = ", ".join(f"{number} {name}" for name, number in counts.items())
-    return [f"{count} mutated model files: {parts}; 0 loaded wrong, 0 crashed"]
+    return [f"{count} damaged or forged model files: {parts}; 0 loaded with wrong contents, 0 crashed"]
 
 
 def generated_fits(share: float) -> list[str]:
-    """Let Hypothesis search for a fit that goes wrong."""
+    """Let Hypothesis search for a fit that fails."""
     from hypothesis import HealthCheck, given, settings
 
     count, found = round(2000 * share), collections.Counter()
@@ -65,23 +66,23 @@ def generated_fits(share: float) -> list[str]:
 
     search()
     return [
-        f"{sum(found.values())} generated fits: {found['answer']} answers, {found['sentence']} refused in words; "
-        "no NaN, no rising objective, no atom outside the ball, no other exception"
+        f"{sum(found.values())} generated fits: {found['answer']} succeeded, {found['sentence']} raised a clear error; "
+        "no NaN, no rising objective, no atom outside the unit ball, no other exception"
     ]
 
 
 def hostile_matrix(share: float) -> list[str]:
-    """Run every estimator on every hostile input."""
+    """Fit every estimator on every kind of bad input."""
     lines = []
     for name in hostile.ESTIMATORS:
         found = collections.Counter(hostile.outcome(name, case) for case in hostile.CASES)
-        lines.append(f"{name}: {found['answer']} right answers, {found['sentence']} clear sentences")
-    return [f"{len(hostile.CASES)} classes of input · " + "; ".join(lines)]
+        lines.append(f"{name}: {found['answer']} correct results, {found['sentence']} clear errors")
+    return [f"{len(hostile.CASES)} kinds of input · " + "; ".join(lines)]
 
 
 def killed_fits(share: float) -> list[str]:
     """Kill fits at random moments and resume them."""
-    from test_checkpoints import kill_and_resume
+    from learning.test_checkpoints import kill_and_resume
 
     lines, images = [], np.random.default_rng(0).random((40, 6, 5))
     for chunk, label in ((0, "in memory"), (9, "in chunks on disk")):
@@ -91,13 +92,13 @@ def killed_fits(share: float) -> list[str]:
             found, hits = kill_and_resume(Path(folder), chunk, kills, 1)
         for name in ("atoms", "codes", "objective"):
             np.testing.assert_array_equal(found[name], getattr(model, f"{name}_"))
-        lines.append(f"fit {label}: {kills} × `kill -9` ({hits} hit it running), resumed bit for bit the same")
+        lines.append(f"fit {label}: {kills} × `kill -9` ({hits} while running), resumed fit bit for bit the same")
     return lines
 
 
 def killed_saves(share: float) -> list[str]:
     """Kill saves at random moments."""
-    from test_persistence import SAVE_FOREVER
+    from storage.test_persistence import SAVE_FOREVER
 
     kills, random = max(1, round(20 * share)), np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -112,11 +113,11 @@ def killed_saves(share: float) -> list[str]:
             process.send_signal(signal.SIGKILL)
             process.wait()
             tubal.load(path)
-    return [f"save: {kills} × `kill -9`, the file loaded every time"]
+    return [f"save: {kills} × `kill -9`, the file could be loaded every time"]
 
 
 def killed_reproduce(share: float) -> list[str]:
-    """Kill ``tubal reproduce`` at random moments; the table must be that of a run left alone."""
+    """Kill ``tubal reproduce`` at random moments; the table must equal that of an undisturbed run."""
     if "TUBAL_DATA" not in os.environ:
         return ["reproduce: not run, TUBAL_DATA is not set"]
     kills, random = max(1, round(20 * share)), np.random.default_rng(2)
@@ -151,11 +152,11 @@ def killed_reproduce(share: float) -> list[str]:
         scores = [_scores(Path(folder) / name) for name in ("killed", "whole")]
     if scores[0] != scores[1]:
         raise AssertionError(f"the table differs after kills: {scores}")
-    return [f"reproduce: {kills} × `kill -9` ({hits} hit it running), the table is that of a run left alone"]
+    return [f"reproduce: {kills} × `kill -9` ({hits} while running), same table as in an undisturbed run"]
 
 
 def _scores(folder: Path) -> dict[str, tuple[float, float]]:
-    """Return every trial's scores; a line that is no JSON would mean a torn file."""
+    """Return the scores of every trial; a line that is not JSON would be a half-written file."""
     import json
 
     lines = (folder / ".trials" / "table2.jsonl").read_text().splitlines()
@@ -164,13 +165,13 @@ def _scores(folder: Path) -> dict[str, tuple[float, float]]:
 
 
 def full_disk(share: float) -> list[str]:
-    """Write where there is no room."""
+    """Write to a full disk."""
     import pytest
 
     code = pytest.main(["-q", "-p", "no:cacheprovider", str(HERE), "-k", "full_disk", "--no-header"])
     if code != 0:
-        raise AssertionError("a full disk was not handled; see above")
-    return ["full disk (RLIMIT_FSIZE): save and checkpoint end in one sentence, the former file intact"]
+        raise AssertionError("the tests of a full disk failed; see above")
+    return ["full disk (RLIMIT_FSIZE): save and checkpoint raise a clear error, the previous file stays intact"]
 
 
 PARTS: dict[str, Callable[[float], list[str]]] = {
@@ -189,21 +190,21 @@ PARTS: dict[str, Callable[[float], list[str]]] = {
 
 
 def _findings(record: Path) -> str:
-    """Return what people wrote below the figures of a former record: which classes found a bug."""
-    former = record.read_text(encoding="utf-8") if record.exists() else ""
-    place = former.find("\n## ")
-    return former[place:] if place >= 0 else ""
+    """Return the hand-written sections below the figures of the previous results, which are kept."""
+    previous = record.read_text(encoding="utf-8") if record.exists() else ""
+    start = previous.find("\n## ")
+    return previous[start:] if start >= 0 else ""
 
 
 def main() -> None:
-    """Run the parts asked for and record what they found."""
+    """Run the chosen parts and write their results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     lines = [
-        "# Torture",
+        "# Stress tests",
         "",
         f"`python -m tests.torture --share {options.share:g}` on {platform.system()}, Python "
         f"{platform.python_version()}, NumPy {np.__version__}, {os.cpu_count()} cores.",
@@ -214,7 +215,7 @@ def main() -> None:
         began = time.perf_counter()
         try:
             found = PARTS[name](options.share)
-        except Exception as error:  # a part that fails is recorded, and the others still run
+        except Exception as error:  # the other parts still run, and the failure is recorded
             found, failed = [f"**{name} FAILED**: {type(error).__name__}: {str(error)[:300]}"], True
         lines += [f"- {line} ({time.perf_counter() - began:.0f} s)" for line in found]
         sys.stderr.write("\n".join(lines[-len(found) :]) + "\n")

@@ -1,4 +1,4 @@
-"""A real headless Chromium, and what the tests of the report do in it."""
+"""A headless Chromium, and what the tests of the report do in it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import io
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ from PIL import Image
 
 
 def require_browser() -> str:
-    """Return the path of Chromium, or skip; ``TUBAL_FORBID_SKIPS=1`` turns the skip into a failure."""
+    """Return the path of Chromium, or skip; with ``TUBAL_FORBID_SKIPS=1`` fail instead."""
     program = next((p for p in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if p), None)
     missing = [name for name in ("selenium", "axe_core_python") if find_spec(name) is None]
     if not program or not shutil.which("chromedriver"):
@@ -35,7 +35,7 @@ def require_browser() -> str:
 
 @contextmanager
 def chromium(folder: Path, *, width: int = 1440, height: int = 900, dark: bool = False) -> Iterator[Any]:
-    """Start a fresh browser that may download into ``folder``; it logs its console and its network."""
+    """Start a browser that downloads into ``folder`` and logs its console and its network requests."""
     program = require_browser()
     from selenium import webdriver  # may be missing; then the tests skip
     from selenium.webdriver.chrome.service import Service
@@ -57,7 +57,7 @@ def chromium(folder: Path, *, width: int = 1440, height: int = 900, dark: bool =
     driver = webdriver.Chrome(options, Service(shutil.which("chromedriver")))
     driver.set_script_timeout(60)
     try:
-        # Headless windows have borders of their own: fix the page's size, not the window's.
+        # Headless windows have borders of their own: set the size of the page, not of the window.
         resize(driver, width, height)
         yield driver
     finally:
@@ -79,14 +79,14 @@ def prefer(driver: Any, **features: str) -> None:
 
 
 def open_report(driver: Any, path: Path) -> float:
-    """Open the file and wait until it can be used; return the seconds that took by the page's own clock."""
+    """Open a report and wait until it can be used; return the seconds that took by the page's own clock."""
     driver.get(path.as_uri())
     ready = "return document.documentElement.dataset.ready"
     return float(wait(lambda: driver.execute_script(ready), "the report to start")) / 1000
 
 
 def actions(driver: Any, **options: Any) -> Any:
-    """Selenium's chain of pointer and key actions."""
+    """Return Selenium's chain of pointer and key actions."""
     from selenium.webdriver import ActionChains
 
     return ActionChains(driver, **options)
@@ -107,26 +107,26 @@ def press(driver: Any, *keys: str, shift: bool = False) -> None:
 
 
 def wheel(driver: Any, element: Any, amount: int) -> None:
-    """Turn the wheel over the middle of an element."""
+    """Turn the mouse wheel over the middle of an element."""
     from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 
     actions(driver).scroll_from_origin(ScrollOrigin.from_element(element), 0, amount).perform()
 
 
 def axe_violations(driver: Any) -> tuple[list[list[Any]], list[str]]:
-    """Run axe-core over the page; return what it found wrong and the rules it found kept."""
+    """Run axe-core on the page; return the violations it found and the rules that passed."""
     import axe_core_python
 
     driver.execute_script((Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
     found = driver.execute_async_script(
-        "const done = arguments[0]; axe.run(document).then(result => done({kept: result.passes.map(p => p.id),"
+        "const done = arguments[0]; axe.run(document).then(result => done({passed: result.passes.map(p => p.id),"
         "violations: result.violations.map(v => [v.impact, v.id, v.nodes.map(n => n.target.join(' '))])}))"
     )
-    return found["violations"], found["kept"]
+    return found["violations"], found["passed"]
 
 
-def wait(condition: Any, what: str, seconds: float = 20) -> Any:
-    """Poll until ``condition()`` is true and return its value."""
+def wait(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+    """Wait until ``condition()`` is true and return its value."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         value = condition()
@@ -136,56 +136,91 @@ def wait(condition: Any, what: str, seconds: float = 20) -> Any:
     raise TimeoutError(f"waited {seconds} s for {what}")
 
 
-def js(driver: Any, script: str, *arguments):
+def js(driver: Any, script: str, *arguments: Any) -> Any:
+    """Run JavaScript in the page."""
     return driver.execute_script(script, *arguments)
 
 
 def text(driver: Any, selector: str) -> str:
+    """Return the text of the first element that matches."""
     return js(driver, "return document.querySelector(arguments[0]).textContent", selector)
 
 
-def each(driver: Any, selector: str, arrow: str):
-    """Apply a JavaScript arrow function to every element that matches."""
+def each(driver: Any, selector: str, arrow: str) -> Any:
+    """Apply a JavaScript arrow function to every element that matches and return the results."""
     return js(driver, f"return [...document.querySelectorAll(arguments[0])].map({arrow})", selector)
 
 
-def shots(driver: Any, selector: str) -> list[int]:
-    return each(driver, selector, "n => Number(n.dataset.shot)")
+def count(driver: Any, selector: str) -> int:
+    """Return how many elements match."""
+    return js(driver, "return document.querySelectorAll(arguments[0]).length", selector)
 
 
-def merge(driver: Any, cluster: int, into: int) -> None:
-    js(
-        driver,
-        "const m = document.querySelector(`#cluster-${arguments[0]} .merge`);"
-        "m.value = String(arguments[1]); m.dispatchEvent(new Event('change'))",
-        cluster,
-        into,
-    )
+def images_in(driver: Any, selector: str) -> list[int]:
+    """Return the indices of the images whose thumbnails match."""
+    return each(driver, selector, "n => Number(n.dataset.image)")
 
 
 def click(driver: Any, selector: str) -> None:
+    """Scroll to an element and click it."""
     element = driver.find_element("css selector", selector)
     js(driver, "arguments[0].scrollIntoView({block: 'center'})", element)
     element.click()
 
 
-def set_slider(driver: Any, selector: str, value: int) -> None:
+def set_value(driver: Any, selector: str, value: object, event: str) -> None:
+    """Set the value of an input and send the event by which the page notices it."""
     js(
         driver,
-        "const s = document.querySelector(arguments[0]); s.value = arguments[1];"
-        "s.dispatchEvent(new Event('input', {bubbles: true}))",
+        "const node = document.querySelector(arguments[0]); node.value = String(arguments[1]);"
+        "node.dispatchEvent(new Event(arguments[2], {bubbles: true}))",
         selector,
         value,
+        event,
     )
 
 
+def choose(driver: Any, selector: str, value: object) -> None:
+    """Choose an option of a menu."""
+    set_value(driver, selector, value, "change")
+
+
+def set_slider(driver: Any, selector: str, value: int) -> None:
+    """Move a slider."""
+    set_value(driver, selector, value, "input")
+
+
+def merge(driver: Any, cluster: int, into: int) -> None:
+    """Merge a cluster into another one by its menu."""
+    choose(driver, f"#cluster-{cluster} .merge", into)
+
+
+def rename(driver: Any, cluster: int, name: str) -> None:
+    """Rename a cluster."""
+    set_value(driver, f"#name-{cluster}", name, "change")
+
+
+def show_all(driver: Any) -> None:
+    """Show all images of every cluster."""
+    js(driver, "document.querySelectorAll(\".show-all[aria-expanded='false']\").forEach(n => n.click())")
+
+
+def open_image(driver: Any, image: int) -> None:
+    """Open an image in the panel by its thumbnail."""
+    thumb = f".thumb[data-image='{image}']"
+    if not count(driver, thumb):
+        show_all(driver)
+    js(driver, "document.querySelector(arguments[0]).click()", thumb)
+
+
 def pixels(driver: Any, selector: str) -> np.ndarray:
-    """The canvas as the browser holds it, (height, width, 4)."""
+    """Return the pixels of a canvas, (height, width, 4)."""
     address = js(driver, "return document.querySelector(arguments[0]).toDataURL()", selector)
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))).convert("RGBA"))
 
 
-def settled_map(driver: Any) -> np.ndarray:
+def map_pixels(driver: Any) -> np.ndarray:
+    """Return the pixels of the map, once it has been drawn."""
     js(
         driver,
         "const frame = requestAnimationFrame;"
@@ -194,33 +229,17 @@ def settled_map(driver: Any) -> np.ndarray:
     return pixels(driver, "#map")
 
 
-def downloaded(driver: Any, folder: Path, name: str, press_button: str) -> list[dict[str, str]]:
+def downloaded(driver: Any, folder: Path, name: str, button: str) -> list[dict[str, str]]:
+    """Click a button and return the rows of the CSV file that it downloads."""
     for old in folder.glob("*.csv"):
         old.unlink()
-    click(driver, press_button)
+    click(driver, button)
     path = folder / name
     wait(lambda: path.exists() and path.stat().st_size, "the download")
     return list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
 
 
-def open_image(driver: Any, shot: int) -> None:
-    js(driver, "document.querySelector('.thumb') || 0")
-    if not js(driver, "return !!document.querySelector(`.thumb[data-shot='${arguments[0]}']`)", shot):
-        for node in driver.find_elements("css selector", ".show-all[aria-expanded='false']"):
-            js(driver, "arguments[0].click()", node)
-    js(driver, "document.querySelector(`.thumb[data-shot='${arguments[0]}']`).click()", shot)
-
-
-def rename(driver: Any, cluster: int, name: str) -> None:
-    js(
-        driver,
-        "const i = document.querySelector(`#name-${arguments[0]}`); i.value = arguments[1];"
-        "i.dispatchEvent(new Event('change'))",
-        cluster,
-        name,
-    )
-
-
 def luminance(driver: Any, selector: str) -> float:
+    """Return the mean of the red, green and blue of an element's background."""
     color = js(driver, "return getComputedStyle(document.querySelector(arguments[0])).backgroundColor", selector)
     return float(np.mean([float(part) for part in color[color.index("(") + 1 : -1].split(",")[:3]]))

@@ -1,4 +1,4 @@
-"""A report of real images, handwritten digits, with everything a report can show filled by simple means."""
+"""Report data of handwritten digits with every optional part, computed by simple means."""
 
 from __future__ import annotations
 
@@ -27,9 +27,19 @@ HOSTILE_NAMES = (
     "javascript:window.pwned=3",
 )
 
+NO_OPTIONAL_PARTS: dict[str, Any] = {
+    **dict.fromkeys(("alignments", "atoms", "terms", "norms", "true_labels", "scores")),
+    "objective": (),
+    "sparsity": (),
+    "provenance": {},
+}
+
 
 def digits_report(n_images: int = 300, *, hostile: bool = False, n_terms: int = 8, **changes: Any) -> ReportData:
-    """A report of handwritten digits with clusters, codes and neighbours by simple means."""
+    """Return report data of handwritten digits: K-means clusters, matching-pursuit codes, Euclidean neighbours.
+
+    ``changes`` replace fields of the result. Above the 1797 digits that exist, images repeat, a little darker.
+    """
     digits = load_digits()
     rng = np.random.default_rng(0)
     pick = np.arange(n_images) % len(digits.images)
@@ -44,7 +54,6 @@ def digits_report(n_images: int = 300, *, hostile: bool = False, n_terms: int = 
     names = [f"digits/{digits.target[i]}/image {k:04d}.png" for k, i in enumerate(pick)]
     if hostile:
         names[: len(HOSTILE_NAMES)] = HOSTILE_NAMES
-    # Beyond the 1797 digits there are, images come round again a little darker.
     duplicate_of = np.arange(n_images) - len(digits.images)
     duplicate_of[: len(digits.images)] = -1
     duplicate_of[7], duplicate_of[9] = 5, 5
@@ -79,7 +88,7 @@ def digits_report(n_images: int = 300, *, hostile: bool = False, n_terms: int = 
 
 
 def _alignments(rng: np.random.Generator) -> np.ndarray:
-    """Five small motions as (rotation, scale, dy, dx), the first of them none."""
+    """Return five small motions (rotation, scale, dy, dx); the first one moves nothing."""
     motions = np.stack(
         [rng.integers(-2, 3, 5) * 5.0, rng.choice([0.92, 1.0, 1.08], 5), *rng.integers(-1, 2, (2, 5))], axis=1
     )
@@ -88,7 +97,7 @@ def _alignments(rng: np.random.Generator) -> np.ndarray:
 
 
 def pursue(images: np.ndarray, *, n_atoms: int, n_terms: int) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Matching pursuit with circularly shifted images as atoms: slow, obvious codes for any pictures."""
+    """Return atoms, terms and norms by matching pursuit, with circularly shifted images as atoms."""
     n, height, width = images.shape
     norms = np.linalg.norm(images.reshape(n, -1), axis=1)
     scaled = images / norms[:, None, None]

@@ -22,6 +22,7 @@ PUBLIC_MODULES = [
     "tubal.metrics",
     "tubal.plot",
     "tubal.problems",
+    "tubal.report",
     "tubal.solvers",
     "tubal.storage",
 ]
@@ -53,7 +54,7 @@ def _own_methods(cls: type) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", public_objects())
+@pytest.mark.parametrize("name", list(public_objects()))
 def test_docstring_is_complete(name):
     # The constructor of a protocol takes any arguments, and nobody calls it.
     required = REQUIRED - {"PR01"} if is_protocol(name) else REQUIRED

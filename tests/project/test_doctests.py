@@ -1,4 +1,4 @@
-"""The examples in docstrings are run as they stand."""
+"""The examples in docstrings run and print what they say."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPTIONAL = {"triton": "Triton comes with PyTorch for a GPU", "torch": "pip insta
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name != "tubal.__main__"])
-def test_examples_in_docstrings(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docstring_examples(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "Agg")
     try:
         module = importlib.import_module(name)
@@ -31,7 +31,7 @@ def test_examples_in_docstrings(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert found.failed == 0, f"run python -m doctest {module.__file__}"
 
 
-def test_there_are_examples_to_run() -> None:
+def test_docstring_examples_are_found() -> None:
     with_examples = [path.name for path in ROOT.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8")]
     assert len(with_examples) > 40
     assert len(MODULES) > len(with_examples)

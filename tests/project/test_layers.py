@@ -1,4 +1,4 @@
-"""The architecture as a test: imports only go down, torch lives behind one door, and starting is quick."""
+"""Rules of the architecture: imports only go down, no cycles, torch in few files, a fast start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import tubal
 
 ROOT = Path(tubal.__file__).parent
 
-# From the bottom up; a module may import its own layer and those below it.
+# From the bottom to the top. A module may import its own layer and those below it.
 LAYERS = [
     {"backends"},
     {"algebra", "graph"},
@@ -45,7 +45,7 @@ def _without_typing(path: Path) -> ast.Module:
 
 
 def _imported(path: Path) -> set[str]:
-    """Return the top-level parts of tubal that a file imports, inside functions too, typing aside."""
+    """Return the top-level parts of tubal that a file imports, also inside functions, except for typing."""
     found = set()
     for node in ast.walk(_without_typing(path)):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").split(".")[0] == "tubal":
@@ -59,9 +59,9 @@ def _imported(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_only_go_down(path):
     here = _top(path)
-    assert here in HEIGHT, f"{here} has no layer: put it into LAYERS and docs/architecture.md"
+    assert here in HEIGHT, f"{here} has no layer: add it to LAYERS and to docs/architecture.md"
     above = {name for name in _imported(path) if HEIGHT.get(name, -1) > HEIGHT[here]}
-    assert not above, f"{path.relative_to(ROOT)} reaches up to {sorted(above)}"
+    assert not above, f"{path.relative_to(ROOT)} imports from a higher layer: {sorted(above)}"
 
 
 def _module(path: Path) -> str:
@@ -69,7 +69,7 @@ def _module(path: Path) -> str:
 
 
 def _imported_modules(path: Path, known: set[str]) -> set[str]:
-    """Return the modules of tubal that a file imports anywhere, inside functions too, typing aside."""
+    """Return the modules of tubal that a file imports, also inside functions, except for typing."""
     found = set()
     for node in ast.walk(_without_typing(path)):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").split(".")[0] == "tubal":
@@ -80,15 +80,15 @@ def _imported_modules(path: Path, known: set[str]) -> set[str]:
     return found & known
 
 
-def test_no_module_imports_itself_through_others():
+def test_no_import_cycles():
     known = {_module(path): path for path in MODULES}
     sorter = TopologicalSorter({name: _imported_modules(path, set(known)) for name, path in known.items()})
     sorter.prepare()  # raises CycleError and names the cycle
 
 
-def test_torch_is_imported_behind_one_door():
-    """Everything but the GPU code reaches torch through ``backends/arrays.py``."""
-    doors = {"arrays.py", "triton_passes.py"}
+def test_torch_is_imported_in_two_files_only():
+    """All other files use torch through ``backends/arrays.py``."""
+    allowed = {"arrays.py", "triton_passes.py"}
     for path in MODULES:
         names = set()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -96,18 +96,19 @@ def test_torch_is_imported_behind_one_door():
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 names.add((node.module or "").split(".")[0])
-        assert path.name in doors or not names & {"torch", "triton"}, path
+        assert path.name in allowed or not names & {"torch", "triton"}, path
 
 
 @pytest.mark.parametrize(
     "program", ["import tubal", "import sys; sys.argv = ['tubal', '--help']\nimport tubal.cli\ntubal.cli.main()"]
 )
-def test_starting_is_quick_because_nothing_heavy_is_loaded(program):
-    """Half a second on an idle machine; what makes it so is that none of the heavy packages is touched."""
+def test_start_is_fast_and_loads_no_heavy_package(program):
+    """Half a second on an idle machine."""
     heavy = "\nimport sys\nassert not {'numba', 'sklearn', 'torch', 'matplotlib', 'scipy.optimize'} & set(sys.modules)"
     guarded = f"try:\n    {program.replace(chr(10), chr(10) + '    ')}\nexcept SystemExit:\n    pass{heavy}"
     subprocess.run([sys.executable, "-c", guarded], check=True, capture_output=True)
-    assert min(_seconds(program) for _ in range(3)) < max(0.5, 20 * _seconds(""))  # the second for a busy machine
+    busy_machine = 20 * _seconds("")
+    assert min(_seconds(program) for _ in range(3)) < max(0.5, busy_machine)
 
 
 def _seconds(program):
@@ -116,17 +117,17 @@ def _seconds(program):
     return time.perf_counter() - began
 
 
-def test_nothing_imports_experiments_but_the_command_line():
+def test_only_the_command_line_imports_experiments():
     for path in MODULES:
         assert _top(path) in ("experiments", "cli") or "experiments" not in _imported(path), path
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_house_style_that_a_machine_can_see(path):
+def test_lengths_and_prints(path):
     """Files of at most 600 lines, functions of at most 50, no print outside the command line."""
     source = path.read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 600
-    # Compiled kernels cannot be split at will; constructors list their parameters one a line.
+    # Compiled kernels cannot always be split; constructors list one parameter on each line.
     free = "backends" in path.parts
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
@@ -138,7 +139,7 @@ def test_house_style_that_a_machine_can_see(path):
             assert length <= 50, f"{node.name} has {length} lines without its docstring"
 
 
-def test_every_public_name_is_there():
+def test_every_public_name_exists():
     for name in tubal.__all__:
         assert getattr(tubal, name) is not None
     assert set(tubal.__all__) <= set(dir(tubal))

@@ -1,4 +1,4 @@
-"""The glue between models and the report: what the page will draw is what the model says."""
+"""Report data made from models: the page shows what the model computed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from scipy.ndimage import gaussian_filter
 from tubal import GTSC, GraphSC, TubSC
 from tubal.datasets import make_shifted_shapes
 from tubal.graph import Graph, deformable_graph
-from tubal.report.from_clusterer import _neighbourhood, as_mask, first_of_group, image_norms, image_terms
+from tubal.report.from_clusterer import _neighborhood, as_mask, first_of_group, image_norms, image_terms
 
 
 def rebuild(terms: np.ndarray, atoms: np.ndarray) -> np.ndarray:
-    """Sum the terms as the page does: each atom rolled and weighted."""
+    """Sum the terms as the page does: each atom shifted and weighted."""
     total = np.zeros(atoms.shape[1:])
     for atom, dy, dx, weight in terms:
         total += weight * np.roll(atoms[int(atom)], (int(dy), int(dx)), axis=(0, 1))
@@ -32,7 +32,7 @@ def rebuild(terms: np.ndarray, atoms: np.ndarray) -> np.ndarray:
     ],
 )
 @pytest.mark.parametrize("colour", [False, True])
-def test_all_terms_together_are_the_reconstruction(model: TubSC, colour: bool) -> None:
+def test_sum_of_all_terms_is_the_reconstruction(model: TubSC, colour: bool) -> None:
     images = make_shifted_shapes(12, n_classes=2, image_shape=(8, 9), random_state=0).images
     images = np.stack([images, 0.5 * images, images**2], axis=-1) if colour else images
     model.fit(images)
@@ -46,8 +46,8 @@ def test_all_terms_together_are_the_reconstruction(model: TubSC, colour: bool) -
     assert all(len(rows) <= 3 for rows in image_terms(model, model.codes_, limit=3) or [])
 
 
-def test_alignments_mean_what_the_report_says() -> None:
-    """Bringing the neighbour onto the image: turned counter-clockwise, enlarged, moved down and right."""
+def test_alignments_move_the_neighbor_onto_the_image() -> None:
+    """An alignment rotates the neighbour counter-clockwise, enlarges it, and moves it down and right."""
     smooth = gaussian_filter(np.random.default_rng(0).random((6, 40, 40)), (0, 2, 2)).astype(np.float32)
     turned = np.asarray(Image.fromarray(smooth[0]).rotate(5, Image.Resampling.BICUBIC))
     pairs = [
@@ -56,23 +56,23 @@ def test_alignments_mean_what_the_report_says() -> None:
         (smooth[2], np.roll(smooth[2], 2, axis=0)),
     ]
     images = np.stack([picture[4:36, 4:36] for pair in pairs for picture in pair] + [smooth[3][4:36, 4:36]])
-    neighbors, _, alignments = _neighbourhood(deformable_graph(images, 1), len(images))
+    neighbors, _, alignments = _neighborhood(deformable_graph(images, 1), len(images))
     assert alignments is not None
     assert neighbors[[0, 2, 4], 0].tolist() == [1, 3, 5]
-    assert alignments[0, 0, 0] == -5.0, "a neighbour that leans counter-clockwise has to be turned back"
+    assert alignments[0, 0, 0] == -5.0, "a neighbour rotated counter-clockwise is rotated back"
     assert_array_equal(alignments[2, 0], [0.0, 1.0, 0.0, 2.0])
     assert_array_equal(alignments[4, 0], [0.0, 1.0, -2.0, 0.0])
 
 
-def test_a_graph_given_as_a_matrix_has_its_edges_as_neighbours() -> None:
+def test_edges_of_a_matrix_serve_as_neighbors() -> None:
     graph = Graph.from_matrix(np.array([[0, 1, 3], [1, 0, 0], [3, 0, 0]], dtype=float))
-    neighbors, distances, alignments = _neighbourhood(graph, 3)
+    neighbors, distances, alignments = _neighborhood(graph, 3)
     assert neighbors.tolist() == [[2, 1], [0, -1], [0, -1]]
     assert distances[0, 0] < distances[0, 1]
     assert alignments is None
 
 
-def test_masks_and_groups() -> None:
+def test_masks_and_duplicate_groups() -> None:
     assert_array_equal(as_mask(np.array([1, 2]), 4), [False, True, True, False])
     assert_array_equal(as_mask(np.array([True, False]), 2), [True, False])
     assert_array_equal(first_of_group([np.array([2, 0]), [1, 3]], 4), [-1, -1, 0, 1])

@@ -1,4 +1,4 @@
-"""The report as a file: data checks, sampling, sprites, escaping."""
+"""The report as a file: data checks, order and sample of images, sprites, escaping."""
 
 from __future__ import annotations
 
@@ -13,13 +13,24 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.digits_report import HOSTILE_NAMES, digits_report
+from helpers.digits_report import HOSTILE_NAMES, NO_OPTIONAL_PARTS, digits_report
 from tubal import GTSC
 from tubal.report import ReportData, build_report, write_report
 from tubal.report.from_clusterer import readable_codes
-from tubal.report.payload import encode_payload, pack, plain, to_script_json
-from tubal.report.sampling import choose_sample, typical_first
-from tubal.report.sprites import GUTTER, Sprites, _encode, pack_sprites, shrink
+from tubal.report.payload import (
+    GUTTER,
+    Sprites,
+    _encode,
+    choose_sample,
+    encode_payload,
+    pack,
+    pack_sprites,
+    plain,
+    shrink,
+    to_script_json,
+    typical_first,
+    typicality,
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +47,7 @@ def payload_of(page: str) -> dict:
 
 
 def tile(sprites: Sprites, index: int) -> np.ndarray:
-    """Cut a tile out by the rule the page follows."""
+    """Return a tile, found by the same rule as in the page."""
     address = sprites.sheets[index // sprites.per_sheet]
     sheet = np.asarray(Image.open(io.BytesIO(base64.b64decode(address.split(",")[1]))))
     place = index % sprites.per_sheet
@@ -46,7 +57,7 @@ def tile(sprites: Sprites, index: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (300, 16, 12), (7, 20, 31, 3), (2100, 64, 64)])
-def test_png_sprites_hold_every_image_unchanged(shape):
+def test_png_sprites_are_exact(shape):
     rng = np.random.default_rng(0)
     images = np.uint8(rng.integers(0, 3, shape) * 100)
     sprites = pack_sprites(images)
@@ -55,14 +66,14 @@ def test_png_sprites_hold_every_image_unchanged(shape):
         np.testing.assert_array_equal(tile(sprites, index), images[index])
 
 
-def test_noise_that_png_cannot_hold_still_meets_the_budget():
+def test_sprites_of_noise_stay_within_budget():
     images = np.uint8(np.random.default_rng(0).integers(0, 256, (400, 64, 64, 3)))
     sprites = pack_sprites(images, budget=800_000)
     assert not sprites.exact
     assert sprites.n_bytes <= 800_000
 
 
-def test_jpeg_tiles_do_not_ring_into_each_other():
+def test_jpeg_tiles_do_not_blur_into_each_other():
     images = np.zeros((9, 61, 50, 3), np.uint8)
     images[::2] = 255
     sprites = _encode(images, "JPEG")
@@ -76,18 +87,68 @@ def test_shrink_keeps_proportions_and_small_images():
     assert shrink(images, 50) is images
 
 
-def test_sample_is_stratified_and_keeps_every_medoid():
+def slow_path_weight(data: ReportData, image: int, length: int) -> float:
+    """Return the weight of all paths of ``length`` edges that start at an image and stay in its cluster."""
+    if length == 0:
+        return 1.0
+    scale = data.neighbor_distances.mean(axis=1)
+    total = 0.0
+    for other in range(data.n_images):
+        for source, target in ((image, other), (other, image)):
+            slot = np.flatnonzero(data.neighbors[source] == target)
+            if slot.size and data.labels[source] == data.labels[target]:
+                distance = data.neighbor_distances[source, slot[0]]
+                weight = np.exp(-(distance**2) / (scale[source] * scale[target]))
+                total += weight * slow_path_weight(data, other, length - 1)
+    return total
+
+
+def test_typicality_is_the_weight_of_paths_inside_the_cluster(monkeypatch):
+    monkeypatch.setattr("tubal.report.payload.PATH_LENGTH", 2)
+    data = digits_report(40)
+    weights = np.array([slow_path_weight(data, image, 2) for image in range(40)])
+    found = typicality(data)
+    for cluster in np.unique(data.labels):
+        members = data.labels == cluster
+        expected = weights[members] / (weights[members].max() or 1.0)
+        np.testing.assert_allclose(found[members], expected, atol=1e-12)
+
+
+def test_typical_images_come_first_then_doubtful_ones_then_outliers():
+    data = digits_report(300)
+    order = typical_first(data)
+    assert sorted(order) == list(range(300))
+    groups = [(bool(data.outliers[i]), bool(data.doubtful[i])) for i in order]
+    assert groups == sorted(groups)
+    certain = [i for i in order if not data.outliers[i] and not data.doubtful[i]]
+    assert (np.diff(typicality(data)[certain]) <= 0).all()
+
+
+def test_most_typical_images_resemble_the_cluster_mean():
+    """Also where all confidences are equal, as they often are, and the map says nothing about the images."""
+    positions = np.random.default_rng(0).normal(size=(1500, 2))
+    data = digits_report(1500, confidence=np.ones(1500), embedding=positions)
+    order = typical_first(data)
+    pixels = data.images.reshape(1500, -1).astype(float)
+    for cluster in range(10):
+        ordered = pixels[order[data.labels[order] == cluster]]
+        distances = np.linalg.norm(ordered - ordered.mean(axis=0), axis=1)
+        assert distances[:12].mean() < 0.9 * distances.mean()
+
+
+def test_sample_is_stratified_and_keeps_the_most_typical_images():
     data = digits_report(1500)
+    order = typical_first(data)
     sample = choose_sample(data, 100)
     assert len(sample) == len(set(sample.tolist())) == 100
     for cluster in range(10):
-        members = np.flatnonzero(data.labels == cluster)
+        members = order[data.labels[order] == cluster]
         share = (data.labels[sample] == cluster).sum()
         assert abs(share - 100 * len(members) / 1500) <= 1.5
-        assert typical_first(data, members)[0] in sample
+        assert members[0] in sample
 
 
-def test_more_clusters_than_places_keep_the_largest():
+def test_sample_of_few_images_keeps_the_largest_clusters():
     data = digits_report(120, labels=np.r_[np.zeros(100, int), np.arange(1, 21)])
     sample = choose_sample(data, 5)
     assert len(sample) == 5
@@ -98,7 +159,7 @@ def test_small_data_is_not_sampled(small):
     np.testing.assert_array_equal(choose_sample(small, 2000), np.arange(120))
 
 
-def test_sampled_payload_keeps_the_whole_table_and_remaps_rows():
+def test_sampled_payload_lists_all_images():
     data = digits_report(300)
     shown = choose_sample(data, 50)
     payload = encode_payload(data, shown)
@@ -108,7 +169,22 @@ def test_sampled_payload_keeps_the_whole_table_and_remaps_rows():
     assert payload["duplicateOf"] == [[7, 5], [9, 5]]
 
 
-def test_very_long_tables_are_cut_to_the_sample(monkeypatch):
+@pytest.mark.parametrize("max_rows", [50_000, 200])
+def test_sampled_payload_counts_all_images(monkeypatch, max_rows):
+    monkeypatch.setattr("tubal.report.payload.MAX_ROWS", max_rows)
+    data = digits_report(300)
+    payload = encode_payload(data, choose_sample(data, 50))
+    for cluster in payload["clusters"]:
+        members = data.labels == cluster["label"]
+        assert cluster["size"] == members.sum()
+        assert cluster["doubtful"] == data.doubtful[members].sum()
+        assert cluster["outliers"] == data.outliers[members].sum()
+        assert cluster["confidence"] == pytest.approx(data.confidence[members].mean(), abs=1e-4)
+    assert payload["nTotal"] == sum(count for _, _, count in payload["trueLabels"]["counts"]) == 300
+    assert payload["nDuplicates"] == 2
+
+
+def test_table_above_max_rows_lists_only_the_sample(monkeypatch):
     monkeypatch.setattr("tubal.report.payload.MAX_ROWS", 200)
     data = digits_report(300)
     shown = np.sort(np.r_[5, 9, choose_sample(data, 50)])
@@ -121,7 +197,7 @@ def test_very_long_tables_are_cut_to_the_sample(monkeypatch):
     assert [shown.tolist().index(9), shown.tolist().index(5)] in payload["duplicateOf"]
 
 
-def test_terms_come_largest_first_and_rebuild_the_image(small):
+def test_terms_are_ordered_and_rebuild_the_image(small):
     payload = encode_payload(small, np.arange(120))
     terms, offsets = payload["terms"], unpack(payload["terms"]["offsets"])
     values = unpack(payload["atoms"]["values"]) * unpack(payload["atoms"]["scale"])[:, None, None, None]
@@ -143,19 +219,19 @@ def test_terms_come_largest_first_and_rebuild_the_image(small):
         np.testing.assert_allclose(sum(moved), expected, atol=2e-4)
 
 
-def test_many_terms_are_cut_and_counted():
+def test_only_the_largest_terms_are_kept_but_all_are_counted():
     data = digits_report(40, n_terms=110)
     payload = encode_payload(data, np.arange(40))
     assert set(np.diff(unpack(payload["terms"]["offsets"]))) == {96}
     assert set(unpack(payload["terms"]["counts"])) == {110}
 
 
-def test_term_counts_of_cut_terms_are_carried():
+def test_given_term_counts_are_used():
     data = digits_report(40, term_counts=np.arange(100, 140))
     np.testing.assert_array_equal(unpack(encode_payload(data, np.arange(3))["terms"]["counts"]), [100, 101, 102])
 
 
-def test_labels_are_ordered_as_people_count():
+def test_labels_are_in_natural_order():
     data = digits_report(30, true_labels=[f"object {i % 12}" for i in range(30)])
     labels = encode_payload(data, np.arange(30))["trueLabels"]
     assert labels["names"] == [f"object {i}" for i in range(12)]
@@ -183,7 +259,7 @@ def test_codes_tied_to_a_graph_are_found_again_alone(small):
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
-def test_no_name_can_leave_its_script_element(name):
+def test_names_cannot_close_the_script_element(name):
     text = to_script_json({"name": name})
     assert not re.search("[<>&\u2028\u2029]", text)
     assert text.isascii()
@@ -199,7 +275,7 @@ def test_names_appear_in_the_page_only_inside_the_payload():
     assert payload_of(page)["names"][: len(HOSTILE_NAMES)] == list(HOSTILE_NAMES)
 
 
-def test_policy_allows_only_the_scripts_and_styles_that_are_there(small):
+def test_policy_allows_only_the_embedded_script_and_style(small):
     page = build_report(small)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)[1].replace("&#39;", "'")
     script = re.search(r"<script>(.*?)</script>", page, re.S)[1]
@@ -211,7 +287,7 @@ def test_policy_allows_only_the_scripts_and_styles_that_are_there(small):
     assert "unsafe" not in policy
 
 
-def test_page_names_no_address(small):
+def test_page_contains_no_web_address(small):
     page = build_report(small)
     outside = page.replace("http://www.w3.org/2000/svg", "")
     assert not re.search(r"https?:|//[a-z0-9.-]+\.[a-z]{2,}/", outside)
@@ -228,7 +304,7 @@ def test_write_is_atomic(small, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_two_thousand_colour_images_stay_below_fifteen_megabytes(tmp_path):
+def test_page_of_2000_color_images_is_below_15_megabytes(tmp_path):
     rng = np.random.default_rng(0)
     base = digits_report(2000)
     coarse = rng.integers(0, 256, (2000, 12, 12, 3)).astype(np.uint8)
@@ -240,21 +316,12 @@ def test_two_thousand_colour_images_stay_below_fifteen_megabytes(tmp_path):
     assert write_report(data, tmp_path / "report.html").stat().st_size < 15e6
 
 
-def test_optional_parts_may_be_missing(small):
-    bare = {
-        "alignments": None,
-        "atoms": None,
-        "terms": None,
-        "norms": None,
-        "true_labels": None,
-        "scores": None,
-    }
-    data = digits_report(30, **bare, objective=(), sparsity=(), provenance={})
-    payload = payload_of(build_report(data))
+def test_optional_parts_may_be_missing():
+    payload = payload_of(build_report(digits_report(30, **NO_OPTIONAL_PARTS)))
     assert payload["atoms"] is payload["terms"] is payload["trueLabels"] is None
 
 
-def test_provenance_becomes_plain_values():
+def test_settings_become_json_values():
     given = {
         "seed": np.int64(3),
         "when": Path("x"),
@@ -284,11 +351,11 @@ def test_pack_is_little_endian():
         ({"terms": [np.zeros((2, 3))] * 30}, "rows"),
     ],
 )
-def test_bad_data_is_refused_with_one_sentence(changes, message):
+def test_bad_data_raises_a_clear_error(changes, message):
     with pytest.raises((ValueError, TypeError), match=message):
         digits_report(30, **changes)
 
 
-def test_max_images_below_one_is_refused(small):
+def test_max_images_below_one_raises_an_error(small):
     with pytest.raises(ValueError, match="max_images is 0"):
         build_report(small, max_images=0)

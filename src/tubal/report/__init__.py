@@ -1,4 +1,8 @@
-"""The report: one self-contained HTML file in which a clustering can be explored."""
+"""The report: one self-contained HTML file in which a clustering can be explored.
+
+``data`` says what a page shows, ``payload`` encodes it, ``builder`` writes the page; ``js`` and ``css`` hold its parts.
+``from_clusterer`` is the only file that knows a clusterer. Only the command line imports this package.
+"""
 
 from tubal.report.builder import build_report, write_report
 from tubal.report.data import ReportData

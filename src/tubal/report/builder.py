@@ -1,4 +1,4 @@
-"""From report data to one self-contained HTML file."""
+"""The page: template, scripts, styles and data joined into one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from importlib.resources import files
 from pathlib import Path
 
 from tubal.report.data import ReportData
-from tubal.report.payload import encode_payload, to_script_json
-from tubal.report.sampling import choose_sample
+from tubal.report.payload import choose_sample, encode_payload, to_script_json
 from tubal.storage.files import atomic_write
 
 MAX_IMAGES = 2000
 
 STYLES = ("theme.css", "frame.css", "map.css", "cards.css", "numbers.css", "panel.css", "screens.css")
 
-# One scope, one idea per file: the page's script is these files in this order.
+# The script of the page is these files in this order, in one scope.
 SCRIPTS = (
     "base.js",
     "data.js",
@@ -30,6 +29,7 @@ SCRIPTS = (
     "spread.js",
     "map.js",
     "map_input.js",
+    "legend.js",
     "selection.js",
     "gallery.js",
     "atoms.js",
@@ -45,10 +45,19 @@ SCRIPTS = (
 def build_report(data: ReportData, *, max_images: int = MAX_IMAGES) -> str:
     """Return the page as text.
 
-    Above ``max_images`` a sample is shown, each cluster in proportion to its size and with its medoid, and
-    the page says so.
+    Parameters
+    ----------
+    data : ReportData
+        What the page shows.
+    max_images : int, default=2000
+        Above this number of images the page shows a sample of every cluster, in proportion to its size, and says so.
+
+    Returns
+    -------
+    str
+        The HTML page. It needs no other file and no network.
     """
-    from jinja2 import Environment  # kept out of the start-up
+    from jinja2 import Environment  # imported here to keep the start of the command line fast
 
     if max_images < 1:
         raise ValueError(f"max_images is {max_images}; give a number of images to show, at least 1")
@@ -65,7 +74,22 @@ def build_report(data: ReportData, *, max_images: int = MAX_IMAGES) -> str:
 
 
 def write_report(data: ReportData, path: str | os.PathLike[str], *, max_images: int = MAX_IMAGES) -> Path:
-    """Write the page to ``path``, which appears only when complete, and return its path."""
+    """Write the page to a file, which appears only when it is complete.
+
+    Parameters
+    ----------
+    data : ReportData
+        What the page shows.
+    path : str or path-like
+        Where to write; an existing file is replaced.
+    max_images : int, default=2000
+        Above this number of images the page shows a sample of every cluster, in proportion to its size, and says so.
+
+    Returns
+    -------
+    pathlib.Path
+        The path of the page.
+    """
     target = Path(path)
     page = build_report(data, max_images=max_images)
     with atomic_write(target, "w", encoding="utf-8", newline="\n") as stream:
@@ -85,13 +109,13 @@ def _style() -> str:
 
 @cache
 def _script() -> str:
-    """Join the scripts inside one function, so that the page gains no global name."""
+    """Join the scripts inside one function, so that they define no global names."""
     body = "\n".join(_asset(f"js/{name}") for name in SCRIPTS)
     return f'(function () {{\n"use strict";\n{body}\n}})();\n'
 
 
 def _policy(script: str, style: str) -> str:
-    """Allow exactly our own script and style and embedded pictures: nothing can be fetched or injected."""
+    """Return a policy that allows only this script, this style and embedded pictures: no requests, no injected code."""
     return (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"

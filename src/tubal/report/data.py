@@ -1,4 +1,4 @@
-"""What a report shows, as plain arrays: nothing here knows how the clusters were found."""
+"""What a report shows, as plain arrays. Nothing here knows how the clusters were found."""
 
 from __future__ import annotations
 
@@ -9,55 +9,70 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]
+AnyArray = NDArray[Any]
+IntArray = NDArray[np.integer[Any]]
+FloatArray = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class ReportData:
-    """Everything one report draws; ``n`` images, ``q`` neighbours each, ``r`` atoms.
+    """Everything that one report shows, for ``n`` images with ``q`` neighbours each and ``r`` atoms.
 
     Parameters
     ----------
-    images : uint8 array (n, h, w) or (n, h, w, 3)
-        Thumbnails. Where they have the atoms' shape the page also states the reconstruction error.
+    images : uint8 array of shape (n, height, width) or (n, height, width, 3)
+        The pictures. Where they have the shape of the atoms, the page also shows the reconstruction error.
     names : sequence of n str
-        File names. They are untrusted text and are only ever shown as text.
-    labels : int array (n,)
-        Cluster of every image.
-    confidence : float array (n,)
-        Between 0 and 1; orders the galleries. Below ``doubtful_below`` an image is marked as doubtful.
-    outliers : bool array (n,)
-    duplicate_of : int array (n,)
-        Index of the image this one nearly repeats, or -1.
-    embedding : float array (n, 2)
+        File names. They may contain anything; the page shows them as text and never as markup.
+    labels : int array of shape (n,)
+        Cluster of each image.
+    confidence : float array of shape (n,)
+        How certain the cluster of each image is, between 0 and 1.
+    outliers : bool array of shape (n,)
+        True for images that are unlike all others.
+    duplicate_of : int array of shape (n,)
+        Index of the image that this one nearly repeats, or -1.
+    embedding : float array of shape (n, 2)
         Positions on the map, x to the right and y upwards.
-    neighbors, neighbor_distances : arrays (n, q)
-        Nearest images first; an index of -1 means none.
-    alignments : float array (n, q, 4), optional
-        ``(rotation, scale, dy, dx)``: the neighbour turned counter-clockwise by ``rotation`` degrees and
-        enlarged by ``scale`` about its centre, then moved ``dy`` pixels down and ``dx`` right, lies on the
-        image.
-    atoms : float array (r, h, w[, channels]), optional
-    terms : sequence of n arrays (t_i, 4), optional
-        Rows ``(atom, dy, dx, coefficient)``: image ``i`` is about
-        ``norms[i] * sum(coefficient * np.roll(atoms[atom], (dy, dx), axis=(0, 1)))`` with white at 1
+    neighbors : int array of shape (n, q)
+        Indices of the nearest images, nearest first; -1 means none.
+    neighbor_distances : float array of shape (n, q)
+        Distances to these neighbours.
+    alignments : float array of shape (n, q, 4), optional
+        Rows ``(rotation, scale, dy, dx)``. The neighbour matches the image after it is rotated counter-clockwise
+        by ``rotation`` degrees, enlarged by ``scale`` about its centre, and moved ``dy`` pixels down and ``dx``
+        pixels to the right.
+    atoms : float array of shape (r, height, width) or (r, height, width, channels), optional
+        The dictionary.
+    terms : sequence of n float arrays of shape (n_terms, 4), optional
+        Rows ``(atom, dy, dx, coefficient)``. Image ``i`` is approximately
+        ``norms[i] * sum(coefficient * np.roll(atoms[atom], (dy, dx), axis=(0, 1)))``, with white at 1
         (section 2.4 of the paper).
-    term_counts : int array (n,), optional
-        How many terms each image has in all, when ``terms`` holds the largest of them only.
-    terms_note : str
-        How the terms were found, if that needs saying.
-    norms : float array (n,), optional
-        Undo the scaling of the images; all ones when left out.
-    objective, sparsity : sequences of float
-        Per outer iteration: the objective, and the share of code entries that are not zero.
+    term_counts : int array of shape (n,), optional
+        Number of terms of each image, when ``terms`` holds only the largest of them.
+    terms_note : str, default=""
+        A sentence on how the terms were computed; shown above them.
+    norms : float array of shape (n,), optional
+        Factors that undo the scaling of the images. Left out, all are 1.
+    objective : sequence of float, default=()
+        Objective after each iteration of the learning.
+    sparsity : sequence of float, default=()
+        Share of non-zero coefficients after each iteration of the learning.
     true_labels : sequence of n str, optional
-        Only compared with the clusters, never used to find them.
+        Labels to compare the clusters with. They are never used to find clusters.
     scores : mapping of str to float, optional
-        Shares between 0 and 1, or percent; a name that ends in "images" is a count.
-    provenance : mapping
-        Settings, versions, seed, hashes, times; nested mappings become groups.
-    n_total : int, optional
-        Number of images clustered, when the caller passes a sample of them.
+        Shares between 0 and 1, or percentages; a name that ends in "images" is a count.
+    provenance : mapping, optional
+        Settings, versions, seed, hashes and times; nested mappings become groups.
+    title : str, default="Image clusters"
+        Heading of the page.
+    doubtful_below : float, default=0.5
+        An image with a lower confidence is marked as doubtful.
+
+    Attributes
+    ----------
+    n_images : int
+        Number of images.
 
     Examples
     --------
@@ -66,36 +81,35 @@ class ReportData:
     ...                   confidence=np.ones(2), outliers=np.zeros(2, bool), duplicate_of=np.array([-1, -1]),
     ...                   embedding=np.eye(2), neighbors=np.array([[1], [0]]),
     ...                   neighbor_distances=np.ones((2, 1)))
-    >>> data.n_images, data.n_total
-    (2, 2)
+    >>> data.n_images
+    2
     """
 
-    images: Array
+    images: NDArray[np.uint8]
     names: Sequence[str]
-    labels: Array
-    confidence: Array
-    outliers: Array
-    duplicate_of: Array
-    embedding: Array
-    neighbors: Array
-    neighbor_distances: Array
-    alignments: Array | None = None
-    atoms: Array | None = None
-    terms: Sequence[Array] | None = None
-    term_counts: Array | None = None
+    labels: IntArray
+    confidence: FloatArray
+    outliers: NDArray[np.bool_]
+    duplicate_of: IntArray
+    embedding: FloatArray
+    neighbors: IntArray
+    neighbor_distances: FloatArray
+    alignments: FloatArray | None = None
+    atoms: FloatArray | None = None
+    terms: Sequence[FloatArray] | None = None
+    term_counts: IntArray | None = None
     terms_note: str = ""
-    norms: Array | None = None
+    norms: FloatArray | None = None
     objective: Sequence[float] = ()
     sparsity: Sequence[float] = ()
     true_labels: Sequence[str] | None = None
     scores: Mapping[str, float] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, object] = field(default_factory=dict)
     title: str = "Image clusters"
-    n_total: int = 0
     doubtful_below: float = 0.5
 
     def __post_init__(self) -> None:
-        """Check every shape once, so that the page never meets a hole."""
+        """Check every shape once, so that the page never meets inconsistent data."""
         _check_images(self.images)
         n = len(self.images)
         for name, shape in _ARRAY_SHAPES.items():
@@ -118,15 +132,19 @@ class ReportData:
             raise ValueError("embedding holds NaN or infinite positions; give finite numbers")
         if self.terms is not None:
             _check_terms(self.terms, self.atoms)
-        object.__setattr__(self, "n_total", max(self.n_total, n))
 
     @property
     def n_images(self) -> int:
-        """Number of images held here, which may be a sample of ``n_total``."""
+        """Number of images."""
         return len(self.images)
 
+    @property
+    def doubtful(self) -> NDArray[np.bool_]:
+        """Images (n,) with a low confidence. Outliers do not count: they are marked as such."""
+        return ~self.outliers.astype(bool) & (np.nan_to_num(self.confidence) < self.doubtful_below)
 
-# One entry per array that has a row for each image; -1 stands for any length.
+
+# The arrays with one row for each image, and the rest of their shapes; -1 stands for any length.
 _ARRAY_SHAPES: dict[str, tuple[int, ...]] = {
     "labels": (),
     "confidence": (),
@@ -141,7 +159,7 @@ _ARRAY_SHAPES: dict[str, tuple[int, ...]] = {
 }
 
 
-def _check_images(images: Array) -> None:
+def _check_images(images: AnyArray) -> None:
     if images.dtype != np.uint8:
         raise TypeError(f"images are {images.dtype}; give uint8 thumbnails, for example np.uint8(255 * images)")
     colour = images.ndim == 4 and images.shape[3] == 3
@@ -149,19 +167,19 @@ def _check_images(images: Array) -> None:
         raise ValueError(f"images has shape {images.shape}; give (n, height, width) or (n, height, width, 3), n > 0")
 
 
-def _check_shape(name: str, value: Array, wanted: tuple[int, ...]) -> None:
+def _check_shape(name: str, value: AnyArray, wanted: tuple[int, ...]) -> None:
     fits = value.ndim == len(wanted) and all(w in (-1, g) for w, g in zip(wanted, value.shape, strict=True))
     if not fits:
         shape = ", ".join("any" if w == -1 else str(w) for w in wanted)
         raise ValueError(f"{name} has shape {value.shape}; give ({shape}), one row for each image")
 
 
-def _check_indices(name: str, value: Array, n: int) -> None:
+def _check_indices(name: str, value: AnyArray, n: int) -> None:
     if value.size and (value.min() < -1 or value.max() >= n):
         raise ValueError(f"{name} holds indices outside -1..{n - 1}; index the images given, with -1 for none")
 
 
-def _check_terms(terms: Sequence[Array], atoms: Array | None) -> None:
+def _check_terms(terms: Sequence[FloatArray], atoms: FloatArray | None) -> None:
     if atoms is None:
         raise ValueError("terms are given without atoms; pass atoms as well, or leave both out")
     for i, given in enumerate(terms):

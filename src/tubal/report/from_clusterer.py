@@ -1,16 +1,20 @@
-"""From a fitted ``ImageClusterer`` to what a report shows."""
+"""Report data from a fitted ``ImageClusterer``. Only this file of the report knows a clusterer."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tubal.backends.arrays import to_numpy
 from tubal.report.data import ReportData
+
+if TYPE_CHECKING:
+    from tubal.clustering import ImageClusterer
+    from tubal.graph import Graph
 
 __all__ = ["image_terms", "report_data"]
 
@@ -20,21 +24,43 @@ READABLE_SPARSITY = 0.02
 
 
 def report_data(
-    clusterer: Any,
+    clusterer: ImageClusterer,
     images: Array,
     names: Sequence[str],
     *,
     true_labels: Sequence[str] | None = None,
     scores: Mapping[str, float] | None = None,
-    provenance: Mapping[str, Any] | None = None,
+    provenance: Mapping[str, object] | None = None,
     title: str = "Image clusters",
 ) -> ReportData:
-    """Gather what ``tubal.report`` draws from a fitted clusterer and the images ``(n, h, w[, 3])`` in [0, 1].
+    """Return what a report shows of a fitted clusterer.
 
-    Of each image's code the largest terms are kept, with a count of them all: what a person can follow.
+    Of each image's code only the ``MAX_TERMS`` largest terms are kept, together with their number in all.
+
+    Parameters
+    ----------
+    clusterer : ImageClusterer
+        Fitted on ``images``.
+    images : float array of shape (n, height, width) or (n, height, width, 3)
+        Pixels between 0 and 1.
+    names : sequence of n str
+        File names.
+    true_labels : sequence of n str, optional
+        Labels to compare the clusters with.
+    scores : mapping of str to float, optional
+        Scores of that comparison.
+    provenance : mapping, optional
+        Settings, versions, seed, hashes and times of the run.
+    title : str, default="Image clusters"
+        Heading of the page.
+
+    Returns
+    -------
+    ReportData
+        Input of :func:`tubal.report.write_report`.
     """
     model = clusterer.model_
-    neighbors, distances, alignments = _neighbourhood(clusterer.graph_, len(images))
+    neighbors, distances, alignments = _neighborhood(clusterer.graph_, len(images))
     codes, note = readable_codes(model, images)
     terms = image_terms(model, codes, limit=MAX_TERMS)
     return ReportData(
@@ -125,8 +151,8 @@ def image_norms(model: Any, images: Array) -> Array:
     return np.full(len(images), float(model.scale_factor_))
 
 
-def first_of_group(groups: Any, n_images: int) -> Array:
-    """Return for each image the first image of its near-duplicate group, or -1.
+def first_of_group(groups: Iterable[Iterable[int]], n_images: int) -> Array:
+    """Return for each image (n,) the first image of its group of near-duplicates, or -1 for the first and for others.
 
     >>> first_of_group([[1, 3], [0, 4, 5]], 6)
     array([-1, -1, -1,  1,  0,  0])
@@ -138,8 +164,8 @@ def first_of_group(groups: Any, n_images: int) -> Array:
     return first
 
 
-def as_mask(which: Any, n_images: int) -> Array:
-    """Return a boolean mask of the images named by a mask or by their indices."""
+def as_mask(which: ArrayLike, n_images: int) -> Array:
+    """Return a boolean mask (n,) from a mask or from indices."""
     given: Array = np.asarray(which)
     if given.dtype == bool:
         return given
@@ -148,9 +174,12 @@ def as_mask(which: Any, n_images: int) -> Array:
     return mask
 
 
-def _neighbourhood(graph: Any, n_images: int) -> tuple[Array, Array, Array | None]:
-    """Return neighbours, distances and alignments ``(n, q)``; a matrix has its edges only."""
-    if graph.neighbors is not None:
+def _neighborhood(graph: Graph, n_images: int) -> tuple[Array, Array, Array | None]:
+    """Return neighbours (n, q), distances (n, q) and alignments (n, q, 4) of a graph.
+
+    A graph that was given as a matrix has no neighbour lists: its strongest edges take their place.
+    """
+    if graph.neighbors is not None and graph.distances is not None:
         moved = None if graph.alignments is None else np.moveaxis(graph.alignments.stack(), 0, -1)
         return graph.neighbors, graph.distances, moved
     adjacency = graph.adjacency
@@ -161,6 +190,6 @@ def _neighbourhood(graph: Any, n_images: int) -> tuple[Array, Array, Array | Non
         edges = slice(adjacency.indptr[i], adjacency.indptr[i + 1])
         order = np.argsort(-adjacency.data[edges], kind="stable")[:degree]
         neighbors[i, : len(order)] = adjacency.indices[edges][order]
-        # Stronger edges are nearer; only their order means anything here.
+        # A distance that orders the edges by weight, strongest first; its size has no meaning.
         distances[i, : len(order)] = 1.0 / adjacency.data[edges][order]
     return neighbors, distances, None

@@ -1,42 +1,56 @@
-"""Report data as JSON: numbers as base64 typed arrays, text escaped for a script element."""
+"""The data embedded in a page: which images it shows, their tables as JSON, and their pictures as sprite sheets."""
 
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from scipy import sparse
 
-from tubal.report.data import Array, ReportData
-from tubal.report.sprites import pack_sprites
+from tubal.report.data import AnyArray, FloatArray, IntArray, ReportData
 
-# The table of every image, from which the edited CSV is written, stays below a few megabytes.
+Json = dict[str, Any]
+Indices = NDArray[np.intp]
+
+# Above this number of images the table in the page lists only the images shown; it stays below a few megabytes.
 MAX_ROWS = 50_000
 MAX_TERMS = 96
-# More pixels of atoms than this are kept in 8 bits rather than 16.
+# Atoms with more pixels than this in all are stored in 8 bits instead of 16.
 MAX_FINE_PIXELS = 1_000_000
 
 
-def encode_payload(data: ReportData, shown: Array) -> dict[str, Any]:
-    """Return what the page reads: a table of all images (if not too long), pictures of those shown."""
+def encode_payload(data: ReportData, shown: IntArray) -> Json:
+    """Return everything the page reads, as JSON values.
+
+    ``shown`` holds the sorted indices of the images whose pictures are embedded. The table (names, labels, confidence)
+    lists all images up to ``MAX_ROWS``. Counts are always counts of all images.
+    """
     rows = np.arange(data.n_images) if data.n_images <= MAX_ROWS else shown
-    # Where each image stands in the table; -1 if it has no row.
+    # Row of each image in the table; -1 for images without a row, and in the extra last place for "no image".
     row_of = np.full(data.n_images + 1, -1)
     row_of[rows] = np.arange(len(rows))
     return {
         "title": data.title,
-        "nTotal": int(data.n_total),
-        "nClustered": int(data.n_images),
+        "nTotal": data.n_images,
+        "nDuplicates": int((data.duplicate_of >= 0).sum()),
         "doubtfulBelow": float(data.doubtful_below),
+        "clusters": _cluster_counts(data),
         "names": [str(data.names[i]) for i in rows.tolist()],
         "labels": data.labels[rows].astype(int).tolist(),
         "confidence": _rounded(data.confidence[rows]),
+        "doubtful": np.flatnonzero(data.doubtful[rows]).tolist(),
         "outliers": np.flatnonzero(data.outliers[rows]).tolist(),
-        "duplicateOf": _sparse(row_of[data.duplicate_of[rows]]),
+        "duplicateOf": _index_pairs(row_of[data.duplicate_of[rows]]),
         "shown": pack(row_of[shown], "int32"),
+        "typicalFirst": pack(_order_of_shown(data, shown), "int32"),
         "trueLabels": _true_labels(data, shown),
         "embedding": pack(data.embedding[shown], "float32"),
         "neighbors": pack(row_of[data.neighbors[shown]], "int32"),
@@ -57,17 +71,17 @@ def encode_payload(data: ReportData, shown: Array) -> dict[str, Any]:
 
 
 def to_script_json(payload: Mapping[str, Any]) -> str:
-    r"""Write JSON that stays data inside ``<script type="application/json">`` whatever its strings hold.
+    r"""Return JSON that no string in it can break out of ``<script type="application/json">``.
 
     >>> to_script_json({"name": "</script>"})
     '{"name":"\\u003c/script\\u003e"}'
     """
-    # ensure_ascii also takes care of U+2028, U+2029 and of lone surrogates from undecodable file names.
+    # ensure_ascii also escapes U+2028, U+2029 and the lone surrogates of undecodable file names.
     text = json.dumps(payload, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def pack(values: Array, dtype: str) -> dict[str, Any]:
+def pack(values: AnyArray, dtype: str) -> Json:
     """Return an array as its little-endian bytes in base64, with dtype and shape.
 
     >>> pack(np.array([1, 2]), "int16")
@@ -94,7 +108,7 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
-def _rounded(values: Array) -> list[float]:
+def _rounded(values: FloatArray) -> list[float]:
     return [round(float(v), 4) for v in np.nan_to_num(values)]
 
 
@@ -102,44 +116,54 @@ def _finite(values: Sequence[float]) -> list[float | None]:
     return [float(v) if np.isfinite(v) else None for v in values]
 
 
-def _sparse(indices: Array) -> list[list[int]]:
-    """Pairs ``(row, index)`` for the few rows that have one."""
+def _index_pairs(indices: IntArray) -> list[list[int]]:
+    """Return pairs ``(row, index)`` for the few rows whose index is not -1."""
     rows = np.flatnonzero(indices >= 0)
     return np.stack([rows, indices[rows]], axis=1).astype(int).tolist()  # type: ignore[no-any-return]
 
 
-def _true_labels(data: ReportData, shown: Array) -> dict[str, Any] | None:
+def _cluster_counts(data: ReportData) -> list[Json]:
+    """Return size, doubtful images, outliers and mean confidence of every cluster, over all images."""
+    clusters, cluster_of, sizes = np.unique(data.labels, return_inverse=True, return_counts=True)
+    doubtful = np.bincount(cluster_of, data.doubtful, minlength=len(clusters))
+    outliers = np.bincount(cluster_of, data.outliers, minlength=len(clusters))
+    confidence = np.bincount(cluster_of, np.nan_to_num(data.confidence), minlength=len(clusters)) / sizes
+    return [
+        {
+            "label": int(clusters[k]),
+            "size": int(sizes[k]),
+            "doubtful": int(doubtful[k]),
+            "outliers": int(outliers[k]),
+            "confidence": round(float(confidence[k]), 4),
+        }
+        for k in range(len(clusters))
+    ]
+
+
+def _true_labels(data: ReportData, shown: IntArray) -> Json | None:
+    """Return label names, the label of each image shown, and counts ``(label, cluster, images)`` over all images."""
     if data.true_labels is None:
         return None
-    given = [str(data.true_labels[i]) for i in shown.tolist()]
+    given = [str(label) for label in data.true_labels]
     names = sorted(set(given), key=_natural)
-    code_of = {name: code for code, name in enumerate(names)}
-    return {"names": names, "codes": pack(np.array([code_of[name] for name in given]), "int32")}
+    number_of = {name: number for number, name in enumerate(names)}
+    numbers = np.array([number_of[name] for name in given])
+    pairs, counts = np.unique(np.stack([numbers, data.labels], axis=1), axis=0, return_counts=True)
+    return {
+        "names": names,
+        "codes": pack(numbers[shown], "int32"),
+        "counts": np.column_stack([pairs, counts]).astype(int).tolist(),
+    }
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Order text as people do: ``object 2`` before ``object 10``."""
+    """Return a key that sorts text as people do: ``object 2`` before ``object 10``."""
     parts = re.split(r"([0-9]+)", name)
     return [(int(part), "") if part.isascii() and part.isdigit() else (0, part) for part in parts]
 
 
-def _sprites(images: Array) -> dict[str, Any]:
-    sprites = pack_sprites(images)
-    return {
-        "sheets": sprites.sheets,
-        "height": sprites.height,
-        "width": sprites.width,
-        "columns": sprites.columns,
-        "perSheet": sprites.per_sheet,
-        "pitch": list(sprites.pitch),
-        "channels": 3 if images.ndim == 4 else 1,
-        # Pixel values can be compared with a reconstruction only if they are the ones that were given.
-        "exact": sprites.exact and images.shape[1:3] == (sprites.height, sprites.width),
-    }
-
-
-def _atoms(atoms: Array) -> dict[str, Any]:
-    """Atoms as integers with one scale each; shifts keep their meaning, so atoms are never resized."""
+def _atoms(atoms: FloatArray) -> Json:
+    """Return atoms as integers with one scale each. They are never resized, since shifts count their pixels."""
     values = np.asarray(atoms, dtype=float)
     if values.ndim not in (3, 4):
         raise ValueError(f"atoms has shape {values.shape}; give (n_atoms, height, width) or with channels last")
@@ -151,8 +175,8 @@ def _atoms(atoms: Array) -> dict[str, Any]:
     return {"values": pack(whole, dtype), "scale": pack(scale / levels, "float32")}
 
 
-def _terms(atoms: Array, terms: Sequence[Array], totals: Array | None, shown: Array) -> dict[str, Any]:
-    """Each image's terms, largest first, in one flat table with offsets."""
+def _terms(atoms: FloatArray, terms: Sequence[FloatArray], totals: IntArray | None, shown: IntArray) -> Json:
+    """Return the terms of the images shown, largest first, as one flat table with offsets."""
     atom_norms = np.sqrt((np.asarray(atoms, dtype=np.float64) ** 2).reshape(len(atoms), -1).sum(axis=1))
     kept, counts = [], []
     for i in shown.tolist():
@@ -169,4 +193,196 @@ def _terms(atoms: Array, terms: Sequence[Array], totals: Array | None, shown: Ar
         "dy": pack(table[:, 1], "int16"),
         "dx": pack(table[:, 2], "int16"),
         "coefficient": pack(table[:, 3], "float32"),
+    }
+
+
+# --- typical images, and the sample that a page shows -------------------------------------------------------
+
+# Paths of this many edges reach the whole core of a cluster, and do not yet forget all but its densest spot.
+PATH_LENGTH = 5
+
+
+def typicality(data: ReportData) -> FloatArray:
+    """Return how central each image (n,) is in its cluster: 1 for the most central one, 0 without neighbours in it.
+
+    It is the weight of all paths of ``PATH_LENGTH`` edges that start at the image and stay in its cluster. Edges join
+    neighbours and weigh ``exp(-(distance / scale)²)``, with the geometric mean of both images' mean distances as scale.
+    """
+    known = data.neighbors >= 0
+    scale = np.where(known, data.neighbor_distances, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    row, slot = np.nonzero(known & (data.labels[data.neighbors] == data.labels[:, None]))
+    column, distance = data.neighbors[row, slot], data.neighbor_distances[row, slot]
+    width = np.sqrt(scale[row] * scale[column])
+    weight = np.exp(-((distance / np.where(width > 0.0, width, 1.0)) ** 2))
+    edges = sparse.csr_array((weight, (row, column)), shape=(data.n_images, data.n_images))
+    edges = edges + edges.T
+    paths = np.ones(data.n_images)
+    for _ in range(PATH_LENGTH):
+        paths = edges @ paths
+    clusters, cluster_of = np.unique(data.labels, return_inverse=True)
+    most = np.zeros(len(clusters))
+    np.maximum.at(most, cluster_of, paths)
+    return np.asarray(paths / np.where(most > 0.0, most, 1.0)[cluster_of])
+
+
+def typical_first(data: ReportData) -> Indices:
+    """Return the indices of all images from the most to the least typical; doubtful ones and outliers come last."""
+    return np.lexsort((-np.nan_to_num(data.confidence), -typicality(data), data.doubtful, data.outliers))
+
+
+def choose_sample(data: ReportData, max_images: int) -> Indices:
+    """Return sorted indices of at most ``max_images`` images, each cluster in proportion to its size.
+
+    Every cluster keeps its most typical image while there is room. The others are spread evenly over the order of
+    typicality, so that doubtful images are as frequent in the sample as in the whole.
+    """
+    if data.n_images <= max_images:
+        return np.arange(data.n_images)
+    order = typical_first(data)
+    order = order[np.argsort(data.labels[order], kind="stable")]
+    sizes = np.unique(data.labels, return_counts=True)[1]
+    members = np.split(order, np.cumsum(sizes)[:-1])
+    chosen = [
+        ordered[np.linspace(0, len(ordered) - 1, quota).round().astype(int)]
+        for ordered, quota in zip(members, _quotas(sizes, max_images), strict=True)
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+def _quotas(sizes: IntArray, total: int) -> Indices:
+    """Divide ``total`` places in proportion to ``sizes``, at least one each while there are enough places."""
+    largest_first = np.argsort(-sizes, kind="stable")
+    quotas = np.zeros(len(sizes), dtype=np.intp)
+    quotas[largest_first[:total]] = 1
+    left = total - quotas.sum()
+    if left > 0:
+        share = left * (sizes - quotas) / (sizes - quotas).sum()
+        quotas += np.floor(share).astype(int)
+        remainder = np.argsort(-(share - np.floor(share)), kind="stable")
+        quotas[remainder[: total - quotas.sum()]] += 1
+    return np.asarray(np.minimum(quotas, sizes))
+
+
+def _order_of_shown(data: ReportData, shown: IntArray) -> Indices:
+    """Return the images shown, as positions in ``shown``, from the most to the least typical."""
+    rank = np.empty(data.n_images, dtype=np.intp)
+    rank[typical_first(data)] = np.arange(data.n_images)
+    return np.argsort(rank[shown])
+
+
+# --- sprite sheets: thumbnails packed into a few large pictures, so that a browser decodes few files ----------
+
+LONGEST_SIDE = 96
+# Phones refuse to decode very large pictures; four million pixels are safe everywhere.
+SHEET_SIDE = 2048
+# A repeated border keeps the pixels of the next tile out when the browser smooths a scaled tile.
+GUTTER = 1
+
+
+@dataclass(frozen=True)
+class Sprites:
+    """Sheets as ``data:`` addresses, and how to find an image on them.
+
+    Image ``i`` has the position ``p = i % per_sheet`` on sheet ``i // per_sheet``: its left edge is at
+    ``GUTTER + pitch[1] * (p % columns)`` and its top edge at ``GUTTER + pitch[0] * (p // columns)``. ``exact`` is
+    False if the sheets are compressed with loss.
+    """
+
+    sheets: list[str]
+    height: int
+    width: int
+    columns: int
+    per_sheet: int
+    pitch: tuple[int, int]
+    exact: bool
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all sheets as text."""
+        return sum(map(len, self.sheets))
+
+
+def pack_sprites(images: AnyArray, budget: int = 7_000_000) -> Sprites:
+    """Pack uint8 images (n, height, width[, 3]) into sheets that together take at most ``budget`` bytes of text.
+
+    The sheets are PNG if that fits, otherwise JPEG, otherwise JPEG with smaller tiles.
+
+    >>> pack_sprites(np.zeros((5, 8, 8), np.uint8)).exact
+    True
+    """
+    longest = LONGEST_SIDE
+    small = shrink(images, longest)
+    # Noise hardly compresses: above four times the budget in raw bytes, trying PNG first is a waste of time.
+    sprites = _encode(small, "PNG") if small.nbytes < 4 * budget else _encode(small, "JPEG")
+    if sprites.n_bytes > budget:
+        sprites = _encode(small, "JPEG")
+    while sprites.n_bytes > budget and longest > 12:
+        longest = int(longest * 0.8)
+        sprites = _encode(shrink(images, longest), "JPEG")
+    return sprites
+
+
+def shrink(images: AnyArray, longest: int) -> AnyArray:
+    """Scale a stack down so that no side exceeds ``longest``; return smaller stacks unchanged."""
+    height, width = images.shape[1:3]
+    if max(height, width) <= longest:
+        return images
+    factor = longest / max(height, width)
+    size = (max(1, round(width * factor)), max(1, round(height * factor)))
+    resized = [np.asarray(Image.fromarray(image).resize(size, Image.Resampling.LANCZOS)) for image in images]
+    return np.stack(resized)
+
+
+def _encode(images: AnyArray, kind: str) -> Sprites:
+    height, width = images.shape[1:3]
+    # JPEG compresses blocks of 8 x 8 pixels: whole blocks per tile keep tiles from blurring into each other.
+    step = 8 if kind == "JPEG" else 1
+    pitch = (_round_up(height + 2 * GUTTER, step), _round_up(width + 2 * GUTTER, step))
+    columns, rows = max(1, SHEET_SIDE // pitch[1]), max(1, SHEET_SIDE // pitch[0])
+    per_sheet = columns * rows
+    sheets = [
+        _data_address(_sheet(images[start : start + per_sheet], pitch, columns), kind)
+        for start in range(0, len(images), per_sheet)
+    ]
+    return Sprites(sheets, height, width, columns, per_sheet, pitch, exact=kind == "PNG")
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+def _sheet(images: AnyArray, pitch: tuple[int, int], columns: int) -> AnyArray:
+    """Place the images row by row on one sheet, each inside its repeated border."""
+    height, width = images.shape[1:3]
+    after = (pitch[0] - height - GUTTER, pitch[1] - width - GUTTER)
+    borders = [(0, 0), (GUTTER, after[0]), (GUTTER, after[1])] + [(0, 0)] * (images.ndim - 3)
+    tiles = np.pad(images, borders, mode="edge")
+    columns = min(columns, len(tiles))
+    rows = -(-len(tiles) // columns)
+    filler = np.zeros((rows * columns - len(tiles), *tiles.shape[1:]), np.uint8)
+    grid = np.concatenate([tiles, filler]).reshape(rows, columns, *tiles.shape[1:])
+    return np.ascontiguousarray(np.moveaxis(grid, 2, 1)).reshape(rows * pitch[0], columns * pitch[1], *images.shape[3:])
+
+
+def _data_address(sheet: AnyArray, kind: str) -> str:
+    buffer = io.BytesIO()
+    if kind == "PNG":
+        Image.fromarray(sheet).save(buffer, "PNG", optimize=False, compress_level=9)
+    else:
+        Image.fromarray(sheet).save(buffer, "JPEG", quality=85, subsampling=0)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+
+
+def _sprites(images: AnyArray) -> Json:
+    sprites = pack_sprites(images)
+    return {
+        "sheets": sprites.sheets,
+        "height": sprites.height,
+        "width": sprites.width,
+        "columns": sprites.columns,
+        "perSheet": sprites.per_sheet,
+        "pitch": list(sprites.pitch),
+        "channels": 3 if images.ndim == 4 else 1,
+        # The page compares pixels with a reconstruction only if they are exactly those of the data.
+        "exact": sprites.exact and images.shape[1:3] == (sprites.height, sprites.width),
     }

@@ -1,18 +1,19 @@
-// The atoms, each with a slider that moves it around its circle.
+// The atoms, each with a slider that shifts it.
 
 const ATOMS_SHOWN = 48;
 const atomCards = [];
-let turning = null;
+let shiftTimer = null;
 
 function drawAtoms() {
   if (!atoms) return;
   find("#atoms-section").hidden = false;
   const axes = shiftAxes();
-  const way = axes.down && axes.across ? "both ways" : axes.down ? "down its columns" : "along its rows";
+  const way = axes.down && axes.across ? "in both directions" : axes.down ? "vertically" : "sideways";
   find("#atoms-lead").textContent =
-    `Every image is a sum of a few of these ${whole(atoms.count)} atoms, each moved ${way}. ` +
-    "What leaves at one side comes in at the other. Move the sliders." +
-    (atoms.signed ? " Orange is negative." : "");
+    "Atoms are the patterns from which the images are built. Every image is approximately a weighted sum " +
+    `of a few of these ${formatInteger(atoms.count)} atoms, each shifted ${way}. What is shifted out on one ` +
+    "side comes back in on the other. Use the sliders to shift the atoms. Those used most come first." +
+    (atoms.signed ? " Orange shows negative values." : "");
   const usage = atomUsage();
   const order = [...usage.keys()].sort((a, b) => usage[b].weight - usage[a].weight);
   atomTools(axes);
@@ -22,7 +23,7 @@ function drawAtoms() {
   const more = find("#atoms-more");
   if (order.length <= ATOMS_SHOWN) return;
   more.hidden = false;
-  more.textContent = `Show all ${whole(order.length)}`;
+  more.textContent = `Show all ${formatInteger(order.length)}`;
   more.addEventListener("click", () => {
     more.hidden = true;
     show(order.slice(ATOMS_SHOWN));
@@ -30,13 +31,13 @@ function drawAtoms() {
   });
 }
 
-/** In how many images an atom takes part, and how strongly over all of them. */
+/** For each atom: the number of images shown that use it, and the sum of its coefficients' sizes. */
 function atomUsage() {
   const usage = Array.from({ length: atoms.count }, () => ({ images: 0, weight: 0 }));
   if (!terms) return usage;
-  for (let shot = 0; shot < nShots; shot++) {
+  for (let image = 0; image < nImages; image++) {
     const seen = new Set();
-    for (let t = terms.offsets[shot]; t < terms.offsets[shot + 1]; t++) {
+    for (let t = terms.offsets[image]; t < terms.offsets[image + 1]; t++) {
       usage[terms.atom[t]].weight += Math.abs(terms.coefficient[t]);
       seen.add(terms.atom[t]);
     }
@@ -48,7 +49,7 @@ function atomUsage() {
 function atomCard(index, usage, axes) {
   const canvas = make("canvas", { class: "atom-canvas", role: "img", "aria-label": `Atom ${index}` });
   const shift = { dy: 0, dx: 0 };
-  const top = largest(atoms.values[index]);
+  const top = largestMagnitude(atoms.values[index]);
   const readout = make("span", { class: "readout" });
   const draw = () => {
     paint(canvas, shifted(index, shift.dy, shift.dx), atoms, top);
@@ -70,7 +71,7 @@ function atomCard(index, usage, axes) {
       }),
     );
   draw();
-  const used = terms ? `in ${percent(usage.images / nShots)} of images` : "";
+  const used = terms ? `in ${formatPercent(usage.images / nImages)} of images` : "";
   const item = make(
     "li",
     { class: "atom", id: `atom-${index}`, tabindex: -1 },
@@ -99,6 +100,7 @@ function shiftSlider(label, size, onshift) {
   return slider;
 }
 
+/** Shift an atom by a share of its width (or of its height, if it moves only vertically). */
 function setShift(card, share) {
   for (const slider of card.sliders.slice(0, 1)) {
     const size = Number(slider.max) + 1;
@@ -113,19 +115,20 @@ function atomTools(axes) {
   const size = axes.across ? atoms.width : atoms.height;
   const all = make("input", { type: "range", min: 0, max: size - 1, value: 0, id: "shift-all" });
   all.addEventListener("input", () => atomCards.forEach((card) => setShift(card, Number(all.value) / size)));
-  const play = button("Turn all", () => (turning ? stop() : start()), {
-    id: "turn-all",
+  const play = button("Animate", () => (shiftTimer ? stop() : start()), {
+    id: "animate-atoms",
+    title: "Shift all atoms continuously",
     "aria-pressed": "false",
   });
   const stop = () => {
-    clearInterval(turning);
-    turning = null;
-    play.textContent = "Turn all";
+    clearInterval(shiftTimer);
+    shiftTimer = null;
+    play.textContent = "Animate";
     play.setAttribute("aria-pressed", "false");
   };
   const start = () => {
-    // Started by the reader, so it may move; slower where less motion is asked for.
-    turning = setInterval(
+    // The reader asked for this motion; it is slower if the system asks for less motion.
+    shiftTimer = setInterval(
       () => {
         all.value = String(modulo(Number(all.value) + 1, size));
         all.dispatchEvent(new Event("input"));
@@ -135,10 +138,10 @@ function atomTools(axes) {
     play.textContent = "Stop";
     play.setAttribute("aria-pressed", "true");
   };
-  find("#atoms-tools").append(make("label", { class: "field grow" }, "Shift all ", all), play);
+  find("#atoms-tools").append(make("label", { class: "field grow" }, "Shift all atoms ", all), play);
 }
 
-/** Show an atom at a given shift: the panel's terms lead here. */
+/** Scroll to an atom and shift it as given; the terms of an image link here. */
 function showAtom(index, dy, dx) {
   const more = find("#atoms-more");
   if (!find(`#atom-${index}`) && !more.hidden) more.click();

@@ -1,12 +1,12 @@
-// Small helpers. Text from outside only ever enters the page through text nodes.
+// Small helpers. Text from the data is always added as text nodes, never as markup.
 
 const find = (selector, root) => (root || document).querySelector(selector);
 const SVG = "http://www.w3.org/2000/svg";
-const bus = new EventTarget();
-const emit = (name, detail) => bus.dispatchEvent(new CustomEvent(name, { detail }));
-const on = (name, listener) => bus.addEventListener(name, (event) => listener(event.detail));
+const events = new EventTarget();
+const emit = (name, detail) => events.dispatchEvent(new CustomEvent(name, { detail }));
+const on = (name, listener) => events.addEventListener(name, (event) => listener(event.detail));
 
-/** Create an element; children that are not nodes become text. */
+/** Create an element. Attributes named on… are event listeners; children that are not nodes become text. */
 function make(tag, attributes, ...children) {
   return fill(document.createElement(tag), attributes, children);
 }
@@ -28,13 +28,13 @@ function fill(node, attributes, children) {
 const button = (label, onclick, attributes) =>
   make("button", { type: "button", onclick, ...attributes }, label);
 
-const wholeFormat = new Intl.NumberFormat("en");
-const whole = (value) => wholeFormat.format(value);
-const percent = (share, digits) => `${(100 * share).toFixed(digits === undefined ? 0 : digits)} %`;
-const counted = (count, one, many) => `${whole(count)} ${count === 1 ? one : many || `${one}s`}`;
+const integerFormat = new Intl.NumberFormat("en");
+const formatInteger = (value) => integerFormat.format(value);
+const formatPercent = (share, digits) => `${(100 * share).toFixed(digits === undefined ? 0 : digits)} %`;
+const formatCount = (count, one, many) => `${formatInteger(count)} ${count === 1 ? one : many || `${one}s`}`;
 
-/** A number with three significant digits, long ones in powers of ten. */
-function compact(value) {
+/** Three significant digits; very large and very small numbers in powers of ten. */
+function formatNumber(value) {
   if (value === 0 || !Number.isFinite(value)) return String(value);
   const size = Math.abs(value);
   const short =
@@ -44,14 +44,15 @@ function compact(value) {
   return short.replaceAll("-", "−");
 }
 
-/** A file name made safe to read: control and direction characters, which could disguise it, become visible. */
-function readable(name) {
+/** Make control and text-direction characters visible, which could disguise a file name. */
+function safeText(name) {
   return name
     .replace(/\p{Cs}/gu, "\ufffd")
     .replace(/[\u0000-\u001f]/g, (character) => String.fromCharCode(0x2400 + character.charCodeAt(0)))
     .replace(/[\u007f-\u009f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g, "\u00b7");
 }
 
+/** Tell screen readers what has changed. */
 function announce(text) {
   find("#announcer").textContent = text;
 }
@@ -74,8 +75,8 @@ function download(filename, text) {
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
-/** Arrow keys walk through a group of buttons that is one tab stop. */
-function rove(container, selector) {
+/** Make a group of buttons one tab stop, in which the arrow keys move the focus. */
+function rovingFocus(container, selector) {
   const items = () => [...container.querySelectorAll(selector)];
   container.addEventListener("focusin", (event) => {
     const item = event.target.closest(selector);
@@ -98,7 +99,7 @@ function rovingTarget(key, all, at) {
   if (key === "Home") return 0;
   if (key === "End") return all.length - 1;
   if (key !== "ArrowDown" && key !== "ArrowUp") return undefined;
-  // The row above or below, at the nearest horizontal place.
+  // In a grid: the nearest button in the row above or below.
   const here = all[at].getBoundingClientRect();
   const sign = key === "ArrowDown" ? 1 : -1;
   let best,

@@ -1,7 +1,7 @@
-// Where the map looks: positions of images, and the way from them to the screen.
+// Positions of the images on the map, and how the view (its centre and zoom) turns them into screen positions.
 
 const positions = (() => {
-  // Fit the map into the unit square around zero; y grows downwards on a screen.
+  // Scale the map to the unit square around zero; y grows downwards on a screen.
   const range = (axis) => {
     let low = Infinity,
       high = -Infinity;
@@ -16,22 +16,23 @@ const positions = (() => {
   const spanX = right - left || 1,
     spanY = high - low || 1;
   const placed = new Float32Array(embedding.length);
-  for (let i = 0; i < nShots; i++) {
+  for (let i = 0; i < nImages; i++) {
     placed[2 * i] = (embedding[2 * i] - (left + right) / 2) / spanX;
     placed[2 * i + 1] = -(embedding[2 * i + 1] - (low + high) / 2) / spanY;
   }
-  return { placed, computed: placed, aspect: spanX / spanY };
+  return { placed, exact: placed, aspect: spanX / spanY };
 })();
 
 const camera = { x: 0, y: 0, zoom: 1, width: 1, height: 1 };
 
-/** Pixels from one side of the map to the other. Similarity has no compass: the map may be stretched to fill. */
+/** Width and height of the whole map in pixels at the current zoom. */
 function extent() {
-  const [width, height] = roomAtRest();
+  const [width, height] = unzoomedExtent();
   return [width * camera.zoom, height * camera.zoom];
 }
 
-function roomAtRest() {
+/** Width and height of the map without zoom. Its axes have no meaning, so it may be stretched to fill the space. */
+function unzoomedExtent() {
   const margin = spread.on ? 24 : 72,
     stretch = spread.on ? 3 : 1.8;
   let width = Math.max(40, camera.width - margin),
@@ -46,9 +47,9 @@ function onScreen(x, y) {
   return [camera.width / 2 + (x - camera.x) * width, camera.height / 2 + (y - camera.y) * height];
 }
 
-const toScreen = (shot) => onScreen(positions.placed[2 * shot], positions.placed[2 * shot + 1]);
+const toScreen = (image) => onScreen(positions.placed[2 * image], positions.placed[2 * image + 1]);
 
-/** Zoom by a factor, keeping the point of the screen under the pointer where it is. */
+/** Zoom by a factor and keep the point (x, y) of the screen in place. */
 function zoomAt(factor, x, y) {
   const before = extent();
   camera.zoom = clamp(camera.zoom * factor, 0.6, 60);
@@ -57,18 +58,18 @@ function zoomAt(factor, x, y) {
     dy = y - camera.height / 2;
   camera.x += dx / before[0] - dx / after[0];
   camera.y += dy / before[1] - dy / after[1];
-  keepInSight();
+  limitCamera();
 }
 
 function panBy(dx, dy) {
   const [width, height] = extent();
   camera.x -= dx / width;
   camera.y -= dy / height;
-  keepInSight();
+  limitCamera();
 }
 
-/** The middle of the view never leaves the images. */
-function keepInSight() {
+/** Keep the centre of the view on the map. */
+function limitCamera() {
   camera.x = clamp(camera.x, -0.5, 0.5);
   camera.y = clamp(camera.y, -0.5, 0.5);
 }
@@ -77,9 +78,9 @@ function resetCamera() {
   Object.assign(camera, { x: 0, y: 0, zoom: 1 });
 }
 
-/** Move just enough that an image can be seen. */
-function reveal(shot) {
-  const [x, y] = toScreen(shot);
+/** Move the view just far enough to show an image. */
+function reveal(image) {
+  const [x, y] = toScreen(image);
   const margin = 40;
   const outside = (value, size) =>
     value - clamp(value, Math.min(margin, size / 2), Math.max(size - margin, size / 2));

@@ -1,5 +1,5 @@
-// Colours of clusters, ordered so that the first k lie far apart for full, red-blind and green-blind sight alike,
-// with brighter ones for the dark theme. After one round they repeat with another shape, so colour never speaks alone.
+// Colours of the clusters. In each palette the first k colours differ clearly for normal, red-blind and green-blind
+// vision. From the 25th cluster on the colours repeat with another shape.
 
 const PALETTES = {
   light: [
@@ -61,13 +61,13 @@ const SHAPES = ["circle", "square", "diamond", "triangle"];
 const paletteColor = (index) => PALETTES[document.documentElement.dataset.theme][index % COLORS];
 const paletteShape = (index) => SHAPES[Math.floor(index / COLORS) % SHAPES.length];
 
-/** Legends and headings take their colours from the style, so that they follow the theme by themselves. */
-function shareColors() {
+/** Store the colours as CSS variables, so that legends and headings follow the theme. */
+function setColorVariables() {
   for (let i = 0; i < COLORS; i++)
     document.documentElement.style.setProperty(`--color-${i}`, paletteColor(i));
 }
 
-/** Trace a mark of the given shape and radius; the caller fills or strokes it. */
+/** Trace the outline of a mark; the caller fills or strokes it. */
 function traceMark(context, shape, x, y, radius) {
   context.beginPath();
   if (shape === "circle") context.arc(x, y, radius, 0, 2 * Math.PI);
@@ -82,7 +82,7 @@ function traceMark(context, shape, x, y, radius) {
   }
 }
 
-/** The mark of one palette entry as a little picture for legends and headings. */
+/** The mark of one palette entry as a small picture for legends and headings. */
 function swatch(index) {
   const svg = makeSvg("svg", {
     viewBox: "-6 -6 12 12",

@@ -1,56 +1,55 @@
-// Clusters against given labels. Labels are only shown here; no cluster was found with their help.
+// Clusters compared with given labels. The labels were not used to find the clusters.
 
 function drawConfusion() {
-  if (!givenCodes) return;
+  if (!givenLabels) return;
   find("#confusion-section").hidden = false;
   find("#confusion-lead").textContent =
-    "Rows are the given labels, columns the clusters. Labels were compared afterwards, never used. " +
-    "Choose a number to see its images.";
+    "Each row is a given label, each column a cluster, each number a count of images. " +
+    "The labels were not used to find the clusters. Click a number to see its images.";
   drawScores();
-  const counts = countCells();
-  const columns = orderColumns(counts);
-  const most = Math.max(1, ...counts.map((row) => Math.max(...row.values(), 0)));
-  const head = make(
-    "tr",
-    {},
-    make("td", {}),
-    columns.map((cluster) =>
-      make(
-        "th",
-        { scope: "col" },
-        make(
-          "span",
-          { class: "column-name" },
-          swatch(clusterIndex.get(cluster)),
-          make("bdi", {}, clusterLabel(cluster)),
-        ),
-      ),
-    ),
-  );
-  const body = P.trueLabels.names.map((name, code) =>
-    make(
-      "tr",
-      {},
-      make("th", { scope: "row" }, make("bdi", {}, readable(name))),
-      columns.map((cluster) => cell(code, cluster, counts[code].get(cluster) || 0, most)),
-    ),
-  );
-  const table = make(
-    "table",
-    { class: "matrix" },
-    make("caption", { class: "visually-hidden" }, "Number of images of each label in each cluster"),
-    make("thead", {}, head),
-    make("tbody", {}, body),
-  );
+  const table = confusionTable();
   find("#confusion").replaceChildren(table);
-  rove(table, "button");
+  rovingFocus(table, "button");
   const first = find("button", table);
   if (first) first.tabIndex = 0;
 }
 
+function confusionTable() {
+  const counts = countCells();
+  const columns = orderColumns(counts);
+  const most = Math.max(1, ...counts.map((row) => Math.max(...row.values(), 0)));
+  const body = payload.trueLabels.names.map((name, label) =>
+    make(
+      "tr",
+      {},
+      make("th", { scope: "row" }, make("bdi", {}, safeText(name))),
+      columns.map((cluster) => cell(label, cluster, counts[label].get(cluster) || 0, most)),
+    ),
+  );
+  return make(
+    "table",
+    { class: "matrix" },
+    make("caption", { class: "visually-hidden" }, "Number of images of each label in each cluster"),
+    make("thead", {}, make("tr", {}, make("td", {}), columns.map(columnHead))),
+    make("tbody", {}, body),
+  );
+}
+
+const columnHead = (cluster) =>
+  make(
+    "th",
+    { scope: "col" },
+    make(
+      "span",
+      { class: "column-name" },
+      swatch(clusterIndex.get(cluster)),
+      make("bdi", {}, clusterLabel(cluster)),
+    ),
+  );
+
 function drawScores() {
   const box = find("#scores");
-  const entries = Object.entries(P.scores);
+  const entries = Object.entries(payload.scores);
   box.replaceChildren(
     ...entries.map(([name, value]) =>
       make("div", {}, make("dt", {}, scoreName(name)), make("dd", {}, scoreText(name, value))),
@@ -61,65 +60,72 @@ function drawScores() {
       make(
         "div",
         { class: "stale" },
-        make("dt", {}, "Scores are those of the clusters as found,"),
-        make("dd", {}, "before merging"),
+        make("dt", {}, "These scores are for the clusters as found,"),
+        make("dd", {}, "before your merges."),
       ),
     );
   }
 }
 
-const scoreName = (name) => (/^(nmi|ari|ami|acc)$/i.test(name) ? name.toUpperCase() : words(name));
+const scoreName = (name) => (/^(nmi|ari|ami|acc)$/i.test(name) ? name.toUpperCase() : asWords(name));
 
-/** Scores come as shares or in percent; a number of images is neither. */
+/** Scores are shares or percentages; a score whose name ends in "images" is a count. */
 function scoreText(name, value) {
-  if (/images$/.test(name)) return whole(value);
-  return Math.abs(value) <= 1 ? percent(value, 1) : `${value.toFixed(1)} %`;
+  if (/images$/.test(name)) return formatInteger(value);
+  return Math.abs(value) <= 1 ? formatPercent(value, 1) : `${value.toFixed(1)} %`;
 }
 
+/** For each label, the number of all its images in each cluster, whether shown on this page or not. */
 function countCells() {
-  const counts = P.trueLabels.names.map(() => new Map());
-  for (let shot = 0; shot < nShots; shot++) {
-    const row = counts[givenCodes[shot]],
-      cluster = clusterOf(shot);
-    row.set(cluster, (row.get(cluster) || 0) + 1);
+  const counts = payload.trueLabels.names.map(() => new Map());
+  for (const [label, found, count] of payload.trueLabels.counts) {
+    const cluster = currentCluster(found);
+    counts[label].set(cluster, (counts[label].get(cluster) || 0) + count);
   }
   return counts;
 }
 
-/** Give each row in turn the free column that suits it best, so that agreement lies on the diagonal. */
+/** Order the columns so that large numbers lie on the diagonal: largest first, each takes its row's place. */
 function orderColumns(counts) {
-  const pairs = counts.flatMap((row, code) => [...row].map(([cluster, count]) => ({ code, cluster, count })));
+  const pairs = counts.flatMap((row, label) =>
+    [...row].map(([cluster, count]) => ({ label, cluster, count })),
+  );
   pairs.sort((a, b) => b.count - a.count);
   const placeOf = new Map(),
     takenRows = new Set();
-  for (const { code, cluster } of pairs) {
-    if (takenRows.has(code) || placeOf.has(cluster)) continue;
-    placeOf.set(cluster, code);
-    takenRows.add(code);
+  for (const { label, cluster } of pairs) {
+    if (takenRows.has(label) || placeOf.has(cluster)) continue;
+    placeOf.set(cluster, label);
+    takenRows.add(label);
   }
   const place = (cluster) => (placeOf.has(cluster) ? placeOf.get(cluster) : Infinity);
-  return liveClusters().sort((a, b) => place(a) - place(b) || a - b);
+  return currentClusters().sort((a, b) => place(a) - place(b) || a - b);
 }
 
-function cell(code, cluster, count, most) {
+function cell(label, cluster, count, most) {
   if (!count) return make("td", { class: "zero" }, "·");
   const share = Math.sqrt(count / most);
-  // A jump in the middle: every shade must carry its number, light or dark, with enough contrast.
+  // No shades in the middle: neither dark nor light digits would have enough contrast there.
   const strength = share > 0.7 ? 80 + 20 * ((share - 0.7) / 0.3) : 10 + 30 * (share / 0.7);
-  const title = `Label ${readable(P.trueLabels.names[code])} in ${clusterLabel(cluster)}`;
-  const choose = () => {
-    const shots = [];
-    for (let shot = 0; shot < nShots; shot++) {
-      if (givenCodes[shot] === code && clusterOf(shot) === cluster) shots.push(shot);
-    }
-    setSelection(shots, `${title}: ${counted(count, "image")}`);
-    find("#selection").scrollIntoView({ block: "center", behavior: reducedMotion() ? "auto" : "smooth" });
-  };
+  const title = `Label ${safeText(payload.trueLabels.names[label])} in ${clusterLabel(cluster)}`;
   const node = make(
     "td",
     { class: share > 0.7 ? "strong" : "" },
-    button(whole(count), choose, { tabindex: -1, "aria-label": `${title}: ${counted(count, "image")}` }),
+    button(formatInteger(count), () => selectCell(label, cluster, count, title), {
+      tabindex: -1,
+      "aria-label": `${title}: ${formatCount(count, "image")}`,
+    }),
   );
   node.style.setProperty("--strength", String(Math.round(strength)));
   return node;
+}
+
+function selectCell(label, cluster, count, title) {
+  const images = [];
+  for (let image = 0; image < nImages; image++) {
+    if (givenLabels[image] === label && clusterOf(image) === cluster) images.push(image);
+  }
+  const shown = images.length < count ? `, ${formatInteger(images.length)} of them shown on this page` : "";
+  setSelection(images, `${title}: ${formatCount(count, "image")}${shown}`);
+  find("#selection").scrollIntoView({ block: "center", behavior: reducedMotion() ? "auto" : "smooth" });
 }

@@ -1,6 +1,7 @@
-// The embedded data. A "row" indexes the table of all images, a "shot" the images shown in this page.
+// The embedded data. An "image" is the index of an image shown on this page, a "row" is its row in the table,
+// which also lists images that are not shown.
 
-const P = JSON.parse(find("#payload").textContent);
+const payload = JSON.parse(find("#payload").textContent);
 const ARRAYS = { int8: Int8Array, int16: Int16Array, int32: Int32Array, float32: Float32Array };
 
 function bytesOf(base64) {
@@ -14,27 +15,30 @@ function unpack(packed) {
   return packed && new ARRAYS[packed.dtype](bytesOf(packed.data).buffer);
 }
 
-const rowOf = unpack(P.shown);
-const nShots = rowOf.length;
-const shotOf = new Map(Array.from(rowOf, (row, shot) => [row, shot]));
-const outlierRows = new Set(P.outliers);
-const duplicateRow = new Map(P.duplicateOf);
-const embedding = unpack(P.embedding);
-const neighborRows = unpack(P.neighbors);
-const nNeighbors = P.neighbors.shape[1];
-const neighborDistances = unpack(P.neighborDistances);
-const alignments = unpack(P.alignments);
-const norms = unpack(P.norms);
-const givenCodes = P.trueLabels && unpack(P.trueLabels.codes);
+const rowOf = unpack(payload.shown);
+const nImages = rowOf.length;
+const imageOf = new Map(Array.from(rowOf, (row, image) => [row, image]));
+const isSample = nImages < payload.nTotal;
+const typicalOrder = unpack(payload.typicalFirst);
+const outlierRows = new Set(payload.outliers);
+const doubtfulRows = new Set(payload.doubtful);
+const duplicateRow = new Map(payload.duplicateOf);
+const embedding = unpack(payload.embedding);
+const neighborRows = unpack(payload.neighbors);
+const nNeighbors = payload.neighbors.shape[1];
+const neighborDistances = unpack(payload.neighborDistances);
+const alignments = unpack(payload.alignments);
+const norms = unpack(payload.norms);
+const givenLabels = payload.trueLabels && unpack(payload.trueLabels.codes);
 
-const nameOf = (shot) => readable(P.names[rowOf[shot]]);
-const confidenceOf = (shot) => P.confidence[rowOf[shot]];
-const isOutlier = (shot) => outlierRows.has(rowOf[shot]);
-const isDoubtful = (shot) => !isOutlier(shot) && confidenceOf(shot) < P.doubtfulBelow;
-const givenOf = (shot) => givenCodes && readable(P.trueLabels.names[givenCodes[shot]]);
+const nameOf = (image) => safeText(payload.names[rowOf[image]]);
+const confidenceOf = (image) => payload.confidence[rowOf[image]];
+const isOutlier = (image) => outlierRows.has(rowOf[image]);
+const isDoubtful = (image) => doubtfulRows.has(rowOf[image]);
+const givenLabelOf = (image) => givenLabels && safeText(payload.trueLabels.names[givenLabels[image]]);
 
-const atoms = P.atoms && decodeAtoms(P.atoms);
-const terms = P.terms && decodeTerms(P.terms);
+const atoms = payload.atoms && decodeAtoms(payload.atoms);
+const terms = payload.terms && decodeTerms(payload.terms);
 
 function decodeAtoms(packed) {
   const [count, height, width, channels] = packed.values.shape;
@@ -56,17 +60,17 @@ function decodeTerms(packed) {
   return table;
 }
 
-/** The terms of one image, largest first. */
-function termsOf(shot) {
+/** The terms of one image, largest first: which atom, how far shifted, times which coefficient. */
+function termsOf(image) {
   if (!terms) return [];
   const rows = [];
-  for (let t = terms.offsets[shot]; t < terms.offsets[shot + 1]; t++) {
+  for (let t = terms.offsets[image]; t < terms.offsets[image + 1]; t++) {
     rows.push({ atom: terms.atom[t], dy: terms.dy[t], dx: terms.dx[t], coefficient: terms.coefficient[t] });
   }
   return rows;
 }
 
-/** Which ways atoms move in this model: along the tube, or both ways for a convolutional one. */
+/** In which directions this model shifts its atoms: sideways, downwards or both. */
 function shiftAxes() {
   const moves = (offsets) => offsets.some((value) => value !== 0);
   const down = terms ? moves(terms.dy) : false;

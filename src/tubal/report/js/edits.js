@@ -1,23 +1,24 @@
-// What the reader changed: names of clusters and merges. The clusters found are never overwritten.
+// The reader's changes: names of clusters, and merges. The clusters as found are never overwritten.
 
-const foundClusters = [...new Set(P.labels)].sort((a, b) => a - b);
+const foundClusters = payload.clusters.map(({ label }) => label);
 const clusterIndex = new Map(foundClusters.map((cluster, index) => [cluster, index]));
-const edits = { names: new Map(), mergedInto: new Map(), past: [] };
+const edits = { names: new Map(), mergedInto: new Map(), history: [] };
 
+/** The cluster to which a cluster as found now belongs. */
 function currentCluster(found) {
   while (edits.mergedInto.has(found)) found = edits.mergedInto.get(found);
   return found;
 }
 
-const clusterOf = (shot) => currentCluster(P.labels[rowOf[shot]]);
+const clusterOf = (image) => currentCluster(payload.labels[rowOf[image]]);
 const clusterName = (cluster) => edits.names.get(cluster) || `Cluster ${cluster}`;
-const clusterLabel = (cluster) => readable(clusterName(cluster));
-const liveClusters = () => foundClusters.filter((cluster) => !edits.mergedInto.has(cluster));
+const clusterLabel = (cluster) => safeText(clusterName(cluster));
+const currentClusters = () => foundClusters.filter((cluster) => !edits.mergedInto.has(cluster));
 
 function change(action) {
-  edits.past.push({ names: new Map(edits.names), mergedInto: new Map(edits.mergedInto) });
+  edits.history.push({ names: new Map(edits.names), mergedInto: new Map(edits.mergedInto) });
   action();
-  membersNow = null;
+  memberCache = null;
   emit("edited");
 }
 
@@ -35,54 +36,53 @@ function mergeClusters(from, into) {
 }
 
 function undoEdit() {
-  const before = edits.past.pop();
+  const before = edits.history.pop();
   if (!before) return;
   edits.names = before.names;
   edits.mergedInto = before.mergedInto;
-  membersNow = null;
+  memberCache = null;
   emit("edited");
   announce("Undone.");
 }
 
-/** Members of every live cluster, most typical first: sure before doubtful, outliers last. */
-let membersNow = null;
+/** The images of every cluster, most typical first. */
+let memberCache = null;
 function clusterMembers() {
-  if (membersNow) return membersNow;
-  const members = new Map(liveClusters().map((cluster) => [cluster, []]));
-  for (let shot = 0; shot < nShots; shot++) members.get(clusterOf(shot)).push(shot);
-  for (const [cluster, shots] of members) members.set(cluster, typicalFirst(shots));
-  membersNow = members;
-  return members;
+  if (memberCache) return memberCache;
+  memberCache = new Map(currentClusters().map((cluster) => [cluster, []]));
+  for (const image of typicalOrder) memberCache.get(clusterOf(image)).push(image);
+  return memberCache;
 }
 
-function typicalFirst(shots) {
-  const median = (axis) => {
-    const values = shots.map((shot) => embedding[2 * shot + axis]).sort((a, b) => a - b);
-    return values[values.length >> 1];
+/** Counts over all images of a cluster, whether they are shown on this page or not. */
+function clusterCounts(cluster) {
+  const parts = payload.clusters.filter(({ label }) => currentCluster(label) === cluster);
+  const sum = (valueOf) => parts.reduce((total, part) => total + valueOf(part), 0);
+  const size = sum((part) => part.size);
+  return {
+    size,
+    doubtful: sum((part) => part.doubtful),
+    outliers: sum((part) => part.outliers),
+    confidence: sum((part) => part.size * part.confidence) / size,
   };
-  const [x, y] = [median(0), median(1)];
-  const away = new Map(shots.map((s) => [s, Math.hypot(embedding[2 * s] - x, embedding[2 * s + 1] - y)]));
-  return [...shots].sort(
-    (a, b) => isOutlier(a) - isOutlier(b) || confidenceOf(b) - confidenceOf(a) || away.get(a) - away.get(b),
-  );
 }
 
 const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
-/** The table of clusters with the reader's changes, one line for each row given (all when left out). */
+/** The table as CSV text with the reader's changes: the given rows, or all of them. */
 function tableText(rows) {
   const header = "file,cluster,confidence,outlier,near_duplicate_of,cluster_name,cluster_found";
-  const lines = (rows || P.names.map((_, row) => row)).map((row) => {
-    const cluster = currentCluster(P.labels[row]);
-    const original = duplicateRow.has(row) ? P.names[duplicateRow.get(row)] : "";
+  const lines = (rows || payload.names.map((_, row) => row)).map((row) => {
+    const cluster = currentCluster(payload.labels[row]);
+    const original = duplicateRow.has(row) ? payload.names[duplicateRow.get(row)] : "";
     return [
-      P.names[row],
+      payload.names[row],
       String(cluster),
-      String(P.confidence[row]),
+      String(payload.confidence[row]),
       outlierRows.has(row) ? "true" : "false",
       original,
       clusterName(cluster),
-      String(P.labels[row]),
+      String(payload.labels[row]),
     ]
       .map(quoted)
       .join(",");

@@ -1,81 +1,26 @@
-// Start: draw everything once, then follow the reader.
+// Start: draw everything once, then react to the reader's changes.
 
 function drawSummary() {
-  const parts = [counted(P.nTotal, "image"), counted(liveClusters().length, "cluster")];
-  const doubtful = P.confidence.filter(
-    (value, row) => value < P.doubtfulBelow && !outlierRows.has(row),
-  ).length;
-  if (doubtful) parts.push(`${whole(doubtful)} doubtful`);
-  if (outlierRows.size) parts.push(counted(outlierRows.size, "outlier"));
-  if (duplicateRow.size) parts.push(counted(duplicateRow.size, "near-duplicate"));
-  find("#title").textContent = readable(P.title);
-  document.title = readable(P.title);
+  const sum = (name) => payload.clusters.reduce((total, cluster) => total + cluster[name], 0);
+  const parts = [formatCount(payload.nTotal, "image"), formatCount(currentClusters().length, "cluster")];
+  if (sum("doubtful")) parts.push(`${formatInteger(sum("doubtful"))} doubtful`);
+  if (sum("outliers")) parts.push(formatCount(sum("outliers"), "outlier"));
+  if (payload.nDuplicates) parts.push(formatCount(payload.nDuplicates, "near-duplicate"));
+  find("#title").textContent = safeText(payload.title);
+  document.title = safeText(payload.title);
   find("#summary").replaceChildren(...parts.map((part) => make("span", {}, part)));
-  if (nShots >= P.nTotal) return;
+  if (isSample) drawSampleNotice();
+}
+
+function drawSampleNotice() {
   const notice = find("#sampled");
   notice.hidden = false;
-  const full =
-    P.names.length >= P.nTotal ? "The CSV holds all images." : "The CSV holds the images of this page only.";
-  const share = "each cluster in proportion to its size and with its most typical image";
-  notice.textContent = `This page shows ${whole(nShots)} of ${whole(P.nTotal)} images, ${share}. ${full}`;
-}
-
-function drawLegend() {
-  const given = map.colorBy === "given";
-  const groups = given
-    ? P.trueLabels.names.map((name, code) => ({ index: code, name: readable(name), shots: byGiven(code) }))
-    : [...clusterMembers()].map(([cluster, shots]) => ({
-        index: clusterIndex.get(cluster),
-        name: clusterLabel(cluster),
-        shots,
-      }));
-  const legend = find("#legend");
-  legend.replaceChildren(
-    ...groups.filter((group) => group.shots.length).map((group) => make("li", {}, legendButton(group))),
-  );
-  rove(legend, "button");
-  const first = find("button", legend);
-  if (first) first.tabIndex = 0;
-}
-
-const byGiven = (code) => typicalFirst([...Array(nShots).keys()].filter((shot) => givenCodes[shot] === code));
-
-function legendButton({ index, name, shots }) {
-  const pressed = map.highlight === index;
-  return button(
-    [
-      swatch(index),
-      tileSpan(shots[0], 26),
-      make("bdi", { class: "legend-name" }, name),
-      make("span", { class: "count" }, whole(shots.length)),
-    ],
-    (event) => {
-      map.highlight = map.highlight === index ? null : index;
-      const all = find("#legend").querySelectorAll("button");
-      all.forEach((node) =>
-        node.setAttribute("aria-pressed", String(node === event.currentTarget && map.highlight !== null)),
-      );
-      scheduleMap();
-    },
-    { class: "legend-item", "aria-pressed": String(pressed), tabindex: -1, title: `Show only ${name}` },
-  );
-}
-
-function startColouring() {
-  const select = find("#color-by");
-  const choices = [["cluster", "cluster"], ...(givenCodes ? [["given", "given label"]] : [])];
-  select.append(...choices.map(([value, label]) => make("option", { value }, label)));
-  find("#color-field").hidden = choices.length < 2;
-  select.addEventListener("change", () => {
-    map.colorBy = select.value;
-    map.highlight = null;
-    drawLegend();
-    scheduleMap();
-  });
-  find("#map-size").addEventListener("input", (event) => {
-    map.size = Number(event.target.value);
-    scheduleMap();
-  });
+  const listed = payload.names.length >= payload.nTotal ? "all images" : "only the images shown on this page";
+  notice.textContent = [
+    `This page shows ${formatInteger(nImages)} of ${formatInteger(payload.nTotal)} images:`,
+    "a sample of every cluster in proportion to its size.",
+    `All counts are for the whole collection. The CSV file lists ${listed}.`,
+  ].join(" ");
 }
 
 function startTheme() {
@@ -84,7 +29,7 @@ function startTheme() {
   const apply = () => {
     const theme = chosen || (dark.matches ? "dark" : "light");
     document.documentElement.dataset.theme = theme;
-    shareColors();
+    setColorVariables();
     find("#theme").setAttribute("aria-pressed", String(theme === "dark"));
     scheduleMap();
   };
@@ -103,7 +48,7 @@ function drawSectionLinks() {
     ["atoms", "Atoms"],
     ["learning", "Learning"],
     ["confusion", "Labels"],
-    ["provenance", "Provenance"],
+    ["provenance", "About"],
   ];
   const shown = links.filter(([id]) => !find(`#${id}-section`).hidden);
   const anchors = shown.map(([id, label]) => make("a", { href: `#${id}-section` }, label));
@@ -113,14 +58,14 @@ function drawSectionLinks() {
       if (link.hash === hash) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");
     });
-  // The link of the section in the upper part of the window is the current one.
+  // The current link is that of the section in the upper part of the window.
   const watch = new IntersectionObserver(
     (entries) =>
       entries.filter((entry) => entry.isIntersecting).forEach((entry) => mark(`#${entry.target.id}`)),
     { rootMargin: "-15% 0px -75% 0px" },
   );
   shown.forEach(([id]) => watch.observe(find(`#${id}-section`)));
-  // The last section is often too short to reach the upper part.
+  // At the end of the page it is the last one, whose section may be too short to get that far up.
   addEventListener(
     "scroll",
     () => {
@@ -131,16 +76,17 @@ function drawSectionLinks() {
   );
 }
 
+/** Draw again what a rename, a merge or an undo changes. */
 function drawEdited() {
-  orderClaims();
+  orderImages();
   drawSummary();
   drawLegend();
   drawGalleries();
   drawConfusion();
   if (selection.size) showSelection();
-  const count = edits.past.length;
+  const count = edits.history.length;
   find("#undo").hidden = !count;
-  find("#edit-state").textContent = count ? `${counted(count, "change")}, not yet downloaded` : "";
+  find("#edit-state").textContent = count ? `${formatCount(count, "change")} not downloaded yet` : "";
   if (map.opened >= 0) find("#panel-full .image-facts").replaceWith(imageFacts(map.opened));
   markOpened();
   scheduleMap();
@@ -150,9 +96,8 @@ async function start() {
   startTheme();
   drawSummary();
   await loadSheets();
-  orderClaims();
-  startColouring();
-  drawLegend();
+  orderImages();
+  startLegend();
   startMapInput();
   startLayouts();
   startPanel();
@@ -169,7 +114,7 @@ async function start() {
   find("#undo").addEventListener("click", undoEdit);
   find("#download").addEventListener("click", () => {
     download("labels-edited.csv", tableText());
-    if (edits.past.length) find("#edit-state").textContent = "Downloaded";
+    if (edits.history.length) find("#edit-state").textContent = "Downloaded";
   });
   document.documentElement.dataset.ready = String(Math.round(performance.now()));
 }

@@ -1,9 +1,9 @@
-// The map: as many thumbnails as fit without covering each other, a mark for every other image.
+// The map: as many thumbnails as fit without overlap, and a coloured mark for every other image.
 
 const map = {
   canvas: find("#map"),
   context: find("#map").getContext("2d"),
-  clouds: make("canvas"),
+  background: make("canvas"),
   colorBy: "cluster",
   size: 28,
   cursor: -1,
@@ -14,21 +14,24 @@ const map = {
   scheduled: false,
 };
 
-/** Palette entry of an image under the colouring chosen. */
-const groupIndex = (shot) => (map.colorBy === "given" ? givenCodes[shot] : clusterIndex.get(clusterOf(shot)));
-const isDimmed = (shot) => map.highlight !== null && groupIndex(shot) !== map.highlight;
+/** The palette entry of an image: that of its given label or of its cluster. */
+const groupIndex = (image) =>
+  map.colorBy === "given" ? givenLabels[image] : clusterIndex.get(clusterOf(image));
+const isDimmed = (image) => map.highlight !== null && groupIndex(image) !== map.highlight;
 
-/** Images in the order in which they claim room: most typical of every cluster first, in turn. */
-let claims = [];
-let ranked = [];
-function orderClaims() {
-  ranked = [...clusterMembers()].map(([cluster, shots]) => ({ cluster, shots }));
-  ranked.sort((a, b) => b.shots.length - a.shots.length);
-  const places = ranked.flatMap(({ shots }) => shots.map((shot, rank) => [rank / shots.length, shot]));
-  claims = places.sort((a, b) => a[0] - b[0]).map(([, shot]) => shot);
+/** The order in which images take places on the map: the most typical images of all clusters come first. */
+let drawOrder = [];
+let clustersBySize = [];
+function orderImages() {
+  clustersBySize = [...clusterMembers()].map(([cluster, images]) => ({ cluster, images }));
+  clustersBySize.sort((a, b) => b.images.length - a.images.length);
+  const ranks = clustersBySize.flatMap(({ images }) =>
+    images.map((image, rank) => [rank / images.length, image]),
+  );
+  drawOrder = ranks.sort((a, b) => a[0] - b[0]).map(([, image]) => image);
 }
 
-const isImportant = (shot) => shot >= 0 && (shot === map.opened || shot === map.cursor);
+const isImportant = (image) => image >= 0 && (image === map.opened || image === map.cursor);
 
 function scheduleMap() {
   if (map.scheduled) return;
@@ -47,7 +50,7 @@ function resizeMap() {
   map.canvas.width = Math.round(camera.width * ratio);
   map.canvas.height = Math.round(camera.height * ratio);
   map.context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  arrange();
+  arrangeImages();
   scheduleMap();
 }
 
@@ -62,60 +65,64 @@ function drawMap() {
   context.fillRect(0, 0, camera.width, camera.height);
   if (!sheetPictures.length) return;
   const names = placeNames(context);
-  const { tiles, marks } = layOut(names);
+  const { tiles, marks } = chooseTiles(names);
   drawHalos(context);
   marks.forEach((item) => drawMark(context, item));
   tiles.forEach((item) => drawThumb(context, item));
   map.drawn = [...marks, ...tiles];
   drawNames(context, names);
-  tiles.filter((item) => isImportant(item.shot)).forEach((item) => drawThumb(context, item));
+  tiles.filter((item) => isImportant(item.image)).forEach((item) => drawThumb(context, item));
   drawRings(context);
   drawOutline(context);
 }
 
-/** Decide which images are drawn as pictures: those that find a free place, the important ones first. */
-function layOut(names) {
+/** Choose the images drawn as pictures: those that find a free place, the opened and named ones first. */
+function chooseTiles(names) {
   const size = thumbSize(),
-    cell = size * 1.12;
-  const taken = new Map(),
     tiles = [],
     marks = [];
-  const key = (column, row) => column * 4096 + row;
+  const takePlace = freePlaces(size * 1.12);
   const covered = (x, y) =>
     names.some(
       (name) =>
         Math.abs(name.x - x) < name.half + size / 2 && Math.abs(name.below - y) < NAME_HEIGHT / 2 + size / 2,
     );
-  const free = (x, y) => {
-    const column = Math.floor(x / cell),
-      row = Math.floor(y / cell);
+  const important = [map.opened, map.cursor].filter(isImportant);
+  const named = new Set(names.map((name) => name.image).filter((image) => image >= 0));
+  for (const image of new Set([...important, ...named, ...drawOrder])) {
+    const [x, y] = toScreen(image);
+    if (x < -size || y < -size || x > camera.width + size || y > camera.height + size) continue;
+    const wanted = !isDimmed(image) && (isImportant(image) || named.has(image) || !covered(x, y));
+    const isTile = spread.on || (wanted && takePlace(x, y));
+    // On a dense grid the opened image is enlarged, so that it can be found.
+    const shown = spread.on && isImportant(image) ? Math.max(size, 38) : size;
+    (isTile ? tiles : marks).push({ image, x, y, size: shown, isTile });
+  }
+  // The first ones are drawn last, on top of the others.
+  return { tiles: tiles.reverse(), marks };
+}
+
+/** A function that takes the square of this size around a point, or returns false if it is not free. */
+function freePlaces(size) {
+  const taken = new Map();
+  const key = (column, row) => column * 4096 + row;
+  return (x, y) => {
+    const column = Math.floor(x / size),
+      row = Math.floor(y / size);
     for (let c = column - 1; c <= column + 1; c++) {
       for (let r = row - 1; r <= row + 1; r++) {
         const other = taken.get(key(c, r));
-        if (other && Math.abs(other[0] - x) < cell && Math.abs(other[1] - y) < cell) return false;
+        if (other && Math.abs(other[0] - x) < size && Math.abs(other[1] - y) < size) return false;
       }
     }
     taken.set(key(column, row), [x, y]);
     return true;
   };
-  const important = [map.opened, map.cursor].filter(isImportant);
-  const named = new Set(names.map((name) => name.shot).filter((shot) => shot >= 0));
-  for (const shot of new Set([...important, ...named, ...claims])) {
-    const [x, y] = toScreen(shot);
-    if (x < -size || y < -size || x > camera.width + size || y > camera.height + size) continue;
-    const wanted = !isDimmed(shot) && (isImportant(shot) || named.has(shot) || !covered(x, y));
-    const isTile = spread.on || (wanted && free(x, y));
-    // On a dense grid the chosen image stands out by its size.
-    const shown = spread.on && isImportant(shot) ? Math.max(size, 38) : size;
-    (isTile ? tiles : marks).push({ shot, x, y, size: shown, isTile });
-  }
-  // The ones with the best claim are drawn last, on top.
-  return { tiles: tiles.reverse(), marks };
 }
 
 const halos = new Map();
 
-/** A soft round cloud of one colour, drawn once and reused. */
+/** A soft disc of one colour, drawn once and reused. */
 function haloOf(color) {
   if (!halos.has(color)) {
     const canvas = make("canvas", { width: 128, height: 128 });
@@ -131,26 +138,26 @@ function haloOf(color) {
   return halos.get(color);
 }
 
-/** Clouds behind the images show the clusters at a glance; drawn together they never grow opaque. */
+/** Colour the background around the images of a cluster. One common layer keeps overlapping discs pale. */
 function drawHalos(context) {
   const radius = spread.on ? 1.9 * spread.cell * camera.zoom : clamp(30 * Math.sqrt(camera.zoom), 30, 110);
-  const layer = map.clouds;
+  const layer = map.background;
   layer.width = Math.ceil(camera.width / 2);
   layer.height = Math.ceil(camera.height / 2);
   const soft = layer.getContext("2d");
   soft.scale(0.5, 0.5);
   soft.globalAlpha = 0.35;
-  for (const shot of claims) {
-    const [x, y] = toScreen(shot);
+  for (const image of drawOrder) {
+    const [x, y] = toScreen(image);
     if (
-      isDimmed(shot) ||
+      isDimmed(image) ||
       x < -radius ||
       y < -radius ||
       x > camera.width + radius ||
       y > camera.height + radius
     )
       continue;
-    soft.drawImage(haloOf(paletteColor(groupIndex(shot))), x - radius, y - radius, 2 * radius, 2 * radius);
+    soft.drawImage(haloOf(paletteColor(groupIndex(image))), x - radius, y - radius, 2 * radius, 2 * radius);
   }
   context.globalAlpha = document.documentElement.dataset.theme === "dark" ? 0.26 : 0.2;
   context.imageSmoothingEnabled = true;
@@ -158,11 +165,11 @@ function drawHalos(context) {
   context.globalAlpha = 1;
 }
 
-function drawMark(context, { shot, x, y }) {
-  const index = groupIndex(shot);
-  context.globalAlpha = isDimmed(shot) ? 0.22 : 1;
+function drawMark(context, { image, x, y }) {
+  const index = groupIndex(image);
+  context.globalAlpha = isDimmed(image) ? 0.22 : 1;
   traceMark(context, paletteShape(index), x, y, 3.2);
-  if (isOutlier(shot)) {
+  if (isOutlier(image)) {
     context.lineWidth = 1.5;
     context.strokeStyle = paletteColor(index);
     context.stroke();
@@ -174,25 +181,25 @@ function drawMark(context, { shot, x, y }) {
 }
 
 function tileBox({ x, y, size }) {
-  const scale = size / Math.max(S.width, S.height);
-  const width = S.width * scale,
-    height = S.height * scale;
+  const scale = size / Math.max(sprites.width, sprites.height);
+  const width = sprites.width * scale,
+    height = sprites.height * scale;
   return [x - width / 2, y - height / 2, width, height];
 }
 
-/** Side by side there is no room for rings: what is not selected steps back instead. */
-const isAside = (shot) => spread.on && selection.size > 0 && !selection.has(shot) && !isImportant(shot);
+/** In the spread layout there is no room for rings around selected images; the others are faded instead. */
+const isFaded = (image) => spread.on && selection.size > 0 && !selection.has(image) && !isImportant(image);
 
 function drawThumb(context, item) {
-  const index = groupIndex(item.shot);
+  const index = groupIndex(item.image);
   const [x, y, width, height] = tileBox(item);
   const edge = spread.on ? clamp(item.size / 11, 0.75, 4) : clamp(item.size / 12, 1.5, 3);
-  context.globalAlpha = isDimmed(item.shot) ? 0.15 : isAside(item.shot) ? 0.25 : 1;
+  context.globalAlpha = isDimmed(item.image) ? 0.15 : isFaded(item.image) ? 0.25 : 1;
   context.imageSmoothingEnabled = !crisp(item.size);
   context.fillStyle = paletteColor(index);
   context.fillRect(x - edge, y - edge, width + 2 * edge, height + 2 * edge);
-  drawTile(context, item.shot, x, y, width, height);
-  if (isOutlier(item.shot)) {
+  drawTile(context, item.image, x, y, width, height);
+  if (isOutlier(item.image)) {
     context.setLineDash([3, 3]);
     context.strokeStyle = cssColor("--map");
     context.lineWidth = edge;
@@ -212,27 +219,27 @@ function drawRings(context) {
     context.stroke();
   };
   for (const item of map.drawn) {
-    if (selection.has(item.shot) && !spread.on) ring(item, cssColor("--ink"), 4, 1.5);
-    if (item.shot === map.opened) ring(item, cssColor("--accent"), 5, 3);
-    if (item.shot === map.cursor && document.activeElement === map.canvas)
+    if (selection.has(item.image) && !spread.on) ring(item, cssColor("--ink"), 4, 1.5);
+    if (item.image === map.opened) ring(item, cssColor("--accent"), 5, 3);
+    if (item.image === map.cursor && document.activeElement === map.canvas)
       ring(item, cssColor("--focus"), 9, 2.5);
   }
 }
 
 const NAME_HEIGHT = 20;
 
-/** Names of clusters, largest first, where there is room: on an island, or below one of the typical images. */
+/** Find places for the names of clusters, largest cluster first: on the cluster, or below a typical image. */
 function placeNames(context) {
   if (map.colorBy === "given") return [];
   const size = thumbSize(),
     placed = [];
   context.font = `600 12px ${cssColor("--sans")}`;
-  for (const { cluster, shots } of ranked) {
-    if (!shots.length || isDimmed(shots[0])) continue;
+  for (const { cluster, images } of clustersBySize) {
+    if (!images.length || isDimmed(images[0])) continue;
     const text = shortName(cluster);
     const half = context.measureText(text).width / 2 + 8;
     const base = { half, text, index: clusterIndex.get(cluster) };
-    const choices = (spread.on ? islandPlaces(shots, size) : imagePlaces(shots, size)).map((place) => ({
+    const choices = (spread.on ? placesOnCluster(images, size) : placesBelowImages(images, size)).map((place) => ({
       ...base,
       ...place,
     }));
@@ -243,33 +250,33 @@ function placeNames(context) {
   return placed;
 }
 
-/** Below each of the most typical images. */
-function imagePlaces(shots, size) {
-  return shots.slice(0, 8).map((shot) => {
-    const [x, y] = toScreen(shot);
-    return { shot, x, y, below: y + size / 2 + NAME_HEIGHT / 2 + 4 };
+/** Places below each of the most typical images of a cluster. */
+function placesBelowImages(images, size) {
+  return images.slice(0, 8).map((image) => {
+    const [x, y] = toScreen(image);
+    return { image, x, y, below: y + size / 2 + NAME_HEIGHT / 2 + 4 };
   });
 }
 
-/** On the middle of the main part of a cluster's island, else below or above it. */
-function islandPlaces(shots, size) {
-  const points = shots.slice(0, Math.max(1, Math.ceil(0.8 * shots.length))).map(toScreen);
+/** Places in the middle of a cluster, below it and above it; its least typical fifth is left out. */
+function placesOnCluster(images, size) {
+  const points = images.slice(0, Math.max(1, Math.ceil(0.8 * images.length))).map(toScreen);
   const xs = points.map((point) => point[0]).sort((a, b) => a - b);
   const x = xs[xs.length >> 1];
   const ys = points.filter((point) => Math.abs(point[0] - x) < 1.5 * size).map((point) => point[1]);
   ys.sort((a, b) => a - b);
   const gap = size / 2 + NAME_HEIGHT / 2 + 2;
   return [ys[ys.length >> 1], ys[ys.length - 1] + gap, ys[0] - gap].map((below) => ({
-    shot: -1,
+    image: -1,
     x,
     y: below,
     below,
   }));
 }
 
-/** With many clusters a name that was not chosen shrinks to its number. */
+/** The name of a cluster; with many clusters just its number, unless it was renamed. */
 function shortName(cluster) {
-  if (!edits.names.has(cluster) && ranked.length > 24) return String(cluster);
+  if (!edits.names.has(cluster) && clustersBySize.length > 24) return String(cluster);
   const full = clusterLabel(cluster);
   return full.length > 26 ? `${full.slice(0, 25)}…` : full;
 }
@@ -300,7 +307,7 @@ function drawNames(context, names) {
   }
 }
 
-/** The box or lasso being drawn. */
+/** Draw the box or lasso that selects images. */
 function drawOutline(context) {
   if (!map.outline || map.outline.length < 2) return;
   context.beginPath();
@@ -317,7 +324,7 @@ function drawOutline(context) {
   context.setLineDash([]);
 }
 
-/** The image drawn topmost at a place of the screen, or -1. */
+/** The topmost image at a point of the screen, or -1. */
 function imageAt(x, y) {
   let nearest = -1,
     least = 14;
@@ -325,10 +332,10 @@ function imageAt(x, y) {
     const item = map.drawn[i];
     if (item.isTile) {
       const [left, top, width, height] = tileBox(item);
-      if (x >= left - 2 && y >= top - 2 && x <= left + width + 2 && y <= top + height + 2) return item.shot;
+      if (x >= left - 2 && y >= top - 2 && x <= left + width + 2 && y <= top + height + 2) return item.image;
     }
     const distance = Math.hypot(item.x - x, item.y - y);
-    if (distance < least) [nearest, least] = [item.shot, distance];
+    if (distance < least) [nearest, least] = [item.image, distance];
   }
   return nearest;
 }

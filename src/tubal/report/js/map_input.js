@@ -4,7 +4,7 @@ const pointers = new Map();
 let dragMode = "pan";
 let pressed = null;
 
-function placeOf(event) {
+function pointerPosition(event) {
   const box = map.canvas.getBoundingClientRect();
   return [event.clientX - box.left, event.clientY - box.top];
 }
@@ -20,15 +20,16 @@ function startMapInput() {
   canvas.addEventListener("keydown", mapKey);
   canvas.addEventListener("focus", scheduleMap);
   canvas.addEventListener("blur", scheduleMap);
-  canvas.addEventListener("dblclick", (event) => moved(() => zoomAt(2, ...placeOf(event))));
-  const middle = (factor) => () => moved(() => zoomAt(factor, camera.width / 2, camera.height / 2));
+  canvas.addEventListener("dblclick", (event) => moveView(() => zoomAt(2, ...pointerPosition(event))));
+  const middle = (factor) => () => moveView(() => zoomAt(factor, camera.width / 2, camera.height / 2));
   find("#zoom-in").addEventListener("click", middle(1.5));
   find("#zoom-out").addEventListener("click", middle(1 / 1.5));
-  find("#zoom-fit").addEventListener("click", () => moved(resetCamera));
+  find("#zoom-fit").addEventListener("click", () => moveView(resetCamera));
   startDragModes();
 }
 
-function moved(action) {
+/** Change the view, then draw the map again. */
+function moveView(action) {
   action();
   showTip(-1);
   scheduleMap();
@@ -36,9 +37,9 @@ function moved(action) {
 
 function startDragModes() {
   const modes = [
-    ["pan", "Move"],
-    ["box", "Box"],
-    ["lasso", "Lasso"],
+    ["pan", "Move", "Drag to move the map"],
+    ["box", "Box", "Drag a box around images to select them"],
+    ["lasso", "Lasso", "Draw a line around images to select them"],
   ];
   const group = find("#map-mode");
   const choose = (mode) => {
@@ -49,11 +50,8 @@ function startDragModes() {
     );
   };
   group.append(
-    ...modes.map(([mode, label]) =>
-      button(label, () => choose(mode), {
-        "data-mode": mode,
-        title: mode === "pan" ? "Drag to move the map" : `Drag to select with a ${mode}`,
-      }),
+    ...modes.map(([mode, label, title]) =>
+      button(label, () => choose(mode), { "data-mode": mode, title }),
     ),
   );
   choose("pan");
@@ -62,9 +60,9 @@ function startDragModes() {
 function pointerDown(event) {
   if (event.button !== 0) return;
   map.canvas.setPointerCapture(event.pointerId);
-  pointers.set(event.pointerId, placeOf(event));
+  pointers.set(event.pointerId, pointerPosition(event));
   pressed = {
-    start: placeOf(event),
+    start: pointerPosition(event),
     travelled: 0,
     add: event.shiftKey,
     touch: event.pointerType === "touch",
@@ -73,7 +71,7 @@ function pointerDown(event) {
 }
 
 function pointerMove(event) {
-  const place = placeOf(event);
+  const place = pointerPosition(event);
   const before = pointers.get(event.pointerId);
   if (!before || !pressed) {
     if (event.pointerType !== "touch") showTip(imageAt(...place), place);
@@ -96,6 +94,7 @@ const boxOutline = ([x, y], [right, bottom]) => [
   [x, bottom],
 ];
 
+/** Move and zoom the map with two fingers. */
 function pinch(id, before, place) {
   const [, other] = [...pointers].find(([key]) => key !== id);
   const apart = (point) => Math.max(1, Math.hypot(point[0] - other[0], point[1] - other[1]));
@@ -109,7 +108,7 @@ function pointerUp(event) {
   pointers.delete(event.pointerId);
   if (!pressed || wasPinch) return;
   const { travelled, add } = pressed;
-  if (travelled < 6) clickMap(placeOf(event), add);
+  if (travelled < 6) clickMap(pointerPosition(event), add);
   else if (dragMode !== "pan" && map.outline.length > 2) selectInside(map.outline, add);
   pressed = null;
   map.outline = null;
@@ -124,17 +123,17 @@ function pointerCancel(event) {
 }
 
 function clickMap(place, add) {
-  const shot = imageAt(...place);
-  if (shot < 0) return;
-  map.cursor = shot;
-  if (add) toggleSelected(shot);
-  else emit("open", { shot });
+  const image = imageAt(...place);
+  if (image < 0) return;
+  map.cursor = image;
+  if (add) toggleSelected(image);
+  else emit("open", { image });
 }
 
 function selectInside(outline, add) {
   const inside = [];
-  for (let shot = 0; shot < nShots; shot++) {
-    if (!isDimmed(shot) && contains(outline, toScreen(shot))) inside.push(shot);
+  for (let image = 0; image < nImages; image++) {
+    if (!isDimmed(image) && contains(outline, toScreen(image))) inside.push(image);
   }
   setSelection(add ? [...selection, ...inside] : inside);
 }
@@ -151,10 +150,10 @@ function contains(outline, [x, y]) {
 }
 
 function wheel(event) {
-  // Without focus the wheel scrolls the page, as everywhere else.
+  // The wheel scrolls the page as usual, unless the map has the focus.
   if (document.activeElement !== map.canvas && !event.ctrlKey && !event.metaKey) return;
   event.preventDefault();
-  moved(() => zoomAt(Math.exp(-clamp(event.deltaY, -200, 200) / 300), ...placeOf(event)));
+  moveView(() => zoomAt(Math.exp(-clamp(event.deltaY, -200, 200) / 300), ...pointerPosition(event)));
 }
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
@@ -168,7 +167,7 @@ function mapKey(event) {
     "-": () => zoomAt(1 / 1.4, ...middle),
     0: resetCamera,
     Home: resetCamera,
-    Enter: () => map.cursor >= 0 && emit("open", { shot: map.cursor }),
+    Enter: () => map.cursor >= 0 && emit("open", { image: map.cursor }),
     " ": () => map.cursor >= 0 && toggleSelected(map.cursor),
     Escape: () => setSelection([]),
   };
@@ -181,41 +180,43 @@ function mapKey(event) {
   scheduleMap();
 }
 
-/** Go to the image that lies best in the direction of an arrow key: near, and not far off the line. */
+/** Go to the nearest image in the direction of an arrow key. */
 function moveCursor([dx, dy]) {
-  if (map.cursor < 0) map.cursor = map.opened >= 0 ? map.opened : claims[0];
+  if (map.cursor < 0) map.cursor = map.opened >= 0 ? map.opened : drawOrder[0];
   else map.cursor = nextInDirection(map.cursor, dx, dy);
   reveal(map.cursor);
-  const shot = map.cursor;
-  announce([nameOf(shot), clusterLabel(clusterOf(shot)), ...marksOf(shot)].join(", "));
+  const image = map.cursor;
+  announce([nameOf(image), clusterLabel(clusterOf(image)), ...flagsOf(image)].join(", "));
 }
 
+/** The image with the smallest distance, where distance across the direction counts twice. */
 function nextInDirection(from, dx, dy) {
   const { placed } = positions;
   let best = from,
     least = Infinity;
-  for (let shot = 0; shot < nShots; shot++) {
-    const x = placed[2 * shot] - placed[2 * from],
-      y = placed[2 * shot + 1] - placed[2 * from + 1];
+  for (let image = 0; image < nImages; image++) {
+    const x = placed[2 * image] - placed[2 * from],
+      y = placed[2 * image + 1] - placed[2 * from + 1];
     const along = x * dx + y * dy,
       across = Math.abs(x * dy) + Math.abs(y * dx);
-    if (shot === from || isDimmed(shot) || along <= 0 || across > 1.5 * along) continue;
+    if (image === from || isDimmed(image) || along <= 0 || across > 1.5 * along) continue;
     const cost = along + 2 * across;
-    if (cost < least) [best, least] = [shot, cost];
+    if (cost < least) [best, least] = [image, cost];
   }
   return best;
 }
 
-function showTip(shot, place) {
+/** Show what is known of an image beside the pointer; -1 hides it. */
+function showTip(image, place) {
   const tip = find("#map-tip");
-  map.canvas.classList.toggle("over-image", shot >= 0);
-  tip.hidden = shot < 0;
-  if (shot < 0) return;
-  const lines = [make("strong", {}, nameOf(shot)), clusterLabel(clusterOf(shot))];
-  if (givenCodes) lines.push(`label ${givenOf(shot)}`);
-  lines.push([`confidence ${percent(confidenceOf(shot))}`, ...marksOf(shot)].join(", "));
+  map.canvas.classList.toggle("over-image", image >= 0);
+  tip.hidden = image < 0;
+  if (image < 0) return;
+  const lines = [make("strong", {}, nameOf(image)), clusterLabel(clusterOf(image))];
+  if (givenLabels) lines.push(`given label ${givenLabelOf(image)}`);
+  lines.push([`confidence ${formatPercent(confidenceOf(image))}`, ...flagsOf(image)].join(", "));
   tip.replaceChildren(
-    tileSpan(shot, 56),
+    tileSpan(image, 56),
     make(
       "span",
       { class: "map-tip-text" },

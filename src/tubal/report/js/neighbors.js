@@ -1,37 +1,39 @@
-// The neighbours of an image in the graph, each as it is and brought onto the image.
+// The most similar images, each as it is and aligned with the opened image.
 
-function neighborSection(shot) {
+function neighborSection(image) {
   const items = [];
   for (let j = 0; j < nNeighbors; j++) {
-    const row = neighborRows[shot * nNeighbors + j];
-    if (row >= 0) items.push(neighborItem(shot, row, j));
+    const row = neighborRows[image * nNeighbors + j];
+    if (row >= 0) items.push(neighborItem(image, row, j));
   }
   if (!items.length) return null;
-  const lead = alignments ? "As it is, and turned, scaled and moved so that it lies on this image." : null;
+  const lead = alignments
+    ? "A second picture shows the neighbour rotated, scaled and moved to match this image."
+    : null;
   return make(
     "section",
-    { class: "near", "aria-label": "Neighbours" },
-    make("h3", {}, "Nearest neighbours"),
+    { class: "near", "aria-label": "Most similar images" },
+    make("h3", {}, "Most similar images"),
     lead && make("p", { class: "hint" }, lead),
     make("ul", { class: "neighbors" }, items),
   );
 }
 
-function neighborItem(shot, row, j) {
-  const place = shot * nNeighbors + j;
-  const distance = `distance ${compact(neighborDistances[place])}`;
-  if (!shotOf.has(row))
+function neighborItem(image, row, j) {
+  const place = image * nNeighbors + j;
+  const distance = `distance ${formatNumber(neighborDistances[place])}`;
+  if (!imageOf.has(row))
     return make(
       "li",
       { class: "absent" },
-      make("bdi", {}, readable(P.names[row])),
-      make("span", {}, distance, ", not drawn in this sample"),
+      make("bdi", {}, safeText(payload.names[row])),
+      make("span", {}, distance, ", not shown on this page"),
     );
-  const other = shotOf.get(row);
-  const change = alignments && alignments.subarray(4 * place, 4 * place + 4);
+  const other = imageOf.get(row);
+  const alignment = alignments && alignments.subarray(4 * place, 4 * place + 4);
   const thumb = thumbButton(other, 56, distance);
   thumb.tabIndex = 0;
-  const moved = change && !isIdentity(change) ? alignedCanvas(other, change) : null;
+  const aligned = alignment && !isIdentity(alignment) ? alignedCanvas(other, alignment) : null;
   const cluster = clusterOf(other);
   const text = make(
     "div",
@@ -39,30 +41,30 @@ function neighborItem(shot, row, j) {
     make("bdi", { class: "neighbor-name" }, nameOf(other)),
     make("span", {}, swatch(clusterIndex.get(cluster)), clusterLabel(cluster)),
     make("span", { class: "quiet-text" }, distance),
-    change ? make("span", { class: "quiet-text" }, alignmentText(change)) : null,
+    alignment ? make("span", { class: "quiet-text" }, alignmentText(alignment)) : null,
   );
-  return make("li", {}, thumb, moved, text);
+  return make("li", {}, thumb, aligned, text);
 }
 
-const isIdentity = ([turn, scale, dy, dx]) => !turn && Math.abs(scale - 1) < 1e-6 && !dy && !dx;
+const isIdentity = ([rotation, scale, dy, dx]) => !rotation && Math.abs(scale - 1) < 1e-6 && !dy && !dx;
 
-/** Alignments count pixels of the images that were compared, which have the atoms' size. */
-const pixelScale = () => (atoms ? S.width / atoms.width : 1);
+/** Alignments are in pixels of the images that were compared, which have the size of the atoms. */
+const pixelScale = () => (atoms ? sprites.width / atoms.width : 1);
 
-/** The neighbour moved as the graph moved it: bilinear between pixels, its border continued outwards. */
-function alignedCanvas(shot, [turn, scale, dy, dx]) {
-  const canvas = tileCanvas(shot);
+/** The neighbour aligned with the image: bilinear interpolation, with the border pixels repeated outwards. */
+function alignedCanvas(image, [rotation, scale, dy, dx]) {
+  const canvas = tileCanvas(image);
   canvas.className = "aligned";
   const context = canvas.getContext("2d", { willReadFrequently: true });
-  const from = context.getImageData(0, 0, S.width, S.height);
-  const to = context.createImageData(S.width, S.height);
+  const from = context.getImageData(0, 0, sprites.width, sprites.height);
+  const to = context.createImageData(sprites.width, sprites.height);
   const unit = pixelScale();
-  const cos = Math.cos((turn * Math.PI) / 180) / scale,
-    sin = Math.sin((turn * Math.PI) / 180) / scale;
-  const middleX = (S.width - 1) / 2,
-    middleY = (S.height - 1) / 2;
-  for (let y = 0; y < S.height; y++) {
-    for (let x = 0; x < S.width; x++) {
+  const cos = Math.cos((rotation * Math.PI) / 180) / scale,
+    sin = Math.sin((rotation * Math.PI) / 180) / scale;
+  const middleX = (sprites.width - 1) / 2,
+    middleY = (sprites.height - 1) / 2;
+  for (let y = 0; y < sprites.height; y++) {
+    for (let x = 0; x < sprites.width; x++) {
       const across = x - middleX - dx * unit,
         down = y - middleY - dy * unit;
       const pixel = pixelBetween(
@@ -70,13 +72,13 @@ function alignedCanvas(shot, [turn, scale, dy, dx]) {
         cos * across - sin * down + middleX,
         sin * across + cos * down + middleY,
       );
-      to.data.set(pixel, 4 * (y * S.width + x));
+      to.data.set(pixel, 4 * (y * sprites.width + x));
     }
   }
   context.putImageData(to, 0, 0);
-  const size = 56 / Math.max(S.width, S.height);
-  canvas.style.width = `${S.width * size}px`;
-  canvas.style.height = `${S.height * size}px`;
+  const size = 56 / Math.max(sprites.width, sprites.height);
+  canvas.style.width = `${sprites.width * size}px`;
+  canvas.style.height = `${sprites.height * size}px`;
   return canvas;
 }
 
@@ -100,12 +102,12 @@ function pixelBetween({ data, width, height }, x, y) {
     .concat(255);
 }
 
-function alignmentText([turn, scale, dy, dx]) {
+function alignmentText([rotation, scale, dy, dx]) {
   const parts = [];
   const near = (value) => Number(value.toFixed(2));
-  if (turn) parts.push(`turned ${near(Math.abs(turn))}° ${turn > 0 ? "left" : "right"}`);
+  if (rotation) parts.push(`rotated ${near(Math.abs(rotation))}° ${rotation > 0 ? "left" : "right"}`);
   if (Math.abs(scale - 1) > 1e-6) parts.push(`scaled ×${near(scale)}`);
   if (dx) parts.push(`${near(Math.abs(dx))} px ${dx > 0 ? "right" : "left"}`);
   if (dy) parts.push(`${near(Math.abs(dy))} px ${dy > 0 ? "down" : "up"}`);
-  return parts.join(", ") || "lies on it as it is";
+  return parts.join(", ") || "matches without alignment";
 }

@@ -1,36 +1,36 @@
-// One image: what is known of it, how atoms build it, term by term.
+// The panel of the opened image: its cluster, and how atoms build it, term by term.
 
 const TERMS_SHOWN = 8;
-let playing = null;
+let playTimer = null;
 
 function startPanel() {
-  on("open", ({ shot }) => openImage(shot));
+  on("open", ({ image }) => openImage(image));
   find("#panel-close").addEventListener("click", closePanel);
   find("#panel").addEventListener("keydown", (event) => {
     if (event.key === "Escape") closePanel();
   });
 }
 
-function openImage(shot) {
+function openImage(image) {
   stopPlaying();
-  map.opened = shot;
-  map.cursor = shot;
+  map.opened = image;
+  map.cursor = image;
   find("#panel").classList.add("is-open");
   find("#panel-close").hidden = false;
   find("#panel-empty").hidden = true;
-  find("#panel-heading").replaceChildren(make("bdi", {}, nameOf(shot)));
+  find("#panel-heading").replaceChildren(make("bdi", {}, nameOf(image)));
   const body = find("#panel-full");
   body.hidden = false;
-  const rows = atoms ? termsOf(shot) : [];
-  body.replaceChildren(imageFacts(shot));
-  if (rows.length) body.append(buildSection(shot, rows));
-  const near = neighborSection(shot);
+  const rows = atoms ? termsOf(image) : [];
+  body.replaceChildren(imageFacts(image));
+  if (rows.length) body.append(buildSection(image, rows));
+  const near = neighborSection(image);
   if (near) body.append(near);
   find("#panel").scrollTop = 0;
-  reveal(shot);
+  reveal(image);
   scheduleMap();
   markOpened();
-  announce(`${nameOf(shot)} opened, ${clusterLabel(clusterOf(shot))}.`);
+  announce(`${nameOf(image)} opened, ${clusterLabel(clusterOf(image))}.`);
 }
 
 function closePanel() {
@@ -44,49 +44,48 @@ function closePanel() {
   find("#panel-heading").textContent = "Image";
   scheduleMap();
   markOpened();
-  // Focus returns to where the image was chosen.
-  const back = find(`.thumb[data-shot="${was}"]`);
+  // Return the focus to where the image was opened.
+  const back = find(`.thumb[data-image="${was}"]`);
   if (find("#panel").contains(document.activeElement) || document.activeElement === document.body)
     (back || map.canvas).focus();
 }
 
-function imageFacts(shot) {
-  const cluster = clusterOf(shot);
+function imageFacts(image) {
+  const cluster = clusterOf(image);
   const facts = make("dl", { class: "facts-grid" });
   const add = (name, ...value) =>
     facts.append(make("div", {}, make("dt", {}, name), make("dd", {}, ...value)));
   const jump = make("a", { href: `#cluster-${cluster}` }, clusterLabel(cluster));
   add("Cluster", swatch(clusterIndex.get(cluster)), jump);
-  if (givenCodes) add("Given label", make("bdi", {}, givenOf(shot)));
-  add("Confidence", percent(confidenceOf(shot)), shareBar(confidenceOf(shot)));
-  const notes = marksOf(shot).filter((mark) => mark !== "near-duplicate");
-  if (notes.length) add("Marked", notes.join(", "));
-  const original = duplicateRow.get(rowOf[shot]);
-  if (original !== undefined) add("Near-duplicate of", rowLink(original));
-  // Where the image is rebuilt below it is drawn there, beside its reconstruction.
-  const picture = atoms && termsOf(shot).length ? null : tileSpan(shot, 112);
+  if (givenLabels) add("Given label", make("bdi", {}, givenLabelOf(image)));
+  add("Confidence", formatPercent(confidenceOf(image)), shareBar(confidenceOf(image)));
+  if (isOutlier(image)) add("Outlier", "unlike all other images");
+  if (isDoubtful(image)) add("Doubtful", "may belong to another cluster");
+  const original = duplicateRow.get(rowOf[image]);
+  if (original !== undefined) add("Nearly identical to", rowLink(original));
+  // With terms, the picture is drawn beside the sum of its terms below.
+  const picture = atoms && termsOf(image).length ? null : tileSpan(image, 112);
   return make("div", { class: "image-facts" }, picture, facts);
 }
 
 function shareBar(share) {
   const bar = make("span", { class: "bar", "aria-hidden": "true" }, make("span", {}));
-  bar.firstChild.style.width = percent(clamp(share, 0, 1)).replace(" ", "");
+  bar.firstChild.style.width = formatPercent(clamp(share, 0, 1)).replace(" ", "");
   return bar;
 }
 
-/** A row of the table as a button if it is shown in this page, else its bare name. */
+/** A button that opens the image of a row, or just its name if it is not shown on this page. */
 function rowLink(row) {
-  const name = make("bdi", {}, readable(P.names[row]));
-  if (!shotOf.has(row)) return name;
-  return button(name, () => emit("open", { shot: shotOf.get(row) }), { class: "link" });
+  const name = make("bdi", {}, safeText(payload.names[row]));
+  if (!imageOf.has(row)) return name;
+  return button(name, () => emit("open", { image: imageOf.get(row) }), { class: "link" });
 }
 
-/** Pixels of the thumbnail between 0 and 1, if they can be compared with a sum of atoms. */
-function pixelsOf(shot) {
-  const same =
-    S.exact && S.height === atoms.height && S.width === atoms.width && S.channels === atoms.channels;
-  if (!same) return null;
-  const pixels = tileCanvas(shot).getContext("2d").getImageData(0, 0, S.width, S.height).data;
+/** The pixels of an image between 0 and 1, or null if they cannot be compared with a sum of atoms. */
+function pixelsOf(image) {
+  const sameShape = ["height", "width", "channels"].every((side) => sprites[side] === atoms[side]);
+  if (!sprites.exact || !sameShape) return null;
+  const pixels = tileCanvas(image).getContext("2d").getImageData(0, 0, sprites.width, sprites.height).data;
   const values = new Float32Array(atoms.size);
   for (let i = 0, p = 0; p < pixels.length; p += 4) {
     for (let c = 0; c < atoms.channels; c++) values[i++] = pixels[p + c] / 255;
@@ -94,15 +93,8 @@ function pixelsOf(shot) {
   return values;
 }
 
-function buildSection(shot, rows) {
-  const wanted = pixelsOf(shot);
-  const total = terms.counts[shot];
-  const top = wanted ? 1 : largest(rebuild(shot, rows, rows.length));
-  const canvas = make("canvas", { class: "picture", role: "img", id: "rebuilt" });
-  const left = make("canvas", { class: "picture", "aria-hidden": "true" });
-  const caption = make("figcaption", {}),
-    error = make("figcaption", {});
-  const list = make("ol", { class: "terms is-short", "aria-label": "Terms, largest first" });
+/** How atoms build the image, with a slider that adds their terms one at a time. */
+function buildSection(image, rows) {
   const slider = make("input", {
     type: "range",
     min: 0,
@@ -111,70 +103,95 @@ function buildSection(shot, rows) {
     id: "term-slider",
     "aria-label": "Number of terms",
   });
+  const pictures = buildPictures(image, rows);
+  const list = make("ol", { class: "terms is-short", "aria-label": "Terms, largest first" });
   const update = () => {
     const count = Number(slider.value);
-    const built = rebuild(shot, rows, count);
-    paint(canvas, built, atoms, top);
-    canvas.setAttribute("aria-label", `Rebuilt from ${counted(count, "term")}`);
-    caption.textContent = termCaption(count, rows.length, total);
-    if (wanted) error.textContent = `${percent(remainder(left, wanted, built))} left over`;
+    pictures.draw(count);
     [...list.children].forEach((item, index) => item.classList.toggle("is-off", index >= count));
   };
+  const showUpTo = (count) => {
+    stopPlaying();
+    slider.value = String(count);
+    update();
+  };
   slider.addEventListener("input", update);
-  list.append(
-    ...rows.map((term, index) =>
-      termItem(term, index, rows, () => {
-        stopPlaying();
-        slider.value = String(index + 1);
-        update();
-      }),
-    ),
-  );
+  list.append(...rows.map((term, index) => termItem(term, index, rows, () => showUpTo(index + 1))));
   update();
-  const original = tileCanvas(shot);
-  original.className = "picture";
-  const pictures = make(
-    "div",
-    { class: "pictures" },
-    make("figure", {}, original, make("figcaption", {}, "image")),
-    make("figure", {}, canvas, caption),
-    wanted ? make("figure", {}, left, error) : null,
-  );
-  const more =
-    rows.length > TERMS_SHOWN
-      ? button(
-          `Show all ${rows.length} terms`,
-          () => {
-            list.classList.remove("is-short");
-            more.hidden = true;
-            find(".term", list.children[TERMS_SHOWN]).focus();
-          },
-          { class: "quiet" },
-        )
-      : null;
-  const play = button("Play", () => playTerms(slider, play), { id: "play-terms" });
-  const cut = total > rows.length ? `The ${rows.length} largest of ${whole(total)} terms.` : "";
-  const note = [readable(P.termsNote), cut].filter(Boolean).join(" ");
+  const play = button("Play", () => playTerms(slider, play), { id: "play-terms", title: "Add the terms one by one" });
   return make(
     "section",
-    { class: "build", "aria-label": "How it is built" },
+    { class: "build", "aria-label": "How atoms build the image" },
     make("h3", {}, "Built from shifted atoms"),
-    pictures,
+    make("p", { class: "hint" }, buildNote(image, rows)),
+    pictures.node,
     make("div", { class: "player" }, play, slider),
-    note ? make("p", { class: "hint" }, note) : null,
     list,
-    more && make("div", {}, more),
+    showAllTerms(list, rows),
   );
 }
 
-/** Codes may have more terms than the page carries; then even its last term is not "all". */
-function termCaption(count, carried, total) {
-  if (count < carried) return counted(count, "term");
-  return carried < total ? `${count} of ${whole(total)} terms` : `all ${counted(count, "term")}`;
+function buildNote(image, rows) {
+  const total = terms.counts[image];
+  const cut = total > rows.length ? `Shown are the ${rows.length} largest of ${formatInteger(total)} terms.` : "";
+  return [
+    "The image is approximated by a sum of terms: each is an atom, shifted and multiplied by a coefficient.",
+    safeText(payload.termsNote),
+    cut,
+  ]
+    .filter(Boolean)
+    .join(" ");
 }
 
-/** Paint what is still missing and return its share of the image's length. */
-function remainder(canvas, wanted, built) {
+/** The original, the sum of the first terms and, where they can be compared, their difference. */
+function buildPictures(image, rows) {
+  const wanted = pixelsOf(image);
+  const top = wanted ? 1 : largestMagnitude(rebuild(image, rows, rows.length));
+  const original = tileCanvas(image);
+  original.className = "picture";
+  const canvas = make("canvas", { class: "picture", role: "img", id: "rebuilt" });
+  const residual = make("canvas", { class: "picture", "aria-hidden": "true" });
+  const caption = make("figcaption", {}),
+    error = make("figcaption", {});
+  const draw = (count) => {
+    const built = rebuild(image, rows, count);
+    paint(canvas, built, atoms, top);
+    canvas.setAttribute("aria-label", `Sum of ${formatCount(count, "term")}`);
+    caption.textContent = termCaption(count, rows.length, terms.counts[image]);
+    if (wanted) error.textContent = `error ${formatPercent(paintResidual(residual, wanted, built))}`;
+  };
+  const node = make(
+    "div",
+    { class: "pictures" },
+    make("figure", {}, original, make("figcaption", {}, "original")),
+    make("figure", {}, canvas, caption),
+    wanted ? make("figure", {}, residual, error) : null,
+  );
+  return { node, draw };
+}
+
+function showAllTerms(list, rows) {
+  if (rows.length <= TERMS_SHOWN) return null;
+  const more = button(
+    `Show all ${rows.length} terms`,
+    () => {
+      list.classList.remove("is-short");
+      more.hidden = true;
+      find(".term", list.children[TERMS_SHOWN]).focus();
+    },
+    { class: "quiet" },
+  );
+  return make("div", {}, more);
+}
+
+/** The page may hold only the largest terms of a code; then its last term is not "all". */
+function termCaption(count, carried, total) {
+  if (count < carried) return formatCount(count, "term");
+  return carried < total ? `${count} of ${formatInteger(total)} terms` : `all ${formatCount(count, "term")}`;
+}
+
+/** Paint the difference between the image and the sum; return its length relative to the image's. */
+function paintResidual(canvas, wanted, built) {
   const rest = wanted.map((value, i) => value - built[i]);
   const length = (values) => Math.sqrt(values.reduce((sum, value) => sum + value * value, 0));
   paint(canvas, rest, atoms, 1);
@@ -185,18 +202,19 @@ function termItem(term, index, rows, onchoose) {
   const canvas = make("canvas", { class: "term-canvas", "aria-hidden": "true" });
   const sign = term.coefficient < 0 ? -1 : 1;
   const values = shifted(term.atom, term.dy, term.dx).map((value) => sign * value);
-  paint(canvas, values, atoms, largest(values));
+  paint(canvas, values, atoms, largestMagnitude(values));
   const bar = make(
     "span",
     { class: "bar", "aria-hidden": "true" },
     make("span", { class: sign < 0 ? "is-negative" : "" }),
   );
-  bar.firstChild.style.width = `${(100 * Math.abs(term.coefficient)) / largest(rows.map((row) => row.coefficient))}%`;
+  const share = Math.abs(term.coefficient) / largestMagnitude(rows.map((row) => row.coefficient));
+  bar.firstChild.style.width = `${100 * share}%`;
   const text = make(
     "span",
     { class: "term-text" },
-    make("span", {}, `${shiftText(term.dy, term.dx)}`),
-    make("span", { class: "number" }, compact(term.coefficient)),
+    make("span", {}, shiftText(term.dy, term.dx)),
+    make("span", { class: "number" }, formatNumber(term.coefficient)),
   );
   const choose = button(
     [canvas, make("span", { class: "visually-hidden" }, `Up to term ${index + 1}: `), text, bar],
@@ -205,20 +223,21 @@ function termItem(term, index, rows, onchoose) {
   );
   const link = button(`Atom ${term.atom}`, () => showAtom(term.atom, term.dy, term.dx), {
     class: "link",
-    "aria-label": `Show atom ${term.atom} at this shift`,
+    "aria-label": `Show atom ${term.atom} with this shift`,
+    title: "Show this atom with this shift",
   });
   return make("li", {}, choose, link);
 }
 
 function stopPlaying() {
-  clearInterval(playing);
-  playing = null;
+  clearInterval(playTimer);
+  playTimer = null;
   const play = find("#play-terms");
   if (play) play.textContent = "Play";
 }
 
 function playTerms(slider, play) {
-  if (playing) return stopPlaying();
+  if (playTimer) return stopPlaying();
   if (Number(slider.value) >= Number(slider.max)) slider.value = "0";
   play.textContent = "Pause";
   const step = () => {
@@ -227,7 +246,7 @@ function playTerms(slider, play) {
     if (Number(slider.value) >= Number(slider.max)) stopPlaying();
   };
   slider.dispatchEvent(new Event("input"));
-  // Large terms come first and deserve a longer look; many terms should not take minutes.
-  playing = setInterval(step, clamp(9000 / Number(slider.max), 120, 700));
+  // Nine seconds in all, within limits: few terms are shown longer, many terms do not take minutes.
+  playTimer = setInterval(step, clamp(9000 / Number(slider.max), 120, 700));
   return undefined;
 }

@@ -1,8 +1,8 @@
-// Drawing of numbers as pictures, and the sum of shifted atoms that rebuilds an image (section 2.4 of the paper).
+// Arrays drawn as pictures, and the sum of shifted atoms that approximates an image (section 2.4 of the paper).
 
 const NEGATIVE = [255, 122, 61];
 
-/** Paint values (height x width x channels); white is `top`, negative values glow orange. */
+/** Paint values (height x width x channels): `top` is white, negative values of one channel are orange. */
 function paint(canvas, values, shape, top) {
   const { height, width, channels } = shape;
   canvas.width = width;
@@ -32,7 +32,7 @@ function paintColour(pixels, values, scale) {
   }
 }
 
-/** Add `weight` times the atom, moved circularly by (dy, dx), to `target`. */
+/** Add `weight` times the atom, shifted circularly by (dy, dx), to `target`. */
 function addShifted(target, atom, shape, dy, dx, weight) {
   const { height, width, channels } = shape;
   for (let y = 0; y < height; y++) {
@@ -51,22 +51,22 @@ function shifted(index, dy, dx) {
   return target;
 }
 
-/** The image rebuilt from its first `count` terms. */
-function rebuild(shot, rows, count) {
+/** The sum of the first `count` terms of an image. */
+function rebuild(image, rows, count) {
   const target = new Float32Array(atoms.size);
   for (const term of rows.slice(0, count)) {
-    addShifted(target, atoms.values[term.atom], atoms, term.dy, term.dx, term.coefficient * norms[shot]);
+    addShifted(target, atoms.values[term.atom], atoms, term.dy, term.dx, term.coefficient * norms[image]);
   }
   return target;
 }
 
-function largest(values) {
+function largestMagnitude(values) {
   let top = 0;
   for (const value of values) top = Math.max(top, Math.abs(value));
   return top;
 }
 
-/** How a shift reads: in pixels, the short way round the circle. */
+/** A circular shift in words, by the shorter way. */
 function shiftText(dy, dx) {
   const short = (offset, size) => {
     const forward = modulo(offset, size);
@@ -77,5 +77,5 @@ function shiftText(dy, dx) {
   const parts = [];
   if (right) parts.push(`${Math.abs(right)} px ${right > 0 ? "right" : "left"}`);
   if (down) parts.push(`${Math.abs(down)} px ${down > 0 ? "down" : "up"}`);
-  return parts.join(", ") || "in place";
+  return parts.join(", ") || "not shifted";
 }

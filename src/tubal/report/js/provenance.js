@@ -1,15 +1,15 @@
-// Where the page comes from: settings, versions, seed, hashes, times.
+// How the report was made: settings, versions, seed, hashes, times.
 
 function drawProvenance() {
   const groups = [],
-    loose = {};
-  for (const [name, value] of Object.entries(P.provenance)) {
+    ungrouped = {};
+  for (const [name, value] of Object.entries(payload.provenance)) {
     if (value !== null && typeof value === "object" && !Array.isArray(value)) groups.push([name, value]);
-    else loose[name] = value;
+    else ungrouped[name] = value;
   }
-  if (Object.keys(loose).length) groups.unshift(["run", loose]);
+  if (Object.keys(ungrouped).length) groups.unshift(["run", ungrouped]);
   const box = find("#provenance");
-  if (!groups.length) box.append(make("p", { class: "quiet-text" }, "Nothing was recorded."));
+  if (!groups.length) box.append(make("p", { class: "quiet-text" }, "No settings were recorded."));
   box.append(
     make(
       "div",
@@ -23,20 +23,20 @@ function provenanceGroup(name, values) {
   const list = make("dl", { class: "pairs" });
   for (const [key, value] of Object.entries(values)) {
     list.append(
-      make("dt", {}, make("bdi", {}, words(key))),
+      make("dt", {}, make("bdi", {}, asWords(key))),
       make("dd", {}, make("bdi", {}, valueText(value))),
     );
   }
-  return make("section", {}, make("h3", {}, words(name)), list);
+  return make("section", {}, make("h3", {}, asWords(name)), list);
 }
 
-const words = (key) => readable(key.replaceAll("_", " "));
+const asWords = (key) => safeText(key.replaceAll("_", " "));
 
 function valueText(value) {
   if (value === null) return "none";
-  if (typeof value === "number" && !Number.isInteger(value)) return compact(value);
+  if (typeof value === "number" && !Number.isInteger(value)) return formatNumber(value);
   if (Array.isArray(value) && value.every((item) => typeof item !== "object"))
     return value.map(valueText).join(", ");
-  if (typeof value === "object") return readable(JSON.stringify(value).replaceAll(",", ", "));
-  return readable(String(value));
+  if (typeof value === "object") return safeText(JSON.stringify(value).replaceAll(",", ", "));
+  return safeText(String(value));
 }

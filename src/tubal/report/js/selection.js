@@ -1,51 +1,52 @@
-// Images selected with a box, a lasso, the space bar or a cell of the confusion matrix.
+// Images selected with a box, a lasso, the space bar or a number in the table of labels.
 
 const selection = new Set();
 const SELECTION_SHOWN = 120;
 
-function setSelection(shots, title) {
+function setSelection(images, title) {
   selection.clear();
-  shots.forEach((shot) => selection.add(shot));
+  images.forEach((image) => selection.add(image));
   showSelection(title);
   scheduleMap();
 }
 
-function toggleSelected(shot) {
-  if (!selection.delete(shot)) selection.add(shot);
+function toggleSelected(image) {
+  if (!selection.delete(image)) selection.add(image);
   announce(
-    `${nameOf(shot)} ${selection.has(shot) ? "selected" : "no longer selected"}, ${selection.size} in all.`,
+    `${nameOf(image)} ${selection.has(image) ? "selected" : "no longer selected"}, ${selection.size} in total.`,
   );
   showSelection();
   scheduleMap();
 }
 
+/** Show the selection below the map; with a title even if it is empty. */
 function showSelection(title) {
   const box = find("#selection");
-  box.hidden = selection.size === 0;
-  box.replaceChildren();
-  if (!selection.size) return;
-  const shots = [...selection];
-  const heading = make("h3", {}, title || `${counted(shots.length, "image")} selected`);
+  const images = [...selection];
+  box.hidden = !images.length && !title;
+  if (box.hidden) return;
+  const heading = make("h3", {}, title || `${formatCount(images.length, "image")} selected`);
   const actions = make(
     "div",
     { class: "actions" },
     button("Download this list", () =>
-      download("selection.csv", tableText(shots.map((shot) => rowOf[shot]))),
+      download("selection.csv", tableText(images.map((image) => rowOf[image]))),
     ),
     button("Clear", () => setSelection([])),
   );
-  box.append(make("div", { class: "selection-head" }, heading, actions), selectionSplit(shots));
-  box.append(thumbGrid(shots.slice(0, SELECTION_SHOWN), 44, { "aria-label": "Selected images" }));
-  if (shots.length > SELECTION_SHOWN) {
-    box.append(make("p", { class: "hint" }, `The first ${SELECTION_SHOWN} are drawn; the list holds all.`));
+  box.replaceChildren(make("div", { class: "selection-head" }, heading, actions), selectionSplit(images));
+  box.append(thumbGrid(images.slice(0, SELECTION_SHOWN), 44, { "aria-label": "Selected images" }));
+  if (images.length > SELECTION_SHOWN) {
+    const note = `Only the first ${SELECTION_SHOWN} are shown here. The downloaded list contains all.`;
+    box.append(make("p", { class: "hint" }, note));
   }
-  if (title) announce(`${title}: ${counted(shots.length, "image")}.`);
+  if (title) announce(`${title}.`);
 }
 
-/** How the selected images fall into clusters, largest first. */
-function selectionSplit(shots) {
+/** How many of the selected images each cluster has, largest first. */
+function selectionSplit(images) {
   const counts = new Map();
-  shots.forEach((shot) => counts.set(clusterOf(shot), (counts.get(clusterOf(shot)) || 0) + 1));
+  images.forEach((image) => counts.set(clusterOf(image), (counts.get(clusterOf(image)) || 0) + 1));
   const ordered = [...counts].sort((a, b) => b[1] - a[1]);
   return make(
     "ul",
@@ -56,7 +57,7 @@ function selectionSplit(shots) {
         {},
         swatch(clusterIndex.get(cluster)),
         `${clusterLabel(cluster)} `,
-        make("b", {}, whole(count)),
+        make("b", {}, formatInteger(count)),
       ),
     ),
   );

@@ -1,52 +1,52 @@
-// Every image at a place of its own: moved from its computed position to the nearest free cell of a grid,
-// the most typical first, so that clusters become islands with their typical images in the middle.
+// The layout without overlaps: every image is moved from its exact position to the nearest free cell of a grid, the
+// most typical ones first, so that they end up in the middle of their clusters.
 
 const spread = { on: true, cell: 24 };
 
-/** Let the map use the computed positions, or lay the grid for the room there is now. */
-function arrange() {
+/** Set the positions for the chosen layout and the current size of the map. */
+function arrangeImages() {
   if (!spread.on) {
-    positions.placed = positions.computed;
+    positions.placed = positions.exact;
     return;
   }
-  const [width, height] = roomAtRest();
+  const [width, height] = unzoomedExtent();
   const grid = gridFor(width, height);
   const taken = new Uint8Array(grid.columns * grid.rows);
-  const placed = new Float32Array(2 * nShots);
-  // Computed positions keep away from the border: islands need room to grow.
+  const placed = new Float32Array(2 * nImages);
+  // Keep exact positions away from the border: clusters grow when their images are moved apart.
   const inset = 0.8;
-  for (const shot of foundOrder()) {
-    const x = (0.5 + inset * positions.computed[2 * shot]) * grid.columns - 0.5;
-    const y = (0.5 + inset * positions.computed[2 * shot + 1]) * grid.rows - 0.5;
-    const [column, row] = nearestFree(taken, grid, x, y);
+  for (const image of placementOrder()) {
+    const x = (0.5 + inset * positions.exact[2 * image]) * grid.columns - 0.5;
+    const y = (0.5 + inset * positions.exact[2 * image + 1]) * grid.rows - 0.5;
+    const [column, row] = nearestFreeCell(taken, grid, x, y);
     taken[row * grid.columns + column] = 1;
-    placed[2 * shot] = (((column + 0.5) / grid.columns - 0.5) * grid.columns * spread.cell) / width;
-    placed[2 * shot + 1] = (((row + 0.5) / grid.rows - 0.5) * grid.rows * spread.cell) / height;
+    placed[2 * image] = (((column + 0.5) / grid.columns - 0.5) * grid.columns * spread.cell) / width;
+    placed[2 * image + 1] = (((row + 0.5) / grid.rows - 0.5) * grid.rows * spread.cell) / height;
   }
   positions.placed = placed;
 }
 
-/** Square cells that fill about half the room, in any case one for every image. */
+/** Square cells, at least one for every image; the images fill about half of the map. */
 function gridFor(width, height) {
   let columns, rows;
-  spread.cell = Math.min(46, width, height, Math.sqrt((0.48 * width * height) / nShots)) / 0.95;
+  spread.cell = Math.min(46, width, height, Math.sqrt((0.48 * width * height) / nImages)) / 0.95;
   do {
     spread.cell *= 0.95;
     columns = Math.floor(width / spread.cell);
     rows = Math.floor(height / spread.cell);
-  } while (columns * rows < nShots);
+  } while (columns * rows < nImages);
   return { columns, rows };
 }
 
-/** The order in which images claim a cell follows the clusters as found: merging moves nothing. */
-let claimOrder = null;
-function foundOrder() {
-  if (!claimOrder) claimOrder = claims.slice();
-  return claimOrder;
+/** The order in which images take cells. It stays that of the clusters as found, so that merging moves no image. */
+let firstOrder = null;
+function placementOrder() {
+  if (!firstOrder) firstOrder = drawOrder.slice();
+  return firstOrder;
 }
 
-/** Search square rings around a point; a ring farther than the best cell found cannot hold a nearer one. */
-function nearestFree(taken, { columns, rows }, x, y) {
+/** Search square rings around a point, until a farther ring cannot hold a nearer cell than the best found. */
+function nearestFreeCell(taken, { columns, rows }, x, y) {
   const middle = [clamp(Math.round(x), 0, columns - 1), clamp(Math.round(y), 0, rows - 1)];
   let best = null,
     least = Infinity;
@@ -68,11 +68,15 @@ function nearestFree(taken, { columns, rows }, x, y) {
 
 function startLayouts() {
   const select = find("#layout");
+  find("#map-size").addEventListener("input", (event) => {
+    map.size = Number(event.target.value);
+    scheduleMap();
+  });
   select.addEventListener("change", () => {
     spread.on = select.value === "spread";
     find("#size-field").hidden = spread.on;
-    arrange();
-    moved(resetCamera);
+    arrangeImages();
+    moveView(resetCamera);
   });
   find("#size-field").hidden = spread.on;
 }

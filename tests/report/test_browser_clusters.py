@@ -1,92 +1,75 @@
-"""The report in a real headless Chromium: galleries, renaming, merging, curves, labels."""
+"""The report in a headless Chromium: galleries, renaming, merging, curves, labels."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from helpers.browser import (
-    chromium,
     click,
+    count,
     downloaded,
     each,
+    images_in,
     js,
     merge,
     open_image,
     open_report,
     pixels,
-    prefer,
     press,
     rename,
-    resize,
     set_slider,
-    shots,
+    show_all,
     text,
 )
-from helpers.digits_report import digits_report
+from helpers.digits_report import NO_OPTIONAL_PARTS, digits_report
 from tubal.report import write_report
+from tubal.report.payload import typical_first
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
-N_IMAGES = 300
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("browser")
+def confusion_counts(driver) -> np.ndarray:
+    """Return the numbers in the table of labels (rows) and clusters (columns)."""
+    cells = "row => [...row.querySelectorAll('td')].map(cell => Number(cell.textContent) || 0)"
+    return np.array(each(driver, ".matrix tbody tr", cells))
 
 
-@pytest.fixture(scope="module")
-def data():
-    return digits_report(N_IMAGES, hostile=True)
-
-
-@pytest.fixture(scope="module")
-def page(folder, data) -> Path:
-    return write_report(data, folder / "report.html")
-
-
-@pytest.fixture(scope="module")
-def driver(folder):
-    with chromium(folder) as browser:
-        yield browser
-
-
-@pytest.fixture
-def report(driver, page):
-    """A freshly opened page of laptop size; afterwards nothing may stand in the console."""
-    resize(driver, 1366, 768)
-    prefer(driver, color_scheme="light", reduced_motion="reduce")
-    driver.get_log("browser")
-    open_report(driver, page)
-    yield driver
-    assert [entry["message"] for entry in driver.get_log("browser")] == []
-
-
-def test_galleries_are_most_typical_first_with_marks(report, data):
-    js(report, "document.querySelectorAll(\".show-all[aria-expanded='false']\").forEach(n => n.click())")
+def test_galleries_are_ordered_by_typicality(report, data):
+    order = typical_first(data)
+    show_all(report)
     for cluster in range(10):
-        shown = shots(report, f"#cluster-{cluster} .thumb")
-        assert sorted(shown) == np.flatnonzero(data.labels == cluster).tolist()
-        alone = [s for s in shown if s not in (5, 7, 9)]
-        order = [(bool(data.outliers[s]), -round(float(data.confidence[s]), 4)) for s in alone]
-        assert order == sorted(order)
-    marked = shots(report, "#clusters .is-outlier")
-    assert sorted(marked) == np.flatnonzero(data.outliers).tolist()
-    doubtful = shots(report, "#clusters .is-doubtful")
-    assert sorted(doubtful) == np.flatnonzero(~data.outliers & (data.confidence < 0.5)).tolist()
+        shown = images_in(report, f"#cluster-{cluster} .thumb")
+        expected = order[data.labels[order] == cluster].tolist()
+        assert sorted(shown) == sorted(expected)
+        # The near-duplicates 5, 7 and 9 stand together, at the place of the most typical of them.
+        assert [i for i in shown if i not in (5, 7, 9)] == [i for i in expected if i not in (5, 7, 9)]
+
+
+def test_outliers_and_doubtful_images_are_marked(report, data):
+    show_all(report)
+    assert sorted(images_in(report, "#clusters .is-outlier")) == np.flatnonzero(data.outliers).tolist()
+    doubtful = np.flatnonzero(~data.outliers & (data.confidence < 0.5))
+    assert sorted(images_in(report, "#clusters .is-doubtful")) == doubtful.tolist()
+
+
+def test_least_certain_images_have_lowest_confidence(driver, folder):
+    data = digits_report(100, labels=np.zeros(100, int))
+    open_report(driver, write_report(data, folder / "one_cluster.html"))
+    shown = images_in(driver, "#cluster-0 .label + .thumbs .thumb")
+    marked = np.flatnonzero(data.doubtful | data.outliers)
+    assert shown == marked[np.argsort(data.confidence[marked], kind="stable")][:12].tolist()
 
 
 def test_near_duplicates_stand_together(driver, folder):
     labels = np.zeros(60, int)
     open_report(driver, write_report(digits_report(60, labels=labels), folder / "duplicates.html"))
-    js(driver, "document.querySelectorAll(\".show-all[aria-expanded='false']\").forEach(n => n.click())")
-    groups = each(driver, ".duplicates", "g => [...g.children].map(n => Number(n.dataset.shot))")
+    show_all(driver)
+    groups = each(driver, ".duplicates", "g => [...g.children].map(n => Number(n.dataset.image))")
     assert [sorted(group) for group in groups] == [[5, 7, 9]]
 
 
-def test_renaming_changes_page_and_downloaded_csv(report, folder, data):
+def test_renaming_changes_page_and_csv(report, folder, data):
     rename(report, 3, 'six, "really" <b>')
     assert 'six, "really" <b>' in text(report, "#legend")
     assert "1 change" in text(report, "#edit-state")
@@ -112,11 +95,11 @@ def test_merging_changes_page_and_csv_and_can_be_undone(report, folder, data):
     assert js(report, "return document.activeElement.id") == "name-1"
     assert "9 clusters" in text(report, "#summary")
     assert text(report, "#cluster-1 .facts").startswith(f"{np.isin(data.labels, (1, 4)).sum()} images")
-    assert js(report, "return document.querySelectorAll('.matrix thead th').length") == 9
+    assert count(report, ".matrix thead th") == 9
     rows = downloaded(report, folder, "labels-edited.csv", "#download")
     assert [int(row["cluster"]) for row in rows] == np.where(data.labels == 4, 1, data.labels).tolist()
     assert [int(row["cluster_found"]) for row in rows] == data.labels.tolist()
-    # A merge into a cluster that is merged on keeps the whole chain together.
+    # Cluster 4, merged into 1, follows it into 0.
     merge(report, 1, 0)
     assert text(report, "#cluster-0 .facts").startswith(f"{np.isin(data.labels, (0, 1, 4)).sum()} images")
     click(report, "#undo")
@@ -125,15 +108,27 @@ def test_merging_changes_page_and_csv_and_can_be_undone(report, folder, data):
     assert js(report, "return document.querySelector('#undo').hidden")
 
 
+def test_sampled_report_counts_all_images(driver, folder):
+    data = digits_report(400)
+    sizes = np.bincount(data.labels)
+    open_report(driver, write_report(data, folder / "sampled.html", max_images=80))
+    for cluster, size in enumerate(sizes):
+        assert text(driver, f"#cluster-{cluster} .facts").startswith(f"{size} images")
+    assert [int(number) for number in each(driver, "#legend .count", "n => n.textContent")] == sizes.tolist()
+    counts = confusion_counts(driver)
+    assert counts.sum(axis=1).tolist() == np.unique(data.true_labels, return_counts=True)[1].tolist()
+    assert sorted(counts.sum(axis=0)) == sorted(sizes)
+    doubtful = (~data.outliers & (data.confidence < 0.5)).sum()
+    assert f"{doubtful} doubtful" in text(driver, "#summary")
+
+
 # Learning, labels, provenance
 
 
-def test_curves_and_confusion_and_provenance(report, data):
-    assert js(report, "return document.querySelectorAll('svg.chart .dot').length") == 24
-    cells = "r => [...r.querySelectorAll('td')].map(c => Number(c.textContent) || 0)"
-    counts = np.array(each(report, ".matrix tbody tr", cells))
-    truth = np.unique(data.true_labels, return_counts=True)[1]
-    assert counts.sum(axis=1).tolist() == truth.tolist()
+def test_curves_labels_scores_and_settings_are_shown(report, data):
+    assert count(report, "svg.chart .dot") == 24
+    counts = confusion_counts(report)
+    assert counts.sum(axis=1).tolist() == np.unique(data.true_labels, return_counts=True)[1].tolist()
     assert sorted(counts.sum(axis=0)) == sorted(np.bincount(data.labels))
     click(report, ".matrix td button")
     assert not js(report, "return document.querySelector('#selection').hidden")
@@ -141,26 +136,18 @@ def test_curves_and_confusion_and_provenance(report, data):
     assert "n atoms" in text(report, "#provenance")
 
 
-def test_parts_without_data_are_absent(driver, folder):
-    bare = {
-        "alignments": None,
-        "atoms": None,
-        "terms": None,
-        "norms": None,
-        "true_labels": None,
-        "scores": None,
-    }
+def test_sections_without_data_are_hidden(driver, folder):
     driver.get_log("browser")
-    data = digits_report(40, **bare, objective=(), sparsity=(), provenance={})
+    data = digits_report(40, **NO_OPTIONAL_PARTS)
     open_report(driver, write_report(data, folder / "bare.html"))
     hidden = js(driver, "return [...document.querySelectorAll('main > section')].filter(n => n.hidden).map(n => n.id)")
     assert hidden == ["atoms-section", "learning-section", "confusion-section"]
     open_image(driver, 0)
-    assert js(driver, "return document.querySelectorAll('.neighbors li').length") == 5
+    assert count(driver, ".neighbors li") == 5
     assert driver.get_log("browser") == []
 
 
-def test_two_way_shifts_have_two_sliders(driver, folder):
+def test_atoms_that_shift_both_ways_have_two_sliders(driver, folder):
     base = digits_report(40)
     terms = [np.c_[rows[:, 0], rows[:, 2], rows[:, 1:2] + 1, rows[:, 3]] for rows in base.terms]
     open_report(driver, write_report(digits_report(40, terms=terms), folder / "both.html"))
