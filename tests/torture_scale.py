@@ -60,9 +60,9 @@ def peak_memory(share: float) -> list[str]:
             with tempfile.TemporaryDirectory() as folder:
                 peak, need = peak_of(images, Path(folder), chunk=chunk, weight=weight, n_atoms=45)
             line = (
-                f"{name}, α = {weight:g}, 4 chunks: peak {peak / 2**20:.0f} MB, {peak / need.of(chunk):.2f} of the need"
+                f"{name}, α = {weight:g}, 4 chunks: peak {peak / 2**20:.0f} MB, {peak / need.for_images(chunk):.2f} of the need"
             )
-            if peak > 1.2 * need.of(chunk):
+            if peak > 1.2 * need.for_images(chunk):
                 raise AssertionError(f"{line}: over 1.2")
             lines.append(line)
     return lines

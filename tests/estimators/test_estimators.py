@@ -1,4 +1,4 @@
-"""The four estimators: shapes, parameters, graphs, new images, and explanations."""
+"""The four estimators: shapes, parameters, graphs, and new images."""
 
 from __future__ import annotations
 
@@ -309,30 +309,7 @@ def test_neighbours_pull_codes_together(shapes):
     assert spread(10.0) < spread(1.0) < spread(0.01)
 
 
-# --- explanations --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("tube_axis", [-1, -2])
-@pytest.mark.parametrize("shape", [(8, 7), (5, 4, 3)])
-@pytest.mark.parametrize("estimator", ALL)
-def test_explanation_adds_up_to_the_reconstruction(rng, estimator, shape, tube_axis):
-    images = rng.random((12, *shape))
-    model = small(estimator, tube_axis=tube_axis).fit(images)
-    explanation = model.explain(images[3])
-    rebuilt = model.decode(model.codes_[3:4])[0]
-    assert len(explanation) == np.count_nonzero(model.codes_[3])
-    assert_allclose(explanation.reconstruction(), rebuilt, atol=1e-10)
-    assert_allclose(sum(explanation.term(index) for index in range(len(explanation))), rebuilt, atol=1e-10)
-    assert np.all(np.diff(np.abs(explanation.coefficients)) <= 0.0)
-    first = np.roll(model.atoms_[explanation.atoms[0]], explanation.shifts[0], axis=1 if tube_axis == -1 else 0)
-    if estimator in TUBAL:
-        assert_allclose(explanation.term(0), explanation.coefficients[0] * first, atol=1e-12)
-
-
-def test_explanations_of_rows(shapes):
-    model = small(TubSC, image_shape=(8, 9)).fit(shapes.reshape(30, -1))
-    from_row, from_image = model.explain(shapes[2].ravel()), model.explain(shapes[2])
-    assert_array_equal(from_row.coefficients, from_image.coefficients)
+# --- shift invariance, batches ---------------------------------------------------------------------------------
 
 
 def test_a_shifted_image_is_explained_by_shifted_atoms(shapes):
@@ -349,7 +326,7 @@ def test_many_images_are_coded_as_few_are(estimator, shapes, monkeypatch):
     model = small(estimator).fit(shapes)
     new = np.concatenate([shapes[:2], shapes + 0.01])
     expected = model.encode(new)
-    monkeypatch.setattr("tubal.estimators._base.CODED_TOGETHER", 8)
+    monkeypatch.setattr("tubal.estimators.image_coder.ENCODE_BATCH", 8)
     found = model.encode(new)
     assert_allclose(found, expected, atol=1e-6)
     assert found.strides[0] == found.itemsize  # laid out in memory as codes are

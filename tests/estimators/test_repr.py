@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn import config_context
 
 from tubal import CSC, GTSC, ImageClusterer, TenSR, TubSC
-from tubal.estimators._repr import fitted_html
+from tubal.estimators.notebook import fitted_html
 
 IMAGES = np.random.default_rng(0).random((14, 6, 5))
 

@@ -71,8 +71,8 @@ def test_in_the_middle_of_a_pass_over_chunks_on_disk(images, tmp_path):
     whole = coder().fit(images, chunk_size=9, folder=tmp_path)
 
     class Kill(Checkpoint):
-        def keeper(self, fingerprint):
-            keep, count = super().keeper(fingerprint), 0
+        def saver(self, fingerprint):
+            keep, count = super().saver(fingerprint), 0
 
             def counting(state, store):
                 nonlocal count
@@ -96,7 +96,7 @@ def test_codes_written_after_a_checkpoint_do_not_spoil_it(images, tmp_path):
     whole = coder().fit(images, chunk_size=9, folder=tmp_path)
 
     class Once(Checkpoint):
-        def keeper(self, fingerprint):
+        def saver(self, fingerprint):
             count = 0
 
             def keep(state, store):

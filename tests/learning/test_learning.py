@@ -14,7 +14,7 @@ from helpers import oracles
 from tubal.backends.arrays import namespace, to_numpy
 from tubal.datasets import fetch_orl, make_shifted_shapes
 from tubal.graph import knn_graph, laplacian
-from tubal.learning.alternation import Coded, InMemory, MemoryStore, Weights, code_chunk, initial_state, learn
+from tubal.learning.alternation import ChunkCodes, InMemory, MemoryStore, Weights, code_chunk, initial_state, learn
 from tubal.problems.base import atom_norms
 from tubal.problems.layout import ImageLayout
 from tubal.problems.tubal import TubalCoding, TubalModel
@@ -138,7 +138,7 @@ class Zero:
 
 def test_a_coding_step_that_did_not_help_keeps_its_start(shapes, rng):
     data, _ = shapes
-    start = Coded(0.01 * rng.normal(size=(10, 6, 40)), None)
+    start = ChunkCodes(0.01 * rng.normal(size=(10, 6, 40)), None)
     coded = code_chunk(TubalModel(), start_of(data).dictionary, data, Weights(SPARSITY), Worse(), start=start)
     assert coded.codes is start.codes
     fresh = code_chunk(TubalModel(), start_of(data).dictionary, data, Weights(SPARSITY), Worse())
@@ -155,7 +155,7 @@ def test_a_start_is_evaluated_only_where_the_gain_is_in_doubt(shapes, monkeypatc
     def coded(beginning):
         start = code_chunk(TubalModel(), dictionary, data, weights, Admm(max_iter=1))  # its state is used up
         asked.clear()
-        return code_chunk(TubalModel(), dictionary, data, weights, solver, start=start, beginning=beginning)
+        return code_chunk(TubalModel(), dictionary, data, weights, solver, start=start, start_objective=beginning)
 
     reached = float(coded(None).summary.values.sum())
     for beginning, n_asked in ((2.0 * reached, 0), ((1.0 + 1e-6) * reached, 1), (0.5 * reached, 1), (None, 1)):
@@ -171,9 +171,9 @@ def test_what_the_next_pass_begins_with_is_known_from_the_dictionary_step(shapes
         coded = store.get(0)
         if not state.finished and coded is not None:
             problem = TubalModel().coding(state.dictionary, data, sparsity=SPARSITY, graph_weight=1.0, laplacian=graph)
-            begun.append((state.beginning, problem.value(coded.codes)))
+            begun.append((state.start_objective, problem.value(coded.codes)))
 
-    run(data, graph, graph_weight=1.0, keep=keep, max_iter=4)
+    run(data, graph, graph_weight=1.0, save=keep, max_iter=4)
     found, wanted = np.array(begun).T
     assert len(found) == 4
     assert_allclose(found, wanted, rtol=1e-9)

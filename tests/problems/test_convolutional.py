@@ -289,7 +289,7 @@ def test_codes_images_and_explanations_fit_together(rng, tmp_path, shape, graph_
     assert model.filters_.shape == (4, 3, 2, *shape[2:])
     assert_allclose(model.transform(images), np.linalg.norm(model.codes_.reshape(14, 4, -1), axis=2), atol=1e-12)
     assert_allclose(model.encode(images), model.codes_, atol=1e-12)
-    explanation = model.explain(images[3])
+    explanation = model.explain(images[3], with_graph=True)
     assert explanation.shifts.shape == (len(explanation), 2)
     assert_allclose(explanation.reconstruction(), model.decode(model.codes_)[3], atol=1e-10)
     tubal.save(model, tmp_path / "model.tubal")

@@ -250,7 +250,8 @@ def _write(found: Mapping[str, Any], folder: Any, about: Mapping[str, Any]) -> l
     import json
 
     from tubal.experiments import criterion_report
-    from tubal.experiments.trials import versions
+    from tubal.experiments.trials import PACKAGES
+    from tubal.storage.provenance import versions
     from tubal.storage.files import atomic_write
 
     measured = {name: entry for name, entry in found.items() if "missing" not in entry}
@@ -262,14 +263,14 @@ def _write(found: Mapping[str, Any], folder: Any, about: Mapping[str, Any]) -> l
         "defaults": defaults(),
         "collections": measured,
         "verdicts": criterion_report.verdicts(measured),
-        "versions": versions(),
+        "versions": versions(PACKAGES),
     }
     folder.mkdir(parents=True, exist_ok=True)
     table, text = folder / "criterion.json", folder / "criterion.md"
     with atomic_write(table, "w", encoding="utf-8") as file:
         file.write(json.dumps(record, indent=1) + "\n")
     with atomic_write(text, "w", encoding="utf-8") as file:
-        file.write(criterion_report.report(measured, versions()))
+        file.write(criterion_report.report(measured, versions(PACKAGES)))
     return [table, text]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import json
@@ -11,18 +10,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import tubal
-from tubal.backends.threads import available_cores
 from tubal.datasets import fetch
 from tubal.metrics import clustering_accuracy, clustering_nmi
+from tubal.storage.provenance import machine, versions
 
 Record = dict[str, Any]
 
-_PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "umap-learn")
+# Packages that a score may depend on.
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "umap-learn")
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def run_trial(trial: Trial) -> Record:
         "memory_measure": "peak resident set above the start" if start else "peak resident set of the process",
         "details": outcome.details,
         "data_sha256": data_hash,
-        "versions": versions(),
+        "versions": versions(PACKAGES),
         "machine": machine(),
     }
 
@@ -85,28 +84,6 @@ def run_trial(trial: Trial) -> Record:
 def _load(dataset: str) -> tuple[Any, Any, str]:
     bunch = fetch(dataset)
     return bunch.images, bunch.target, bunch.sha256
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Return the versions that a score may depend on."""
-    found = {"tubal": tubal.__version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-@cache
-def machine() -> dict[str, Any]:
-    """Return the processor's name and how many cores this process may use."""
-    name = platform.processor()
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    return {"processor": name, "cores": available_cores()}
 
 
 def _reset_peak_memory() -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from tubal.report.data import Array, ReportData
 from tubal.report.sprites import pack_sprites
+from tubal.storage.provenance import to_plain
 
 # The table of every image, from which the edited CSV is written, stays below a few megabytes.
 MAX_ROWS = 50_000
@@ -52,7 +53,7 @@ def encode_payload(data: ReportData, shown: Array) -> dict[str, Any]:
         "objective": _finite(data.objective),
         "sparsity": _finite(data.sparsity),
         "scores": {str(k): float(v) for k, v in (data.scores or {}).items()},
-        "provenance": plain(data.provenance),
+        "provenance": to_plain(data.provenance),
     }
 
 
@@ -79,19 +80,6 @@ def pack(values: Array, dtype: str) -> dict[str, Any]:
         "shape": list(array.shape),
         "data": base64.b64encode(array.tobytes()).decode("ascii"),
     }
-
-
-def plain(value: Any) -> Any:
-    """Turn provenance into JSON values: NumPy numbers become numbers, what JSON lacks becomes text."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | list | tuple | set):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 def _rounded(values: Array) -> list[float]:
