@@ -42,5 +42,7 @@ def peak_of(images: np.ndarray, folder: Path, *, chunk: int, weight: float, n_at
     done = subprocess.run([*command, str(folder)], check=True, capture_output=True, text=True, env=environment)
     height, width = images.shape[1:]
     pixels, n_graph_images = height * width, len(images) if weight > 0 else 0
-    need = fit_need(pixels=pixels, codes=n_atoms * width, atom_values=n_atoms * pixels, itemsize=4, n_graph_images=n_graph_images)
+    need = fit_need(
+        pixels=pixels, codes=n_atoms * width, atom_values=n_atoms * pixels, itemsize=4, n_graph_images=n_graph_images
+    )
     return int(done.stdout), need

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import tubal
 from tubal.learning.checkpoints import Checkpoint
 from tubal.solvers import Admm, Fista
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 class Interrupted(RuntimeError):
@@ -170,6 +174,21 @@ def test_a_damaged_checkpoint_is_refused(images, tmp_path):
     codes.write_bytes(bytes(spoiled))
     with pytest.raises(ValueError, match="not those of the checkpoint"):
         coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, resume=True))
+
+
+def test_checkpoints_of_earlier_versions_are_resumed(tmp_path):
+    """Written in the middle of a pass over three chunks, when classes and fields had other names."""
+    images = np.random.default_rng(0).random((24, 5, 4)).round(3)
+    place = shutil.copy(DATA / "checkpoint_1.tubal", tmp_path / "fit.ckpt")
+    parameters = {"n_atoms": 3, "max_iter": 4, "n_neighbors": 2}
+    seen = []
+    resumed = coder(**parameters, callbacks=lambda progress: seen.append(progress.n_iter)).fit(
+        images, chunk_size=9, checkpoint=Checkpoint(place, resume=True)
+    )
+    whole = coder(**parameters).fit(images, chunk_size=9)
+    assert seen == [3, 4]
+    assert_allclose(resumed.objective_, whole.objective_, rtol=1e-6)
+    assert_allclose(resumed.atoms_, whole.atoms_, atol=1e-4)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -251,8 +251,8 @@ def _write(found: Mapping[str, Any], folder: Any, about: Mapping[str, Any]) -> l
 
     from tubal.experiments import criterion_report
     from tubal.experiments.trials import PACKAGES
-    from tubal.storage.provenance import versions
     from tubal.storage.files import atomic_write
+    from tubal.storage.provenance import versions
 
     measured = {name: entry for name, entry in found.items() if "missing" not in entry}
     record = {
