@@ -95,19 +95,17 @@ def test_fit_starts_afresh_after_partial_fit():
 
 
 class Frame(np.ndarray):
-    """Rows with named columns, as much of a data frame as scikit-learn asks for."""
-
-    def __dataframe__(self):
-        return self
-
-    def column_names(self):
-        return [f"pixel {index}" for index in range(self.shape[1])]
+    """Rows with named columns, in place of a data frame."""
 
 
-def test_names_of_columns_belong_to_the_last_fit():
+def test_names_of_columns_belong_to_the_last_fit(monkeypatch):
+    names = np.array([f"pixel {index}" for index in range(30)], object)
+    monkeypatch.setattr(
+        "sklearn.utils.validation._get_feature_names", lambda X: names if isinstance(X, Frame) else None
+    )
     frame = IMAGES.reshape(20, -1).view(Frame)
     model = coder("TubSC").fit(frame)
-    assert list(model.feature_names_in_) == frame.column_names()
-    model.partial_fit(frame).partial_fit(frame)
-    assert list(model.feature_names_in_) == frame.column_names()
+    assert_array_equal(model.feature_names_in_, names)
+    model = coder("TubSC").partial_fit(frame).partial_fit(frame)
+    assert_array_equal(model.feature_names_in_, names)
     assert not hasattr(model.fit(IMAGES), "feature_names_in_")
