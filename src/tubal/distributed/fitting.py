@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 __all__ = ["connect", "fit"]
 
 Coder = TypeVar("Coder", bound=ImageCoder)
+RemoteSource: TypeAlias = "da.Array | Sequence[str | PathLike[str]] | ArrayLike"
 
 # Partitions exchange codes this many times within one coding step with a graph. After each exchange codes start from
 # their last movement, continued by this factor.
@@ -104,7 +105,7 @@ def connect(scheduler: Client | str | None = None) -> Client:
 
 def fit(
     model: Coder,
-    images: da.Array | Sequence[str | PathLike[str]] | ArrayLike,
+    images: RemoteSource,
     scheduler: Client | str | None = None,
     *,
     n_partitions: int | None = None,
@@ -165,7 +166,12 @@ def _lost_scheduler_explained(client: Client, checkpoint: Checkpoint | None) -> 
 
 
 def _fit(
-    cluster: Cluster, coder: ImageCoder, images: Any, n_partitions: int, checkpoint: Checkpoint | None, gather: bool
+    cluster: Cluster,
+    coder: ImageCoder,
+    images: RemoteSource,
+    n_partitions: int,
+    checkpoint: Checkpoint | None,
+    gather: bool,
 ) -> dict[str, Any]:
     """Return the fitted attributes of a fit on the cluster."""
     recipe = coder._recipe()
@@ -195,7 +201,7 @@ def _fit(
 
 # --- images on the workers -----------------------------------------------------------------------------------
 def _open_images(
-    cluster: Cluster, recipe: Recipe, images: Any, n_partitions: int
+    cluster: Cluster, recipe: Recipe, images: RemoteSource, n_partitions: int
 ) -> tuple[list[Future], list[int], Layout, float]:
     """Put scaled images on the workers; return a future and the size of every partition, layout and scale factor."""
     raw = [cluster.submit(checked_stack, block, recipe.as_stack) for block in _blocks(cluster, images, n_partitions)]
@@ -209,8 +215,9 @@ def _open_images(
     return parts, [shape[0] for shape, _ in shapes], recipe.layout(shapes[0][0][1:]), factor
 
 
-def _blocks(cluster: Cluster, images: Any, n_partitions: int) -> list[Future]:
+def _blocks(cluster: Cluster, given: RemoteSource, n_partitions: int) -> list[Future]:
     """Return futures of the images as given, one per partition."""
+    images: Any = given
     if hasattr(images, "dask") and hasattr(images, "to_delayed"):
         step = -(-images.shape[0] // n_partitions)
         whole = images.rechunk((step, *images.shape[1:]))

@@ -156,7 +156,7 @@ class CSC(GraphCoder):
         tol: float = 1e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
-        init: Any = "images",
+        init: str | Array = "images",
         random_state: RandomSeed = None,
         callbacks: Callbacks = None,
         verbose: int = 0,
@@ -244,7 +244,7 @@ def filter_count(n_atoms: int | None, image_shape: ImageShape) -> int:
 
 def initial_filters(
     data: Array, layout: Layout, random: RandomState, *, n_atoms: int | None, filter_shape: Sequence[int] | None,
-    init: Any,
+    init: str | Array,
 ) -> Array:  # fmt: skip
     """Return initial filters (down, across, channel, atom): patches of random images, random numbers, or ``init``."""
     down, across = fitting_filter_shape(filter_shape, layout.image_shape)

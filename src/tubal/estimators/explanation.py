@@ -23,7 +23,7 @@ class FittedCoder(Protocol):
     scale: str | None
     scale_factor_: float
     atoms_: Array
-    _layout_: Any
+    _layout_: Layout
 
     def encode(self, X: ArrayLike | Array) -> Array:
         """Return the codes of images."""
@@ -191,9 +191,9 @@ def explain_images(
     ]
 
 
-def _without_graph(coder: Any) -> tuple[Any, str]:
+def _without_graph(coder: FittedCoder) -> tuple[FittedCoder, str]:
     """Return a coder with the same atoms that codes every image alone, and a note that says so."""
-    alone = copy.copy(coder)
+    alone: Any = copy.copy(coder)
     alone.graph_weight = 0.0
     if coder.scale == "unit":
         alone.sparsity = max(float(coder.sparsity), READABLE_SPARSITY)

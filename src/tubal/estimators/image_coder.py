@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
@@ -55,6 +55,7 @@ from tubal.solvers import LagrangeDual
 if TYPE_CHECKING:
     from tubal.learning.alternation import SparseMatrix
     from tubal.learning.checkpoints import Checkpoint
+    from tubal.learning.sources import ImageSource
 
 Images: TypeAlias = ArrayLike | Array
 RandomSeed: TypeAlias = int | RandomState | None
@@ -102,8 +103,9 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     A subclass lists its parameters in ``__init__``, as scikit-learn requires, and overrides the hooks in which it
     differs from :class:`TubSC`: ``_model``, ``_layout``, ``_initial_dictionary``, ``_public_dictionary``,
-    ``_code_axes``, ``_solvers``, ``_graph`` and ``_pool``. A hook only returns objects and functions; :meth:`fit`
-    checks the parameters afterwards, and learning calls the functions.
+    ``_code_axes``, ``_solvers``, ``_graph`` and ``_pool``. A hook only returns objects and functions made from
+    parameters; :meth:`fit` checks the parameters afterwards, and learning calls the functions. The hooks here are those
+    of TubSC and need the parameters ``n_atoms`` and ``tube_axis``.
 
     Parameters
     ----------
@@ -132,8 +134,6 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         1 shows a progress bar.
     """
 
-    n_atoms: Any
-    tube_axis: int
     # What each parameter must be; a subclass with other parameters extends it.
     _rules: ClassVar[Mapping[str, Rule]] = RULES
 
@@ -147,7 +147,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         tol: float = 1e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
-        init: Any = "images",
+        init: str | Array | Sequence[Array] = "images",
         random_state: RandomSeed = None,
         callbacks: Callbacks = None,
         verbose: int = 0,
@@ -239,7 +239,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     # --- fitting ---------------------------------------------------------------------------------------------
     def fit(
         self,
-        X: Any,
+        X: Images | ImageSource,
         y: object = None,
         *,
         chunk_size: int | None = None,
@@ -283,7 +283,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         replace_fitted(self, fitted | names)
         return self
 
-    def fit_transform(self, X: Any, y: object = None) -> Array:
+    def fit_transform(self, X: Images | ImageSource, y: object = None) -> Array:
         """Fit, and return the features of the training images.
 
         Parameters

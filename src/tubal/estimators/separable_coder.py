@@ -136,7 +136,7 @@ class TenSR(GraphCoder):
         tol: float = 1e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
-        init: Any = "images",
+        init: str | Sequence[Array] = "images",
         random_state: RandomSeed = None,
         callbacks: Callbacks = None,
         verbose: int = 0,
@@ -226,7 +226,12 @@ def mode_sizes(n_atoms: Sequence[int] | None, image_shape: ImageShape) -> tuple[
 
 
 def initial_matrices(
-    data: Array, layout: Layout, random: RandomState, *, n_atoms: Sequence[int] | None, init: Any
+    data: Array,
+    layout: Layout,
+    random: RandomState,
+    *,
+    n_atoms: Sequence[int] | None,
+    init: str | Sequence[Array],
 ) -> Matrices:
     """Return initial matrices with columns of unit length: fibres of random images, random numbers, or ``init``."""
     sizes = mode_sizes(n_atoms, layout.image_shape)

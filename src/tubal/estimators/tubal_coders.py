@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from tubal.backends.arrays import Array
 from tubal.estimators.image_coder import Callbacks, GraphCoder, GraphLike, ImageCoder, RandomSeed
@@ -97,7 +96,7 @@ class TubSC(ImageCoder):
         tol: float = 1e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
-        init: Any = "images",
+        init: str | Array = "images",
         random_state: RandomSeed = None,
         callbacks: Callbacks = None,
         verbose: int = 0,
@@ -208,7 +207,7 @@ class GTSC(GraphCoder):
         tol: float = 1e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
-        init: Any = "images",
+        init: str | Array = "images",
         random_state: RandomSeed = None,
         callbacks: Callbacks = None,
         verbose: int = 0,

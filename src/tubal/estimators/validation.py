@@ -103,7 +103,7 @@ def as_stack(images: Array, image_shape: ImageShape | None) -> Array:
     return images.reshape(images.shape[0], *shape)
 
 
-def _check_array(images: Any, estimator: BaseEstimator) -> Array:
+def _check_array(images: ArrayLike, estimator: BaseEstimator) -> Array:
     """Return anything that is not a tensor as a floating-point array."""
     images = _array_of_list(images) if isinstance(images, (list, tuple)) else images
     # Some sparse matrices are dictionaries too; scikit-learn has an error of its own for them.
@@ -136,7 +136,7 @@ def _array_of_list(images: list[Any] | tuple[Any, ...]) -> Array:
         ) from error
 
 
-def _check_kind(images: Any) -> None:
+def _check_kind(images: object) -> None:
     """Raise an error for text, dates and complex numbers."""
     dtype = getattr(images, "dtype", None)
     kind = getattr(dtype, "kind", "")
@@ -174,7 +174,7 @@ def _check_finite(images: Array) -> None:
     )
 
 
-def _wanted_type(images: Any) -> Any:
+def _wanted_type(images: object) -> type | list[type]:
     """Return the floating-point types to compute in: float32 for float32 and narrow integers, else float64."""
     dtype = getattr(images, "dtype", None)
     narrow = dtype is not None and dtype.kind in "uib" and dtype.itemsize <= 2

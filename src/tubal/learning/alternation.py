@@ -184,7 +184,7 @@ def digest_arrays(shape: Sequence[int], arrays: Iterable[NDArray[Any]]) -> str:
 
 
 def neighbor_sum(
-    rows: Any, bounds: Indices, others: Iterable[int], gather: Callable[[int, Indices], Array | None]
+    rows: sparse.csc_matrix, bounds: Indices, others: Iterable[int], gather: Callable[[int, Indices], Array | None]
 ) -> Array | None:
     """Return ``sum_j weight_ij codes_j`` over images j in the chunks ``others``, or None if no edge leads there.
 

@@ -24,7 +24,7 @@ from tubal.learning.fitting import (
     run,
     scale_images,
 )
-from tubal.learning.sources import ReorderedSource, SlicedSource, Source, as_source
+from tubal.learning.sources import ImageSource, ReorderedSource, SlicedSource, Source, as_source
 
 if TYPE_CHECKING:
     from tubal.learning.alternation import SparseMatrix
@@ -80,13 +80,13 @@ class LazyTensor:
         self.take = take
         self.shape, self.dtype, self.ndim = (*first.shape[:-1], n_images), first.dtype, first.ndim
 
-    def __getitem__(self, key: Any) -> Array:
-        samples = key[-1] if isinstance(key, tuple) else key
+    def __getitem__(self, key: slice | Indices | tuple[object, ...]) -> Array:
+        samples: Any = key[-1] if isinstance(key, tuple) else key
         return self.take(np.atleast_1d(np.arange(self.shape[-1])[samples]))
 
 
 def fit_in_chunks(
-    recipe: Recipe, images: Any, *, chunk_size: int | None = None, folder: PathLike | None = None,
+    recipe: Recipe, images: ImageSource, *, chunk_size: int | None = None, folder: PathLike | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Fit on images that are read a chunk at a time; return the fitted attributes.

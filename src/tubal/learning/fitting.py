@@ -69,7 +69,7 @@ class Layout(Protocol):
     def to_images(self, tensor: Array) -> Array:
         """Undo :meth:`to_tensor`."""
 
-    def shift_atom(self, atom: Array, shift: Any) -> Array:
+    def shift_atom(self, atom: Array, shift: Array) -> Array:
         """Return an atom (an image) moved to one of its positions."""
 
 

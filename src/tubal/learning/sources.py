@@ -46,13 +46,10 @@ class ArrayOnDisk(Protocol):
 
 
 Batches: TypeAlias = Iterable[ArrayLike]
+ImageSource: TypeAlias = ArrayOnDisk | Callable[[], Batches] | Iterator[ArrayLike] | ArrayLike
 
 
-def as_source(
-    images: ArrayOnDisk | Callable[[], Batches] | Iterator[ArrayLike] | ArrayLike,
-    chunk_size: int | None = None,
-    folder: PathLike | None = None,
-) -> Source:
+def as_source(images: ImageSource, chunk_size: int | None = None, folder: PathLike | None = None) -> Source:
     """Return ``images`` as a source: arrays are sliced, functions are called, iterators are copied to a file.
 
     ``chunk_size`` is how many images to hold at a time; batches of a function keep their own size. ``folder`` is where

@@ -94,7 +94,7 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
     write_archive(path, "model", encoder.encode(model, type(model).__name__), encoder.arrays)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str]) -> BaseEstimator:
     """Return the model in a file that :func:`save` wrote, in this version of tubal or an earlier one.
 
     Parameters
@@ -134,7 +134,7 @@ class Encoder:
         self._names: dict[int, str] = {}
         self._kept: list[Any] = []  # ids are unique only while the objects exist
 
-    def encode(self, value: Any, where: str) -> Json:  # noqa: PLR0911  (one return per kind)
+    def encode(self, value: object, where: str) -> Json:  # noqa: PLR0911  (one return per kind)
         """Return the JSON of ``value``; ``where`` names it in errors."""
         if value is None or isinstance(value, (bool, int, str)):
             return value
@@ -296,7 +296,7 @@ def _known_class(name: object) -> type:
     return found
 
 
-def _check_model(model: Any) -> None:
+def _check_model(model: BaseEstimator) -> None:
     """Raise an error if fitted arrays do not fit each other; compiled code would read past their ends."""
     atoms, codes, shape = (getattr(model, name, None) for name in ("atoms_", "codes_", "image_shape_"))
     if atoms is None or codes is None or shape is None:
@@ -311,7 +311,7 @@ def _check_model(model: Any) -> None:
         raise DamagedFileError("its atoms, codes and graph are not of matching sizes")
 
 
-def _dictionary_fits(model: Any, atoms: Array, codes: Array) -> bool:
+def _dictionary_fits(model: BaseEstimator, atoms: Array, codes: Array) -> bool:
     """Tell whether a dictionary has the size that follows from the model's layout and codes."""
     dictionary: Any = getattr(model, "dictionary_", None)
     layout: Any = getattr(model, "_layout_", None)
