@@ -65,7 +65,7 @@ def generated_fits(share: float) -> list[str]:
 
     search()
     return [
-        f"{sum(found.values())} generated fits: {found['answer']} answers, {found['sentence']} refused in words; "
+        f"{sum(found.values())} generated fits: {found['result']} results, {found['error']} clear errors; "
         "no NaN, no rising objective, no atom outside the ball, no other exception"
     ]
 
@@ -75,13 +75,13 @@ def hostile_matrix(share: float) -> list[str]:
     lines = []
     for name in hostile.ESTIMATORS:
         found = collections.Counter(hostile.outcome(name, case) for case in hostile.CASES)
-        lines.append(f"{name}: {found['answer']} right answers, {found['sentence']} clear sentences")
+        lines.append(f"{name}: {found['result']} right results, {found['error']} clear errors")
     return [f"{len(hostile.CASES)} classes of input · " + "; ".join(lines)]
 
 
 def killed_fits(share: float) -> list[str]:
     """Kill fits at random moments and resume them."""
-    from test_checkpoints import kill_and_resume
+    from helpers.kills import kill_and_resume
 
     lines, images = [], np.random.default_rng(0).random((40, 6, 5))
     for chunk, label in ((0, "in memory"), (9, "in chunks on disk")):
@@ -97,7 +97,7 @@ def killed_fits(share: float) -> list[str]:
 
 def killed_saves(share: float) -> list[str]:
     """Kill saves at random moments."""
-    from test_persistence import SAVE_FOREVER
+    from helpers.kills import SAVE_FOREVER
 
     kills, random = max(1, round(20 * share)), np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:

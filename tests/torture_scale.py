@@ -71,7 +71,9 @@ def cluster_of_processes(share: float) -> list[str]:
     """Compare a cluster of 4 processes with one process, and kill its workers."""
     import pytest
 
-    code = pytest.main(["-q", "-p", "no:cacheprovider", str(HERE / "test_distributed.py"), "--no-header"])
+    code = pytest.main(
+        ["-q", "-p", "no:cacheprovider", str(HERE / "distributed" / "test_distributed.py"), "--no-header"]
+    )
     if code != 0:
         raise AssertionError("the cluster's tests failed; see above")
     lines = ["Dask: 4 worker processes, killed workers (in the fit, in the graph), a lost scheduler: all as promised"]

@@ -88,7 +88,7 @@ def test_interrupted_partial_fit_changes_nothing():
     assert len(model.objective_) == n_objectives
 
 
-def test_fit_starts_afresh_after_partial_fit():
+def test_fit_discards_a_stream():
     model = coder("TubSC").partial_fit(OTHERS).fit(IMAGES)
     assert not hasattr(model, "statistics_")
     assert model.partial_fit(IMAGES).n_samples_seen_ == len(IMAGES)
