@@ -194,8 +194,8 @@ def _fit(
         identity = checkpoint.identity(recipe, digest) | {"partitions": repr(sizes)}
         state = store.resume(identity, sample, len(sizes)) or state
         save = checkpoint.saver(identity)
-    options = learning_options(recipe)
-    state = learn(recipe.model, remote, state, store=store, save=save, code_all=code_partitions, **options)
+    model, options = recipe.model(layout.image_shape), learning_options(recipe)
+    state = learn(model, remote, state, store=store, save=save, code_all=code_partitions, **options)
     return fitted_attributes(recipe, layout, state, store.collect(order, sizes, gather), graph, factor)
 
 

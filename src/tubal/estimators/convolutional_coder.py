@@ -177,8 +177,8 @@ class CSC(GraphCoder):
         code_solver = self.code_solver or Admm(max_iter=CODING_STEPS, tol=1e-3, penalty=PENALTY)
         return code_solver, self.dictionary_solver or ProjectedGradient(max_iter=50, tol=1e-6)
 
-    def _model(self) -> ConvolutionalModel:
-        return ConvolutionalModel()
+    def _model(self) -> Callable[[ImageShape], ConvolutionalModel]:
+        return convolutional_model
 
     def _layout(self) -> Callable[[ImageShape], Layout]:
         return PlaneLayout
@@ -191,6 +191,11 @@ class CSC(GraphCoder):
 
     def _code_axes(self) -> tuple[int, ...]:
         return (3, 2, 0, 1)
+
+
+def convolutional_model(image_shape: ImageShape) -> ConvolutionalModel:
+    """Return the convolutional model, which is the same for images of all shapes."""
+    return ConvolutionalModel()
 
 
 def filter_atoms(layout: Layout, dictionary: Array) -> dict[str, Any]:

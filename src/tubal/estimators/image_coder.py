@@ -46,10 +46,10 @@ from tubal.learning.fitting import (
     replace_fitted,
     scale_images,
     tubal_atoms,
+    tubal_model,
 )
 from tubal.problems.base import ImageModel
 from tubal.problems.layout import ImageLayout, position_norms
-from tubal.problems.tubal import TubalModel
 from tubal.solvers import LagrangeDual
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _learns_from_batches(coder: ImageCoder) -> bool:
             f"partial_fit learns from each batch alone, and graph_weight={graph.weight} joins images of all batches; "
             "use graph_weight=0, or fit, which reads images a chunk at a time"
         )
-    if coder._model().n_dictionary_steps != 1:
+    if not coder._has_one_dictionary:
         raise AttributeError(
             f"{type(coder).__name__} updates its dictionaries in turn, each from all images; use fit, which reads them "
             "a chunk at a time"
@@ -136,6 +136,8 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     # What each parameter must be; a subclass with other parameters extends it.
     _rules: ClassVar[Mapping[str, Rule]] = RULES
+    # Whether a dictionary step updates the whole dictionary at once, which partial_fit needs.
+    _has_one_dictionary: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -165,9 +167,9 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.verbose = verbose
 
     # --- hooks -----------------------------------------------------------------------------------------------
-    def _model(self) -> ImageModel:
-        """Return the linear map from codes to images."""
-        return TubalModel()
+    def _model(self) -> Callable[[ImageShape], ImageModel]:
+        """Return the function that makes the model of images of a given shape."""
+        return tubal_model
 
     def _layout(self) -> Callable[[ImageShape], Layout]:
         """Return the function that makes the layout of images of a given shape."""
@@ -394,7 +396,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         recipe = self._recipe()
         scaled, _ = scale_images(images, self.scale, self.scale_factor_)
         terms = {} if neighbors is None else self._graph_terms(recipe, scaled, neighbors)
-        problem = recipe.model.coding(
+        problem = recipe.model(self.image_shape_).coding(
             dictionary_like(self.dictionary_, scaled), self._layout_.to_tensor(scaled), sparsity=self.sparsity, **terms
         )
         solver = recipe.final_solver
@@ -455,7 +457,8 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         check_is_fitted(self)
         recipe = self._recipe()
         inner = recipe.inner_codes(check_codes(codes, tuple(self.codes_.shape[1:])))
-        problem = recipe.model.coding(dictionary_like(self.dictionary_, inner), inner, sparsity=self.sparsity)
+        model, dictionary = recipe.model(self.image_shape_), dictionary_like(self.dictionary_, inner)
+        problem = model.coding(dictionary, inner, sparsity=self.sparsity)
         images = self._layout_.to_images(problem.reconstruct(inner))
         if norms is None:
             return images

@@ -121,6 +121,7 @@ class TenSR(GraphCoder):
 
     _rules: ClassVar[Mapping[str, Rule]] = {**RULES, "n_atoms": check_mode_numbers}
     _graph_is_optional = True
+    _has_one_dictionary = False
 
     def __init__(
         self,
@@ -156,8 +157,8 @@ class TenSR(GraphCoder):
     def _n_modes(self) -> int:
         return len(self.n_atoms) if isinstance(self.n_atoms, Sequence | np.ndarray) else 2
 
-    def _model(self) -> SeparableModel:
-        return SeparableModel(self._n_modes)
+    def _model(self) -> Callable[[ImageShape], SeparableModel]:
+        return partial(separable_model, n_modes=self._n_modes)
 
     def _layout(self) -> Callable[[ImageShape], Layout]:
         return partial(SeparableLayout, n_modes=self._n_modes)
@@ -188,6 +189,11 @@ class TenSR(GraphCoder):
             The same cores.
         """
         return codes.reshape(codes.shape[0], -1)
+
+
+def separable_model(image_shape: ImageShape, n_modes: int) -> SeparableModel:
+    """Return the separable model, which is the same for images of all shapes."""
+    return SeparableModel(n_modes)
 
 
 def separable_atoms(layout: Layout, dictionary: Matrices) -> dict[str, Any]:

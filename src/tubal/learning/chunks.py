@@ -108,7 +108,7 @@ def fit_in_chunks(
     data: Any = LazyTensor(collection.take, int(collection.bounds[-1]))
     state = recipe.first_state(data, layout)
     if chunk_size is None and isinstance(source, SlicedSource):
-        affordable = affordable_images(recipe, state.dictionary, data)
+        affordable = affordable_images(recipe, layout, state.dictionary, data)
         collection = ChunkedImages(SlicedSource(source.images, affordable), prepare)
     sample = data[..., :1]
     collection, graph, order = _join_by_graph(recipe.graph, collection, layout, folder)

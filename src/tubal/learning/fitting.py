@@ -38,6 +38,7 @@ from tubal.learning.alternation import (
     learn,
 )
 from tubal.problems.base import ImageModel, atom_norms
+from tubal.problems.tubal import TubalModel
 from tubal.solvers import Admm
 
 if TYPE_CHECKING:
@@ -121,8 +122,8 @@ class Recipe:
         Name of the estimator.
     parameters : mapping of str to object
         The estimator's parameters as the user gave them; they identify the fit in a checkpoint.
-    model : ImageModel
-        The linear map from codes to images.
+    model : callable
+        Returns the model (the linear map from codes to images) of images of a given shape.
     layout : callable
         Returns the layout of images of a given shape.
     initial_dictionary : callable
@@ -157,7 +158,7 @@ class Recipe:
 
     name: str
     parameters: Mapping[str, object]
-    model: ImageModel
+    model: Callable[[ImageShape], ImageModel]
     layout: Callable[[ImageShape], Layout]
     initial_dictionary: Callable[[Array, Layout, RandomState], Dictionary]
     public_dictionary: Callable[[Layout, Dictionary], dict[str, Any]]
@@ -194,7 +195,7 @@ class Recipe:
     def first_state(self, data: Array, layout: Layout) -> LearningState:
         """Return the state before the first step, its dictionary drawn from ``data`` (a tensor, samples last)."""
         random = check_random_state(self.random_state)
-        return initial_state(self.initial_dictionary(data, layout, random), self.model)
+        return initial_state(self.initial_dictionary(data, layout, random), self.model(layout.image_shape))
 
     def public_codes(self, codes: Array) -> Array:
         """Return codes of the solvers, samples last, as users see them, (n, n_atoms, *positions)."""
@@ -262,6 +263,11 @@ def initial_atoms(data: Array, layout: Layout, random: RandomState, *, n_atoms: 
     return atoms / atom_norms(atoms)
 
 
+def tubal_model(image_shape: ImageShape) -> TubalModel:
+    """Return the tubal model, which is the same for images of all shapes."""
+    return TubalModel()
+
+
 def tubal_atoms(layout: Layout, dictionary: Array) -> dict[str, Array]:
     """Return the fitted attributes of a dictionary (tube, row, atom)."""
     return {"atoms_": layout.to_images(dictionary)}
@@ -304,15 +310,21 @@ def fit_in_memory(recipe: Recipe, images: Array, checkpoint: Checkpoint | None =
 
     Codes are computed for all images at once where that fits in memory, else for a chunk of them at a time.
     """
+    prepared = _prepare(recipe, images)
+    del images  # often a copy of the user's images, which is not needed any more
+    return run(recipe, prepared, checkpoint=checkpoint)
+
+
+def _prepare(recipe: Recipe, images: Array) -> PreparedFit:
+    """Scale images, build their graph and make the initial dictionary."""
     layout = recipe.layout(tuple(int(extent) for extent in images.shape[1:]))
     scaled, factor = scale_images(images, recipe.scale)
     data = layout.to_tensor(scaled)
     graph = build_graph(recipe.graph, scaled)
     state = recipe.first_state(data, layout)
-    chunk_size = None if is_torch(images) else affordable_images(recipe, state.dictionary, data)
+    chunk_size = None if is_torch(images) else affordable_images(recipe, layout, state.dictionary, data)
     collection = InMemory(data, None if graph is None else laplacian(graph), chunk_size)
-    prepared = PreparedFit(layout, factor, graph, collection, state, data[..., :1] + 0.0)
-    return run(recipe, prepared, checkpoint=checkpoint)
+    return PreparedFit(layout, factor, graph, collection, state, data[..., :1] + 0.0)
 
 
 def build_graph(settings: GraphSettings | None, images: Array) -> Graph | None:
@@ -334,7 +346,8 @@ def run(
         save = checkpoint.saver(identity)
     if store is None:
         store = _new_store(recipe, prepared, folder, checkpoint)
-    state = learn(recipe.model, prepared.collection, state, store=store, save=save, **learning_options(recipe))
+    model = recipe.model(prepared.layout.image_shape)
+    state = learn(model, prepared.collection, state, store=store, save=save, **learning_options(recipe))
     codes = _collect_codes(store, prepared.order, folder, keep=checkpoint is not None)
     return fitted_attributes(recipe, prepared.layout, state, codes, prepared.graph, prepared.scale_factor)
 
@@ -492,10 +505,10 @@ def exceeds_memory(images: object) -> bool:
     return isinstance(images, np.ndarray) and images.ndim > 1 and 16.0 * images.size > MEMORY_SHARE * available_memory()
 
 
-def affordable_images(recipe: Recipe, dictionary: Dictionary, data: Array) -> int:
+def affordable_images(recipe: Recipe, layout: Layout, dictionary: Dictionary, data: Array) -> int:
     """Return how many of the images in ``data`` (a tensor, samples last) can be coded at a time."""
     n_images = int(data.shape[-1])
-    problem = recipe.model.coding(dictionary, data[..., :1], sparsity=recipe.sparsity)
+    problem = recipe.model(layout.image_shape).coding(dictionary, data[..., :1], sparsity=recipe.sparsity)
     parts = dictionary if isinstance(dictionary, (tuple, list)) else (dictionary,)
     need = fit_need(
         pixels=int(np.prod(data.shape[:-1])),
@@ -532,7 +545,8 @@ def _new_store(
     if prepared.collection.n_chunks == 1:
         return MemoryStore()
     n_images, one = int(prepared.collection.bounds[-1]), prepared.sample
-    codes = recipe.model.coding(prepared.state.dictionary, one, sparsity=recipe.sparsity).codes_shape
+    model = recipe.model(prepared.layout.image_shape)
+    codes = model.coding(prepared.state.dictionary, one, sparsity=recipe.sparsity).codes_shape
     total = 2 * n_images * int(np.prod(codes)) * one.dtype.itemsize
     if folder is None and total <= CODES_SHARE * available_memory():
         return MemoryStore()

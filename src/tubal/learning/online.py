@@ -44,9 +44,11 @@ def learn_batch(recipe: Recipe, images: Array, former: Stream | None, horizon: f
         raise ValueError(f"horizon={horizon!r}; a positive number of images is wanted, or None to forget nothing")
     layout = recipe.layout(tuple(int(extent) for extent in images.shape[1:])) if former is None else former.layout
     scaled, factor = scale_images(images, recipe.scale, None if former is None else former.scale_factor)
-    data = layout.to_tensor(scaled)
+    data, model = layout.to_tensor(scaled), recipe.model(layout.image_shape)
+    if model.n_dictionary_steps != 1:
+        raise ValueError(f"{recipe.name} updates several dictionaries in turn, each from all images; use fit instead")
     state = recipe.first_state(data, layout) if former is None else former.state
-    coded = code_chunk(recipe.model, state.dictionary, data, Weights(recipe.sparsity), recipe.learning_solver)
+    coded = code_chunk(model, state.dictionary, data, Weights(recipe.sparsity), recipe.learning_solver)
     totals = PassTotals.of_chunk(0, coded)
     state.objective.append(totals.objective / len(images))
     state.density.append(totals.nonzero / totals.n_codes)
@@ -57,10 +59,10 @@ def learn_batch(recipe: Recipe, images: Array, former: Stream | None, horizon: f
         statistics, n_samples = former.statistics.scaled(kept) + statistics, n_samples + former.n_samples
     store, collection = MemoryStore(), InMemory(data)
     store.put(0, coded)
-    dictionary_pass(recipe.model, state, collection, statistics, recipe.dictionary_solver, store)
+    dictionary_pass(model, state, collection, statistics, recipe.dictionary_solver, store)
     # With the statistics of all batches: an atom is unused only if no batch so far used it.
     n_worst = to_numpy(statistics.usage).size
     totals = replace(totals, statistics=statistics, worst=totals.worst[:n_worst], places=totals.places[:n_worst])
-    state.n_reseeded += reseed(recipe.model, state, collection, totals)
+    state.n_reseeded += reseed(model, state, collection, totals)
     attributes = fitted_attributes(recipe, layout, state, coded.codes, None, factor)
     return attributes | {"statistics_": statistics, "n_samples_seen_": n_samples}
