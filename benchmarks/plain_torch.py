@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tubal.problems.tubal import TubalCoding
-from tubal.problems.tubal_gpu import chebyshev_cycle, couplings_of
+from tubal.problems.tubal_torch import chebyshev_cycle, couplings_of
 
 
 class PlainAdmm:

@@ -1,6 +1,6 @@
-"""One test per lemma and equation of the paper, and one per erratum, in the paper's own order and notation.
+"""One test per lemma, equation and erratum of the paper, in the order and notation of the paper.
 
-docs/theory.md names the test of every equation; the errata are those tests whose names begin with ``test_erratum``.
+docs/theory.md names the test of every equation. Tests of errata have names that begin with ``test_erratum``.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 from helpers import oracles
-from tubal.algebra import t_product, t_transpose, tube_norms, unfold
+from tubal.algebra import t_product, t_transpose, to_coefficients, tube_norms, unfold
 from tubal.experiments.paper import load_paper
 from tubal.metrics import clustering_nmi
 from tubal.problems.base import soft_threshold
-from tubal.problems.fourier import to_coefficients
 from tubal.problems.layout import position_norms
-from tubal.problems.tubal import TubalCoding
-from tubal.problems.tubal_dictionary import TubalDictionary, TubalStatistics
+from tubal.problems.tubal import TubalCoding, TubalDictionary, TubalStatistics
 from tubal.solvers import DictionaryState, Fista, LagrangeDual, PrintedIstt
 
 HEIGHT, ATOMS, SAMPLES = 4, 3, 5
@@ -62,7 +60,7 @@ def test_erratum_transpose_printed_with_the_wrong_slice(draw, tube_length):
     there = np.sum(t_product(dictionary, codes) * data)
     assert_allclose(np.sum(codes * t_product(t_transpose(dictionary), data)), there, rtol=1e-11)
     printed = np.sum(codes * t_product(oracles.printed_transpose(dictionary), data))
-    # With one slice there is nothing to reverse: only then is the printed formula right.
+    # With one slice there is nothing to reverse, and only then the printed formula is right.
     assert np.isclose(printed, there) == (tube_length == 1)
 
 
@@ -184,7 +182,7 @@ def test_equation_12_prox_step_minimises_the_linearised_model(draw, rng, tube_le
     best = problem.prox(here - slope / constant, 1.0 / constant)
     for size in (1.0, 1e-2, 1e-4):
         assert model(best) <= min(model(best + size * rng.normal(size=best.shape)) for _ in range(20))
-    # The minimum itself, not only a low value: the subgradient of the model vanishes there.
+    # It is the exact minimum: zero is a subgradient of the model there.
     assert oracles.kkt_residual(slope + constant * (best - here), best, SPARSITY) < 1e-12
 
 
@@ -195,7 +193,7 @@ def test_prox_is_soft_thresholding():
 
 @tube_lengths
 def test_equation_13_gradient(draw, tube_length):
-    """The printed gradient is right, 2 alpha B * L included, once the transpose is."""
+    """With the correct transpose the printed gradient is right, including 2 alpha B * L."""
     dictionary, data, codes, laplacian = draw(tube_length)
     laplacian_tensor = np.zeros((SAMPLES, SAMPLES, tube_length))
     laplacian_tensor[:, :, 0] = laplacian
@@ -250,8 +248,8 @@ def test_erratum_printed_constants_are_orders_of_magnitude_too_large(rng):
 
 @pytest.mark.parametrize(("graph_weight", "shortfall"), [(0.0, 0.03), (1.0, 1e-5)])
 def test_erratum_growing_constant_stalls_short_of_the_minimum(rng, graph_weight, shortfall):
-    """With eta = 1.01 the step sizes are summable: more iterations bring nothing, and the minimum is not reached."""
-    images = np.cumsum(rng.normal(size=(6, 20, 16)), axis=2)  # smooth along the tube, as pictures are
+    """With eta = 1.01 the step sizes are summable: more iterations do not help, and the minimum is not reached."""
+    images = np.cumsum(rng.normal(size=(6, 20, 16)), axis=2)  # smooth along the tube, like photographs
     images /= np.sqrt((images**2).sum((0, 2), keepdims=True))
     laplacian = oracles.path_laplacian(12, rng) if graph_weight else None
     problem = coding(images[:, :8], images[:, 8:], laplacian, sparsity=0.001, graph_weight=graph_weight)
@@ -261,7 +259,7 @@ def test_erratum_growing_constant_stalls_short_of_the_minimum(rng, graph_weight,
     assert stalled > (1.0 + shortfall) * best
     assert_allclose(longer, stalled, rtol=5e-3)
     assert longer > (1.0 + shortfall) * best
-    # Neither the printed constant nor the extrapolation is to blame: without growth the same steps go down.
+    # The growth is the only cause: without it the same steps come close to the minimum.
     steady = problem.value(_codes(PrintedIstt(max_iter=1500, growth=1.0), problem))
     assert steady < (1.0 + 0.1 * shortfall) * best
 
@@ -271,7 +269,7 @@ def _codes(solver, problem):
 
 
 def test_algorithm_1_as_printed(draw):
-    """Two iterations by hand: lines 4 to 8, with the constant, the growth and the extrapolation printed there."""
+    """Three iterations by hand: lines 4 to 8 with the printed constant, growth and extrapolation."""
     dictionary, data, _, laplacian = draw(5)
     problem = coding(dictionary, data, laplacian)
     eta, base = 1.01, problem.printed_lipschitz
@@ -304,7 +302,7 @@ def test_equations_15_and_16_and_the_lost_factor(draw, tube_length):
 
 @tube_lengths
 def test_equations_17_and_18_the_dictionary_minimises_the_lagrangian(draw, rng, tube_length):
-    """Eq. 18 makes the gradient of the Lagrangian (17) vanish, for any multipliers."""
+    """For any multipliers, the gradient of the Lagrangian (17) is zero at the dictionary of eq. 18."""
     dictionary, data, codes, _ = draw(tube_length)
     multipliers = rng.uniform(0.5, 2.0, ATOMS)
     data_hat, codes_hat = oracles.full_spectrum(data), oracles.full_spectrum(codes)
@@ -326,7 +324,7 @@ def test_equations_17_and_18_the_dictionary_minimises_the_lagrangian(draw, rng, 
 
 @tube_lengths
 def test_equation_19_dual_equals_primal_only_with_the_terms_it_drops(draw, tube_length):
-    """At the multipliers found, (19) plus the dropped sum of squares, over 2k, is the primal value."""
+    """At the solution, (19) plus the dropped sum of squares, divided by 2k, is the primal value."""
     _, data, codes, _ = draw(tube_length)
     problem = dictionary_problem(data, codes)
     start = DictionaryState(np.zeros((tube_length, HEIGHT, ATOMS)))
@@ -344,7 +342,7 @@ def test_equation_19_dual_equals_primal_only_with_the_terms_it_drops(draw, tube_
 
 @pytest.mark.parametrize("tube_length", [2, 5, 6])
 def test_erratum_multipliers_are_shared_by_all_slices(draw, tube_length):
-    """Solved inside the loop over slices, each slice meets the constraint alone and the atoms leave the ball."""
+    """With multipliers solved for each slice, every slice uses the whole bound and atoms leave the ball."""
     _, data, codes, _ = draw(tube_length)
     data = 10.0 * data
     problem = dictionary_problem(data, codes)
@@ -360,7 +358,7 @@ def test_erratum_multipliers_are_shared_by_all_slices(draw, tube_length):
 
 
 def _column_norms_of_one_slice(data_hat, codes_hat, bound):
-    """Squared column norms of one slice when its own multipliers answer for the whole bound, by bisection."""
+    """Return the squared column norms of one slice whose own multipliers enforce the bound, found by bisection."""
     cross, gram = data_hat @ codes_hat.conj().T, codes_hat @ codes_hat.conj().T
     low, high = np.zeros(len(gram)), np.full(len(gram), 1e6)
     for _ in range(60):  # one multiplier at a time, each monotone in its own column's norm
@@ -381,7 +379,7 @@ def test_equation_20_features(draw):
 
 
 def test_equation_20_loses_the_sign_at_tube_length_one(draw):
-    """So SC and GraphSC cluster the signed codes."""
+    """Therefore SC and GraphSC cluster the signed codes."""
     _, _, codes, _ = draw(1)
     assert_allclose(tube_norms(codes), np.abs(codes[:, :, 0]))
 

@@ -1,4 +1,4 @@
-"""The import path of the layouts, which live in :mod:`tubal.problems.layout`."""
+"""Public import path of the image layouts, which are defined in :mod:`tubal.problems.layout`."""
 
 from tubal.problems.layout import ImageLayout, PlaneLayout, SeparableLayout
 

@@ -1,4 +1,4 @@
-"""CSC against dense convolution matrices, SPORCO's 2-D ConvBPDN, and scikit-learn's own checks."""
+"""CSC against dense convolution matrices, SPORCO's 2-D ConvBPDN, and the checks of scikit-learn."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ import tubal
 from helpers import oracles
 from tubal import CSC
 from tubal.backends.arrays import to_numpy
+from tubal.backends.cpu import convolution as kernels
 from tubal.datasets import fetch_orl
 from tubal.learning.alternation import InMemory, MemoryStore, Weights, initial_state, learn
-from tubal.problems import convolutional_cpu as compiled
-from tubal.problems import graph_term as _graph_systems
+from tubal.problems import convolutional, linear_map
 from tubal.problems.base import CodingProblem
-from tubal.problems.convolutional import ConvolutionalCoding, ConvolutionalModel, strongest_patch
-from tubal.problems.convolutional_dictionary import ConvolutionalDictionary, ConvolutionalStatistics, filter_norms
+from tubal.problems.convolutional import (
+    ConvolutionalCoding,
+    ConvolutionalDictionary,
+    ConvolutionalModel,
+    ConvolutionalStatistics,
+    filter_norms,
+    strongest_patch,
+)
+from tubal.problems.convolutional_numba import RowFactors
 from tubal.problems.layout import PlaneLayout
 from tubal.solvers import Admm, DictionaryState, Fista, ProjectedGradient
 
 SPARSITY, ATOMS, SUPPORT = 0.1, 4, (3, 2)
-PLANES = [(6, 5, 1), (5, 6, 3), (3, 2, 1), (1, 8, 1)]  # odd, even, colour, filters as large as the image, rows
+PLANES = [(6, 5, 1), (5, 6, 3), (3, 2, 1), (1, 8, 1)]  # odd, even, colour, filters as large as the image, one row
 
 
 def convolution_matrix(dictionary, plane):
-    """The map as a dense matrix (h·w·channel, h·w·atom): one shifted filter a column."""
+    """Return the map as a dense matrix (h·w·channel, h·w·atom), one shifted filter per column."""
     height, width = plane
     columns = []
     for row, column, atom in np.ndindex(height, width, dictionary.shape[3]):
@@ -70,7 +77,7 @@ graphs = pytest.mark.parametrize("graph_weight", [0.0, 0.7, 20.0])
 
 @planes
 @graphs
-def test_value_and_map_are_those_of_the_dense_matrix(rng, backend, plane, graph_weight):
+def test_value_and_map_equal_the_dense_matrix(rng, backend, plane, graph_weight):
     case = Case(rng, plane, graph_weight, backend=backend)
     assert_allclose(case.problem.value(case.inner), case.dense_value(case.codes), rtol=1e-12)
     images = to_numpy(case.problem.reconstruct(case.inner))
@@ -80,7 +87,7 @@ def test_value_and_map_are_those_of_the_dense_matrix(rng, backend, plane, graph_
 
 
 @graphs
-def test_gradient_by_finite_differences(rng, graph_weight):
+def test_gradient_equals_finite_differences(rng, graph_weight):
     case = Case(rng, graph_weight=graph_weight)
     direction, step = rng.normal(size=case.codes.shape), 1e-6
 
@@ -93,10 +100,10 @@ def test_gradient_by_finite_differences(rng, graph_weight):
 
 @planes
 @graphs
-def test_shifted_solve_and_constant_are_exact(rng, backend, plane, graph_weight):
+def test_shifted_solve_and_lipschitz_constant_are_exact(rng, backend, plane, graph_weight):
     case = Case(rng, plane, graph_weight, backend=backend)
     solved = case.problem.solve_shifted(case.inner, 0.3)
-    assert_allclose(to_numpy(case.problem.curvature(solved) + 0.3 * solved), case.codes, atol=1e-9)
+    assert_allclose(to_numpy(case.problem.hessian_product(solved) + 0.3 * solved), case.codes, atol=1e-9)
     largest = np.linalg.norm(case.matrix, 2) ** 2
     largest += 2 * graph_weight * np.linalg.norm(case.laplacian, 2) if graph_weight else 0.0
     assert_allclose(case.problem.lipschitz, largest, rtol=1e-6)
@@ -104,44 +111,45 @@ def test_shifted_solve_and_constant_are_exact(rng, backend, plane, graph_weight)
 
 @planes
 @graphs
-def test_compiled_steps_are_the_plain_ones(rng, plane, graph_weight):
+def test_compiled_admm_makes_the_generic_steps(rng, plane, graph_weight):
     case = Case(rng, plane, graph_weight)
     solver = Admm(max_iter=30, tol=1e-3)
     quick = solver.minimise(case.problem).state
-    case.problem.__dict__["_compiled"] = None
+    case.problem.__dict__["_driver"] = None
     plain = solver.minimise(case.problem).state
     assert_allclose(quick.point, plain.point, atol=1e-10)
     assert_allclose(quick.movement, plain.movement, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_graph_that_fills_in_is_solved_by_gradients_instead(rng, monkeypatch, dtype):
+def test_dense_factors_fall_back_to_conjugate_gradients(rng, monkeypatch, dtype):
     case = Case(rng, graph_weight=0.7, dtype=dtype)
     direct = case.problem.solve_shifted(case.inner, 0.5)
-    monkeypatch.setattr(compiled.RowFactors, "most_fill", 0)
-    case.problem.__dict__.pop("_compiled", None)
+    monkeypatch.setattr(RowFactors, "max_fill", 0)
+    case.problem.__dict__.pop("_driver", None)
     assert_allclose(case.problem.solve_shifted(case.inner, 0.5), direct, atol=1e-5 if dtype == "float32" else 1e-12)
     state = Admm(max_iter=20).minimise(case.problem).state
-    case.problem.__dict__["_compiled"] = None
+    case.problem.__dict__["_driver"] = None
     plain = Admm(max_iter=20).minimise(case.problem).state
     assert_allclose(state.point, plain.point, atol=1e-4 if dtype == "float32" else 1e-10)
 
 
-def test_filters_too_large_for_patches_go_through_the_fourier_domain(rng, monkeypatch):
-    case = Case(rng, graph_weight=0.7)
+@pytest.mark.parametrize(("graph_weight", "samples"), [(0.7, 5), (0.0, 70)])
+def test_large_filters_use_the_fourier_domain(rng, monkeypatch, graph_weight, samples):
+    case = Case(rng, graph_weight=graph_weight, samples=samples)
     solver = Admm(max_iter=20)
     wanted = solver.minimise(case.problem).state.point.copy()
-    monkeypatch.setattr(compiled, "LARGEST_PATCH", 1)
-    case.problem.__dict__.pop("_compiled")
-    assert case.problem._compiled is None
+    monkeypatch.setattr(convolutional, "LARGEST_PATCH", 1)
+    case.problem.__dict__.pop("_driver")
+    assert case.problem._driver is None
     assert_allclose(solver.minimise(case.problem).state.point, wanted, atol=1e-10)
 
 
-def test_row_factors_solve_the_shared_system(rng):
+def test_row_factors_solve_the_graph_system(rng):
     laplacian = sp.csr_array(oracles.path_laplacian(20, rng))
-    factors = compiled.RowFactors(laplacian, 3.0, 0.4, np.float64)
+    factors = RowFactors(laplacian, 3.0, 0.4, np.float64)
     right, solution = rng.normal(size=(20, 37)), np.empty((20, 37))
-    compiled.kernels.solve_rows(right, 1.0, *factors.parts, 0, 2, solution)
+    kernels.solve_factored(right, 1.0, *factors.parts, 0, 2, solution)
     assert_allclose((3.0 * laplacian + 0.4 * sp.eye_array(20)) @ solution, right, atol=1e-12)
 
 
@@ -149,7 +157,7 @@ def test_row_factors_solve_the_shared_system(rng):
 
 
 def face_problem(n_images, n_atoms, sparsity, dtype):
-    """Faces and unit-length patches of them as filters: (h, w, 1, n) and (8, 8, 1, atom)."""
+    """Return the coding problem of faces (h, w, 1, n), with patches of them as filters (8, 8, 1, atom)."""
     rng = np.random.default_rng(0)
     images = fetch_orl().images[:n_images]
     images = images / np.linalg.norm(images.reshape(n_images, -1), axis=1)[:, None, None]
@@ -185,7 +193,7 @@ def test_coding_reaches_the_objective_of_sporco():
 
 
 @pytest.mark.parametrize("graph_weight", [0.0, 0.7])
-def test_two_solvers_find_one_minimum(rng, graph_weight):
+def test_solvers_reach_the_same_minimum(rng, graph_weight):
     case = Case(rng, graph_weight=graph_weight)
     values = []
     for solver in (Admm(max_iter=5000, tol=1e-10), Fista(max_iter=20_000, tol=1e-10)):
@@ -201,7 +209,7 @@ def statistics_of(case):
 
 
 @planes
-def test_statistics_give_the_filter_objective_and_its_gradient(rng, backend, plane):
+def test_statistics_give_filter_objective_and_gradient(rng, backend, plane):
     case = Case(rng, plane, backend=backend)
     problem = ConvolutionalDictionary(statistics_of(case))
 
@@ -231,7 +239,7 @@ def test_statistics_of_parts_add_up(rng):
 
 
 def test_filter_step_satisfies_its_optimality_conditions(rng):
-    """At the minimum every filter's gradient points straight out of its ball, or vanishes inside it."""
+    """At the minimum the gradient of a filter is normal to its ball, or zero inside it."""
     case = Case(rng, samples=30)
     problem = ConvolutionalDictionary(statistics_of(case))
     start = DictionaryState(case.dictionary)
@@ -246,7 +254,7 @@ def test_filter_step_satisfies_its_optimality_conditions(rng):
     assert_allclose(gradient, -outwards * solved, atol=1e-6)
 
 
-def test_learning_never_rises_and_filters_stay_in_the_ball(rng):
+def test_learning_decreases_the_objective(rng):
     images = rng.random((20, 9, 8))
     model = CSC(n_atoms=5, filter_shape=(3, 4), max_iter=10, tol=0.0, random_state=0).fit(images)
     assert np.all(np.diff(model.objective_) <= 1e-12 * model.objective_[0])
@@ -268,7 +276,7 @@ def test_unused_filters_are_replaced(rng):
     assert filter_norms(done.dictionary)[2] > 0.1
 
 
-def test_strongest_patch_is_the_brightest_place():
+def test_strongest_patch_has_most_energy():
     image = np.zeros((6, 7, 1))
     image[3:5, 4:6, 0] = [[1.0, 2.0], [3.0, 4.0]]
     assert_allclose(strongest_patch(image, 2, 2)[..., 0] * np.sqrt(30.0), [[1.0, 2.0], [3.0, 4.0]])
@@ -279,7 +287,7 @@ def test_strongest_patch_is_the_brightest_place():
 
 @pytest.mark.parametrize("graph_weight", [0.0, 0.5])
 @pytest.mark.parametrize("shape", [(6, 5), (6, 5, 3)])
-def test_codes_images_and_explanations_fit_together(rng, tmp_path, shape, graph_weight):
+def test_codes_images_and_explanations_agree(rng, tmp_path, shape, graph_weight):
     images = rng.random((14, *shape))
     model = CSC(
         n_atoms=4, filter_shape=(3, 2), max_iter=3, graph_weight=graph_weight, n_neighbors=2, random_state=0
@@ -297,7 +305,7 @@ def test_codes_images_and_explanations_fit_together(rng, tmp_path, shape, graph_
     assert_array_equal(tubal.load(tmp_path / "model.tubal").transform(fresh), model.transform(fresh))
 
 
-def test_features_do_not_see_circular_shifts_and_codes_move_along(rng):
+def test_features_ignore_circular_shifts(rng):
     images = rng.random((6, 8, 7))
     model = CSC(n_atoms=4, filter_shape=(3, 3), max_iter=3, random_state=0).fit(images)
     moved = np.roll(images, (3, 2), axis=(1, 2))
@@ -312,7 +320,7 @@ def test_chunks_learn_the_same_filters(rng):
     assert_allclose(model.fit(images, chunk_size=6).filters_, whole, atol=1e-8)
 
 
-def test_streams_are_learned_from_batch_by_batch(rng):
+def test_partial_fit_learns_from_batches(rng):
     model = CSC(n_atoms=4, filter_shape=(3, 2), random_state=0)
     for batch in rng.random((4, 10, 6, 5)):
         model.partial_fit(batch)
@@ -322,8 +330,8 @@ def test_streams_are_learned_from_batch_by_batch(rng):
 
 def test_torch_tensors_give_the_same_codes(rng, monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(_graph_systems, "REDUCTION", 1e-13)  # tensors solve the graph's systems to the end
-    monkeypatch.setattr(_graph_systems, "FIRST_REDUCTION", 1e-13)
+    monkeypatch.setattr(linear_map, "WARM_REDUCTION", 1e-13)  # tensors solve the graph systems to rounding
+    monkeypatch.setattr(linear_map, "FIRST_REDUCTION", 1e-13)
     images = rng.random((12, 6, 5))
     for weight in (0.0, 0.5):
         model = CSC(n_atoms=4, filter_shape=(3, 2), max_iter=3, graph_weight=weight, random_state=0)
@@ -333,20 +341,20 @@ def test_torch_tensors_give_the_same_codes(rng, monkeypatch):
         assert_allclose(tensor.numpy(), features, atol=1e-7)
 
 
-def test_single_precision_stays_single(rng):
+def test_single_precision_is_kept(rng):
     images = rng.random((12, 6, 5)).astype(np.float32)
     model = CSC(n_atoms=4, filter_shape=(3, 2), max_iter=3, random_state=0).fit(images)
     assert model.codes_.dtype == model.atoms_.dtype == np.float32
 
 
-def test_given_filters_are_where_it_starts(rng):
+def test_init_takes_filters(rng):
     filters = rng.normal(size=(4, 3, 2))
     filters /= np.linalg.norm(filters, axis=(1, 2), keepdims=True)
     model = CSC(n_atoms=4, filter_shape=(3, 2), max_iter=1, init=filters).fit(rng.random((6, 6, 5)))
     assert_allclose(model.filters_, filters, atol=1e-12)
 
 
-def test_layout_round_trip(rng):
+def test_to_images_undoes_to_tensor(rng):
     for shape in ((4, 5), (4, 5, 3)):
         images = rng.random((6, *shape))
         tensor = PlaneLayout(shape).to_tensor(images)
@@ -367,13 +375,12 @@ def test_layout_round_trip(rng):
         ({"init": "photographs"}, (8, 8), "must be one of 'images', 'random'"),
     ],
 )
-def test_bad_input_is_a_sentence(rng, parameters, shape, sentence):
+def test_bad_parameters_raise(rng, parameters, shape, sentence):
     with pytest.raises(ValueError, match=sentence):
         CSC(**parameters).fit(rng.random((6, *shape)))
 
 
-def test_solvers_were_not_touched():
-    """Algorithm 1 and the splitting are those of every problem; compiled steps only make the same ones quicker."""
+def test_algorithm_1_is_the_generic_one():
     assert ConvolutionalCoding.accelerate is CodingProblem.accelerate
 
 

@@ -1,4 +1,4 @@
-"""Image stacks to tensors and back: rows, tubes, colour, either axis, odd sizes."""
+"""Image stacks to tensors and back: rows, tubes, colour, both axes, odd sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHAPES = [(4, 6), (5, 3), (1, 7), (7, 1), (4, 5, 3), (3, 4, 1)]
 
 @pytest.mark.parametrize("tube_axis", [-1, -2])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_there_and_back(rng, backend, shape, tube_axis):
+def test_to_images_undoes_to_tensor(rng, backend, shape, tube_axis):
     images = rng.normal(size=(6, *shape)).astype(np.float32)
     layout = ImageLayout(shape, tube_axis)
     tensor = layout.to_tensor(backend(images))
@@ -58,8 +58,8 @@ def test_channels_are_further_rows(rng):
 @pytest.mark.parametrize("tube_axis", [-1, -2])
 @pytest.mark.parametrize("shape", [(4, 6), (5, 3), (4, 5, 3)])
 @pytest.mark.parametrize("shift", [0, 1, 2])
-def test_a_code_at_one_shift_moves_the_atom(rng, shape, tube_axis, shift):
-    """D * (unit code at shift s) is the atom rolled s places: the meaning of a code (eq. 6)."""
+def test_a_code_at_a_shift_moves_the_atom(rng, shape, tube_axis, shift):
+    """The t-product of an atom with a unit code at shift s is the atom rolled by s pixels (eq. 6)."""
     atom = rng.normal(size=shape)
     layout = ImageLayout(shape, tube_axis)
     code = np.zeros((1, 1, layout.tube_length))

@@ -1,4 +1,4 @@
-"""TenSR against dense algebra on the Kronecker dictionary, scikit-learn's Lasso, and scikit-learn's own checks."""
+"""TenSR against dense algebra on the Kronecker dictionary, the Lasso of scikit-learn, and its estimator checks."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tubal import TenSR
 from tubal.backends.arrays import to_numpy
 from tubal.graph import knn_graph, laplacian
 from tubal.learning.alternation import InMemory, MemoryStore, Weights, initial_state, learn
-from tubal.problems import graph_term as _graph_systems
-from tubal.problems import mapped as _mapped
+from tubal.problems import linear_map
 from tubal.problems.base import CodingProblem
 from tubal.problems.layout import SeparableLayout
 from tubal.problems.separable import SeparableCoding, SeparableModel, SeparableStatistics
-from tubal.solvers import Admm, Fista, LagrangeDual, ProjectedGradient
+from tubal.solvers import Admm, DictionaryState, Fista, LagrangeDual, ProjectedGradient
 
 SPARSITY = 0.1
-SIDES = {2: ((5, 7), (4, 3)), 3: ((4, 3), (3, 4), (2, 2))}  # (pixels, atoms) a mode: more and fewer atoms than pixels
+# (pixels, atoms) of every mode, with more and with fewer atoms than pixels.
+SIDES = {2: ((5, 7), (4, 3)), 3: ((4, 3), (3, 4), (2, 2))}
 
 
 class Case:
@@ -56,7 +56,7 @@ cases = pytest.mark.parametrize(("n_modes", "graph_weight"), [(2, 0.0), (2, 0.7)
 
 
 @cases
-def test_value_and_map_are_those_of_the_kronecker_matrix(rng, backend, n_modes, graph_weight):
+def test_value_and_map_equal_the_kronecker_matrix(rng, backend, n_modes, graph_weight):
     case = Case(rng, n_modes, graph_weight, backend=backend)
     assert_allclose(case.problem.value(case.inner), case.dense_value(case.codes), rtol=1e-12)
     images = to_numpy(case.problem.reconstruct(case.inner))
@@ -66,7 +66,7 @@ def test_value_and_map_are_those_of_the_kronecker_matrix(rng, backend, n_modes, 
 
 
 @cases
-def test_gradient_by_finite_differences(rng, n_modes, graph_weight):
+def test_gradient_equals_finite_differences(rng, n_modes, graph_weight):
     case = Case(rng, n_modes, graph_weight, samples=4)
     direction, step = rng.normal(size=case.codes.shape), 1e-6
 
@@ -78,16 +78,16 @@ def test_gradient_by_finite_differences(rng, n_modes, graph_weight):
 
 
 @cases
-def test_shifted_solve_and_constant_are_exact(rng, backend, n_modes, graph_weight):
+def test_shifted_solve_and_lipschitz_constant_are_exact(rng, backend, n_modes, graph_weight):
     case = Case(rng, n_modes, graph_weight, backend=backend)
     solved = case.problem.solve_shifted(case.inner, 0.3)
-    assert_allclose(to_numpy(case.problem.curvature(solved) + 0.3 * solved), case.codes, atol=1e-9)
+    assert_allclose(to_numpy(case.problem.hessian_product(solved) + 0.3 * solved), case.codes, atol=1e-9)
     largest = np.linalg.norm(case.kronecker, 2) ** 2
     largest += 2 * graph_weight * np.linalg.norm(case.laplacian, 2) if graph_weight else 0.0
     assert_allclose(case.problem.lipschitz, largest, rtol=1e-6)
 
 
-def test_coding_is_the_lasso_of_the_kronecker_dictionary(rng):
+def test_coding_equals_the_lasso(rng):
     case = Case(rng, samples=5)
     referee = 0.0
     for target in case.data.reshape(-1, 5).T:
@@ -99,18 +99,18 @@ def test_coding_is_the_lasso_of_the_kronecker_dictionary(rng):
         assert_allclose(case.problem.value(codes), referee, rtol=1e-6)
 
 
-def test_blocks_and_threads_change_nothing(rng, monkeypatch):
+def test_blocks_do_not_change_the_result(rng, monkeypatch):
     case = Case(rng, samples=23)
     solver = Admm(max_iter=40, tol=1e-3)
     whole = solver.minimise(case.problem).state
-    monkeypatch.setattr(_mapped.MappedCoding, "block", 5)
+    monkeypatch.setattr(linear_map.LinearMapCoding, "block_size", 5)
     cut = solver.minimise(case.problem).state
     assert_allclose(cut.point, whole.point, atol=1e-12)
     assert_allclose(cut.movement, whole.movement, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", [0, 1])
-def test_statistics_give_the_dictionary_objective_and_its_gradient(rng, mode):
+def test_statistics_give_dictionary_objective_and_gradient(rng, mode):
     case = Case(rng)
     model = SeparableModel()
     statistics = SeparableStatistics.of_mode(case.matrices, case.data, case.codes, mode)
@@ -144,8 +144,6 @@ def test_dual_and_projected_gradient_agree_on_a_mode(rng):
     case = Case(rng)
     model = SeparableModel()
     problem = model.dictionary_problem(model.statistics(case.matrices, case.data, case.codes, 0), case.matrices, 0)
-    from tubal.solvers import DictionaryState
-
     start = DictionaryState(model.part(case.matrices, 0))
     values = [
         problem.value(solver.minimise(problem, start).state.dictionary)
@@ -154,7 +152,7 @@ def test_dual_and_projected_gradient_agree_on_a_mode(rng):
     assert_allclose(values[0], values[1], rtol=1e-8)
 
 
-def test_learning_never_rises_and_columns_stay_in_the_ball(rng):
+def test_learning_decreases_the_objective(rng):
     images = rng.random((30, 8, 7))
     model = TenSR(n_atoms=(6, 9), max_iter=12, tol=0.0, random_state=0).fit(images)
     assert np.all(np.diff(model.objective_) <= 1e-12 * model.objective_[0])
@@ -163,7 +161,7 @@ def test_learning_never_rises_and_columns_stay_in_the_ball(rng):
         assert np.all(np.linalg.norm(matrix, axis=0) <= 1 + 1e-9)
 
 
-def test_unused_atoms_of_either_mode_are_replaced(rng):
+def test_unused_atoms_are_replaced(rng):
     case = Case(rng, samples=12)
     unusable = case.matrices[1].copy()
     unusable[:, 1] = 0.0
@@ -176,7 +174,7 @@ def test_unused_atoms_of_either_mode_are_replaced(rng):
     assert np.linalg.norm(done.dictionary[1][:, 1]) > 0.5
 
 
-def test_images_of_one_outer_product_are_found_again(rng):
+def test_a_single_outer_product_is_recovered(rng):
     down, across = (np.abs(rng.normal(size=side)) for side in (9, 6))
     images = np.outer(down, across) * rng.uniform(1, 2, size=(15, 1, 1))
     model = TenSR(n_atoms=(1, 1), sparsity=1e-4, random_state=0).fit(images)
@@ -186,7 +184,7 @@ def test_images_of_one_outer_product_are_found_again(rng):
 
 @pytest.mark.parametrize("graph_weight", [0.0, 0.5])
 @pytest.mark.parametrize(("shape", "n_atoms"), [((6, 5), (4, 3)), ((6, 5, 3), (4, 3)), ((6, 5, 3), (4, 3, 2))])
-def test_codes_images_and_explanations_fit_together(rng, tmp_path, shape, n_atoms, graph_weight):
+def test_codes_images_and_explanations_agree(rng, tmp_path, shape, n_atoms, graph_weight):
     images = rng.random((14, *shape))
     model = TenSR(n_atoms=n_atoms, max_iter=3, graph_weight=graph_weight, n_neighbors=2, random_state=0).fit(images)
     assert model.codes_.shape == (14, *n_atoms)
@@ -211,9 +209,9 @@ def test_chunks_learn_the_same_dictionary(rng):
         assert_allclose(other, matrix, atol=1e-8)
 
 
-def test_graph_pulls_neighbours_together(rng):
+def test_graph_makes_neighbours_similar(rng):
     images = np.repeat(rng.random((5, 6, 5)), 3, axis=0) + 0.05 * rng.random((15, 6, 5))
-    free, tied = (
+    free, smooth = (
         TenSR(n_atoms=(4, 3), graph_weight=weight, n_neighbors=2, random_state=0).fit_transform(images)
         for weight in (0.0, 10.0)
     )
@@ -222,13 +220,13 @@ def test_graph_pulls_neighbours_together(rng):
         features = features / np.linalg.norm(features)
         return np.linalg.norm(features.reshape(5, 3, -1) - features.reshape(5, 3, -1).mean(1, keepdims=True))
 
-    assert spread(tied) < 0.5 * spread(free)
+    assert spread(smooth) < 0.5 * spread(free)
 
 
 def test_torch_tensors_give_the_same_codes(rng, monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(_graph_systems, "REDUCTION", 1e-13)  # tensors solve the graph's systems to the end
-    monkeypatch.setattr(_graph_systems, "FIRST_REDUCTION", 1e-13)
+    monkeypatch.setattr(linear_map, "WARM_REDUCTION", 1e-13)  # tensors solve the graph systems to rounding
+    monkeypatch.setattr(linear_map, "FIRST_REDUCTION", 1e-13)
     images = rng.random((12, 6, 5))
     for weight in (0.0, 0.5):
         model = TenSR(n_atoms=(4, 3), max_iter=3, graph_weight=weight, random_state=0)
@@ -238,7 +236,7 @@ def test_torch_tensors_give_the_same_codes(rng, monkeypatch):
         assert_allclose(tensor.numpy(), features, atol=1e-7)
 
 
-def test_layout_stacks_channels_or_leaves_them_a_mode(rng):
+def test_channels_are_rows_or_a_mode(rng):
     images = rng.random((3, 4, 5, 2))
     for n_modes, shape in ((2, (8, 5, 3)), (3, (4, 5, 2, 3))):
         layout = SeparableLayout((4, 5, 2), n_modes)
@@ -260,26 +258,25 @@ def test_layout_stacks_channels_or_leaves_them_a_mode(rng):
         ({"graph_weight": -1.0}, (8, 8), "graph_weight=-1.0"),
     ],
 )
-def test_bad_input_is_a_sentence(rng, parameters, shape, sentence):
+def test_bad_parameters_raise(rng, parameters, shape, sentence):
     with pytest.raises(ValueError, match=sentence):
         TenSR(**parameters).fit(rng.random((6, *shape)))
 
 
 @pytest.mark.parametrize("n_atoms", [7, "many", (2.5, 3)])
-def test_numbers_of_atoms_are_a_tuple_of_integers(rng, n_atoms):
+def test_n_atoms_must_be_a_tuple_of_integers(rng, n_atoms):
     with pytest.raises(TypeError, match="n_atoms"):
         TenSR(n_atoms=n_atoms).fit(rng.random((6, 8, 8)))
 
 
-def test_it_does_not_learn_from_streams(rng):
+def test_there_is_no_partial_fit(rng):
     model = TenSR()
     assert not hasattr(model, "partial_fit")
     with pytest.raises(AttributeError, match="use fit"):
         model.partial_fit(rng.random((6, 8, 8)))
 
 
-def test_solvers_were_not_touched():
-    """The two iterations are those of every problem; only the shifted solve is the model's."""
+def test_iterations_are_the_generic_ones():
     assert SeparableCoding.accelerate is CodingProblem.accelerate
     assert "split" not in vars(SeparableCoding)
 
@@ -291,7 +288,7 @@ def test_scikit_learn_checks(estimator, check):
 
 @pytest.mark.parametrize("graph_weight", [0.7, 20.0])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_two_solvers_find_one_minimum_on_a_graph(rng, graph_weight, dtype):
+def test_solvers_reach_the_same_minimum_on_a_graph(rng, graph_weight, dtype):
     images = rng.random((6, 5, 12)).astype(dtype)
     dictionary = tuple((rng.standard_normal((side, 4)) / side).astype(dtype) for side in (6, 5))
     matrix = laplacian(knn_graph(np.moveaxis(images, -1, 0), 3))

@@ -1,4 +1,4 @@
-"""The dictionary step: dual value, gradient and Hessian, optimality, hard cases, and a second solver's word."""
+"""The dictionary step: value, gradient and Hessian of the dual, optimality, hard cases, and a second solver."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from helpers import oracles
+from tubal.algebra import to_coefficients
 from tubal.backends.arrays import to_numpy
 from tubal.problems.base import atom_norms, project_to_ball
-from tubal.problems.fourier import to_coefficients
-from tubal.problems.tubal_dictionary import TubalDictionary, TubalStatistics
+from tubal.problems.tubal import TubalDictionary, TubalStatistics
 from tubal.solvers import DictionaryState, LagrangeDual, ProjectedGradient
-from tubal.solvers.lagrange_dual import _Dual
+from tubal.solvers.lagrange_dual import Dual
 
 HEIGHT, ATOMS, SAMPLES = 4, 3, 12
 tube_lengths = pytest.mark.parametrize("tube_length", oracles.TUBE_LENGTHS)
@@ -32,7 +32,7 @@ def minimise(problem, start, solver=None):
 
 
 @tube_lengths
-def test_value_and_gradient(rng, backend, tube_length):
+def test_value_and_gradient_equal_dense_algebra(rng, backend, tube_length):
     problem, start, data, codes = make(rng, tube_length, backend=backend)
     atoms = oracles.tube_last(to_numpy(start))
     residual = data - oracles.slow_t_product(atoms, codes)
@@ -42,9 +42,9 @@ def test_value_and_gradient(rng, backend, tube_length):
 
 
 @tube_lengths
-def test_dual_gradient_and_hessian_by_finite_differences(rng, tube_length):
+def test_dual_derivatives_equal_finite_differences(rng, tube_length):
     problem, *_ = make(rng, tube_length)
-    dual = _Dual(problem, ridge=0.0)
+    dual = Dual(problem, ridge=0.0)
     point = rng.uniform(0.5, 2.0, ATOMS)
     gradient = oracles.finite_gradient(lambda multipliers: dual.at(multipliers).value, point)
     assert_allclose(dual.at(point).gradient, gradient, atol=1e-7)
@@ -54,19 +54,19 @@ def test_dual_gradient_and_hessian_by_finite_differences(rng, tube_length):
 
 
 @tube_lengths
-def test_the_first_guess_is_the_answer_where_the_start_is(rng, tube_length):
-    """At the best dictionary, stationarity gives the multipliers back; so Newton has nothing left to do."""
+def test_first_guess_is_exact_at_the_solution(rng, tube_length):
+    """At the best dictionary the stationarity condition gives its multipliers, so Newton is done at once."""
     problem, start, *_ = make(rng, tube_length, scale=10.0)
     best = minimise(problem, start).state
     assert best.multipliers.min() > 0.0
-    guess, value = _Dual(problem, ridge=0.0).initial(problem.to_spectrum(best.dictionary), None)
+    guess, value = Dual(problem, ridge=0.0).initial(problem.to_spectrum(best.dictionary), None)
     assert_allclose(guess, best.multipliers, rtol=1e-6)
     assert_allclose(value, problem.value(best.dictionary), rtol=1e-12)
     again = LagrangeDual(tol=1e-6).minimise(problem, DictionaryState(best.dictionary))
     assert again.n_iter <= 1
 
 
-def test_atoms_in_single_precision_are_not_polished_beyond_it(rng):
+def test_single_precision_atoms_need_fewer_steps(rng):
     problem, start, *_ = make(rng, 6, scale=10.0, dtype="float32")
     short = LagrangeDual(tol=1e-12).minimise(problem, DictionaryState(start))
     full = LagrangeDual(tol=1e-12).minimise(problem, DictionaryState(start.astype("float64")))
@@ -79,10 +79,10 @@ def test_atoms_in_single_precision_are_not_polished_beyond_it(rng):
 
 
 @tube_lengths
-def test_gradient_in_the_words_of_the_paper(rng, tube_length):
-    """Twice k times the gradient is the sum over slices of squared column norms, minus k."""
+def test_dual_gradient_is_that_of_the_paper(rng, tube_length):
+    """2k times the gradient is the sum over slices of squared column norms, minus k."""
     problem, *_ = make(rng, tube_length)
-    dual = _Dual(problem, ridge=0.0)
+    dual = Dual(problem, ridge=0.0)
     now = dual.at(np.full(ATOMS, 0.7))
     columns = np.abs(np.fft.fft(np.fft.irfft(now.dictionary_hat, tube_length, axis=0), axis=0)) ** 2
     assert_allclose(2 * tube_length * now.gradient, columns.sum((0, 1)) - tube_length, rtol=1e-9)
@@ -90,8 +90,8 @@ def test_gradient_in_the_words_of_the_paper(rng, tube_length):
 
 @tube_lengths
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
-def test_dual_equals_primal_with_atoms_in_the_ball(rng, backend, tube_length, scale):
-    """Small data leave every constraint slack, large data make every one tight; between, some of each."""
+def test_dual_equals_primal(rng, backend, tube_length, scale):
+    """No constraint is active for small data, every one for large data, and some for data in between."""
     problem, start, *_ = make(rng, tube_length, scale=scale, backend=backend)
     solution = minimise(problem, start)
     assert solution.converged
@@ -100,7 +100,7 @@ def test_dual_equals_primal_with_atoms_in_the_ball(rng, backend, tube_length, sc
     assert norms.max() <= 1.0 + 1e-12
     assert multipliers.min() >= 0.0
     assert_allclose(multipliers * (1.0 - norms**2), 0.0, atol=1e-8 * max(1.0, multipliers.max()))
-    dual = _Dual(problem, ridge=0.0)
+    dual = Dual(problem, ridge=0.0)
     assert_allclose(dual.at(solution.state.multipliers).value, problem.value(atoms), rtol=1e-7)
     if scale == 10.0:
         assert norms.min() > 1.0 - 1e-6
@@ -110,7 +110,7 @@ def test_dual_equals_primal_with_atoms_in_the_ball(rng, backend, tube_length, sc
 
 @tube_lengths
 @pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
-def test_projected_gradient_agrees(rng, backend, tube_length, scale):
+def test_projected_gradient_agrees_with_the_dual(rng, backend, tube_length, scale):
     problem, start, *_ = make(rng, tube_length, scale=scale, backend=backend)
     dual = minimise(problem, start).state.dictionary
     primal = minimise(problem, start, ProjectedGradient(max_iter=20000, tol=1e-13)).state.dictionary
@@ -119,7 +119,7 @@ def test_projected_gradient_agrees(rng, backend, tube_length, scale):
 
 
 @pytest.mark.parametrize("tube_length", [1, 5, 6])
-def test_unused_atoms_stay_and_are_left_out(rng, backend, tube_length):
+def test_unused_atoms_do_not_change(rng, backend, tube_length):
     data, codes = rng.normal(size=(HEIGHT, SAMPLES, tube_length)), rng.normal(size=(5, SAMPLES, tube_length))
     codes[[1, 4]] = 0.0
     hats = [to_coefficients(backend(oracles.tube_first(part))) for part in (data, codes)]
@@ -135,7 +135,7 @@ def test_unused_atoms_stay_and_are_left_out(rng, backend, tube_length):
     assert_allclose(to_numpy(found.dictionary)[:, :, [0, 2, 3]], to_numpy(fewer.dictionary), atol=1e-8)
 
 
-def test_no_atom_in_use_changes_nothing(rng, backend):
+def test_nothing_changes_without_used_atoms(rng, backend):
     start = backend(rng.normal(size=(5, HEIGHT, 3)))
     zeros = backend(np.zeros((5, 3, SAMPLES)))
     data = backend(rng.normal(size=(5, HEIGHT, SAMPLES)))
@@ -171,7 +171,7 @@ def test_rank_deficient_slices_are_tolerated(rng, backend, tube_length, dtype, c
     assert problem.value(found.dictionary) <= problem.value(other.dictionary) + floor
 
 
-def test_computed_in_double_whatever_the_data(rng, backend):
+def test_computation_is_in_double_precision(rng, backend):
     double, start, *_ = make(np.random.default_rng(1), 6, backend=backend)
     single, start_single, *_ = make(np.random.default_rng(1), 6, backend=backend, dtype="float32")
     found, wanted = minimise(single, start_single).state, minimise(double, start).state
@@ -180,7 +180,7 @@ def test_computed_in_double_whatever_the_data(rng, backend):
     assert_allclose(to_numpy(found.dictionary), to_numpy(wanted.dictionary), atol=1e-4)
 
 
-def test_a_warm_start_is_quicker_and_lands_at_the_same_place(rng):
+def test_warm_start_needs_fewer_steps(rng):
     problem, start, *_ = make(rng, 6, scale=2.0)
     first = minimise(problem, start)
     again = LagrangeDual(tol=1e-12).minimise(problem, first.state)
@@ -188,7 +188,7 @@ def test_a_warm_start_is_quicker_and_lands_at_the_same_place(rng):
     assert_allclose(again.state.dictionary, first.state.dictionary, atol=1e-9)
 
 
-def test_projection_to_the_ball(rng, backend):
+def test_projection_scales_long_atoms_only(rng, backend):
     dictionary = rng.normal(size=(5, 4, 3)) * np.array([0.01, 1.0, 10.0])
     projected = to_numpy(project_to_ball(backend(dictionary)))
     norms = np.sqrt((dictionary**2).sum((0, 1)))

@@ -1,4 +1,4 @@
-"""Against other people's programs: SPORCO, scikit-learn and CVXPY solve the same problems and agree."""
+"""SPORCO, scikit-learn, SciPy and CVXPY solve the same problems and agree."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def unit(images):
 
 
 def tensors(images, n_atoms):
-    """The first images as atoms, the others as data, tube-first."""
+    """Return the first images as atoms and the others as data, tube-first."""
     layout = ImageLayout(images.shape[1:])
     return layout.to_tensor(images[:n_atoms]), layout.to_tensor(images[n_atoms:])
 
 
-def sporco_objective(dictionary, data, sparsity, max_iter):
-    """Convolutional basis pursuit along the tube: its own codes, judged by our dense formula's objective."""
+def sporco_codes(dictionary, data, sparsity, max_iter):
+    """Return the codes of SPORCO's convolutional basis pursuit along the tube, (tube, atom, sample)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cbpdn = pytest.importorskip("sporco.admm.cbpdn", reason="sporco is not installed: pip install 'tubal[bench]'")
@@ -47,7 +47,7 @@ def sporco_objective(dictionary, data, sparsity, max_iter):
 def check_against_sporco(images, *, n_atoms, sparsity, max_iter=3000):
     dictionary, data = tensors(images, n_atoms)
     problem = TubalCoding(dictionary, data, sparsity=sparsity)
-    theirs = problem.value(sporco_objective(dictionary, data, sparsity, max_iter))
+    theirs = problem.value(sporco_codes(dictionary, data, sparsity, max_iter))
     solver = Admm(max_iter=20000, tol=1e-9)
     ours = problem.value(solver.codes(problem, solver.minimise(problem).state))
     assert_allclose(ours, theirs, rtol=1e-6)
@@ -55,18 +55,18 @@ def check_against_sporco(images, *, n_atoms, sparsity, max_iter=3000):
     assert_allclose(problem.value(fista.codes(problem, fista.minimise(problem).state)), theirs, rtol=1e-6)
 
 
-def test_tubsc_coding_is_sporcos_convolutional_basis_pursuit():
+def test_tubsc_coding_equals_sporco():
     digits = unit(load_digits().images[:26].astype(np.float64))
     check_against_sporco(digits, n_atoms=6, sparsity=0.05)
 
 
 @pytest.mark.collection("orl")
-def test_tubsc_coding_is_sporcos_on_faces():
+def test_tubsc_coding_equals_sporco_on_faces():
     faces = unit(fetch_orl().images[::40, ::2, ::2].astype(np.float64))
     check_against_sporco(faces, n_atoms=5, sparsity=0.02)
 
 
-def test_tube_length_one_is_the_lasso(rng):
+def test_tube_length_one_equals_the_lasso(rng):
     """Fewer atoms than pixels, so the minimiser is unique."""
     dictionary = oracles.unit_atoms(rng, 30, 12, 1)
     data = rng.normal(size=(30, 20, 1))
@@ -80,7 +80,7 @@ def test_tube_length_one_is_the_lasso(rng):
     assert 0.05 < np.mean(expected == 0.0) < 0.95
 
 
-def test_sparse_coding_encodes_like_the_lasso():
+def test_sparse_coding_equals_the_lasso():
     digits = load_digits().images[:100].astype(np.float64)
     model = SparseCoding(20, sparsity=0.05, max_iter=3, code_solver=Admm(max_iter=2000, tol=1e-12), random_state=0)
     model.fit(digits)
@@ -91,7 +91,7 @@ def test_sparse_coding_encodes_like_the_lasso():
 
 
 @pytest.mark.parametrize("graph_weight", [0.3, 3.0])
-def test_the_graph_problem_is_cvxpys(rng, graph_weight):
+def test_graph_problem_equals_cvxpy(rng, graph_weight):
     cvxpy = pytest.importorskip("cvxpy", reason="cvxpy is not installed: pip install 'tubal[dev]'")
     tube_length, samples = 4, 6
     dictionary = oracles.unit_atoms(rng, 3, 4, tube_length)
@@ -117,8 +117,8 @@ def test_the_graph_problem_is_cvxpys(rng, graph_weight):
         assert_allclose(problem.value(solver.codes(problem, solver.minimise(problem).state)), optimum, rtol=1e-5)
 
 
-def test_the_graph_problem_is_scipys_on_real_images():
-    """The l1 norm split into two halves makes it a bounded smooth problem, which L-BFGS-B solves."""
+def test_graph_problem_equals_scipy():
+    """Codes split into positive and negative parts make it a bounded smooth problem, which L-BFGS-B solves."""
     from scipy.optimize import minimize
 
     digits = unit(load_digits().images[:14].astype(np.float64))
@@ -141,8 +141,8 @@ def test_the_graph_problem_is_scipys_on_real_images():
     assert_allclose(problem.value(solver.codes(problem, solver.minimise(problem).state)), found.fun, rtol=1e-5)
 
 
-def test_gtsc_codes_are_the_minimum_of_their_own_problem():
-    """What the estimator returns at its default patience is close to what a converged solver would."""
+def test_gtsc_codes_are_close_to_the_minimum():
+    """The default number of final steps comes close to a converged solver."""
     digits = load_digits().images[:200].astype(np.float64)
     model = GTSC(20, random_state=0, max_iter=5).fit(digits)
     layout = ImageLayout((8, 8))

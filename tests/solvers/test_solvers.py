@@ -1,4 +1,4 @@
-"""Coding solvers: all but the printed one reach the same minimum, certified by the KKT conditions."""
+"""Code solvers: all but the printed one reach the same minimum, which satisfies the KKT conditions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def solve(solver, problem, start=None):
 @tube_lengths
 @graphs
 @pytest.mark.parametrize("name", ["admm", "fista"])
-def test_minimum_is_certified(rng, backend, tube_length, graph_weight, name):
+def test_minimum_satisfies_the_kkt_conditions(rng, backend, tube_length, graph_weight, name):
     dictionary, data, inner = draw(rng, tube_length, backend=backend)
     laplacian = oracles.path_laplacian(SAMPLES, rng)
     problem = TubalCoding(*inner, sparsity=SPARSITY, graph_weight=graph_weight, laplacian=laplacian)
@@ -46,7 +46,7 @@ def test_minimum_is_certified(rng, backend, tube_length, graph_weight, name):
     assert solution.converged
     outer = oracles.tube_last(to_numpy(codes))
     gradient = oracles.coding_gradient(dictionary, data, outer, graph_weight, laplacian if graph_weight else None)
-    # What Admm's docstring promises; the compiled graph solves may double it.
+    # The bound in the docstring of Admm; compiled graph solves may double it.
     size = np.sqrt((outer**2).sum((0, 2)).max()) + SPARSITY
     bound = 2.0 * (problem.lipschitz + 1.0) * SOLVERS[name].tol * size * tube_length**0.5
     assert oracles.kkt_residual(gradient, oracles.stacked(outer), SPARSITY) < bound
@@ -65,10 +65,10 @@ def test_solvers_reach_the_same_objective(rng, tube_length, graph_weight):
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_an_image_is_coded_alike_alone_and_in_company(rng, backend, name):
-    """Images at rest stay at rest while others move on; so a code does not depend on its batch."""
+def test_codes_do_not_depend_on_the_batch(rng, backend, name):
+    """Images that have converged stay as they are while others continue."""
     _, _, (dictionary, data) = draw(rng, 6, samples=70, backend=backend)
-    data[:, :, 3] = data[:, :, 3] * 100.0  # slow company
+    data[:, :, 3] = data[:, :, 3] * 100.0  # converges slowly
     loose = {"admm": Admm(max_iter=2000, tol=1e-4), "fista": Fista(max_iter=20000, tol=1e-9)}.get(
         name, Admm(max_iter=2000, tol=1e-4, relaxation=1.0)
     )
@@ -81,7 +81,7 @@ def test_an_image_is_coded_alike_alone_and_in_company(rng, backend, name):
         )
 
 
-def test_new_images_tied_to_fixed_ones_are_coded_alike_alone_and_in_company(rng):
+def test_codes_with_fixed_neighbours_do_not_depend_on_the_batch(rng):
     _, _, (dictionary, data) = draw(rng, 6, samples=40)
     degrees, pull = rng.uniform(1.0, 3.0, 40), rng.normal(size=(6, ATOMS, 40)) * 0.1
     data[:, :, 3] *= 100.0
@@ -99,9 +99,9 @@ def test_new_images_tied_to_fixed_ones_are_coded_alike_alone_and_in_company(rng)
 
 
 @graphs
-def test_admm_stops_at_the_largest_movement_of_untied_images_and_at_the_mean_of_tied_ones(rng, backend, graph_weight):
+def test_admm_stops_at_the_tolerance(rng, backend, graph_weight):
     _, _, (dictionary, data) = draw(rng, 6, samples=60, backend=backend)
-    data[:, :, 3] = data[:, :, 3] * 100.0  # a slow one
+    data[:, :, 3] = data[:, :, 3] * 100.0  # converges slowly
     laplacian = oracles.path_laplacian(60, rng)
     problem = TubalCoding(dictionary, data, sparsity=SPARSITY, graph_weight=graph_weight, laplacian=laplacian)
     solver = Admm(max_iter=2000, tol=1e-3, check_every=1)
@@ -117,7 +117,7 @@ def test_admm_stops_at_the_largest_movement_of_untied_images_and_at_the_mean_of_
 
 
 @pytest.mark.parametrize("solver", [Admm(max_iter=30, tol=0.0), Fista(max_iter=30, tol=0.0), PrintedIstt(max_iter=30)])
-def test_the_start_is_left_alone(rng, backend, solver):
+def test_start_is_not_changed(rng, backend, solver):
     _, _, inner = draw(rng, 5, backend=backend)
     problem = TubalCoding(*inner, sparsity=SPARSITY)
     first = solver.minimise(problem)
@@ -131,7 +131,7 @@ def test_the_start_is_left_alone(rng, backend, solver):
 
 @pytest.mark.parametrize("solver", [Admm(max_iter=3000, tol=1e-10), Fista(max_iter=10000, tol=1e-9)])
 @pytest.mark.parametrize("graph_weight", [0.0, 1.0])
-def test_a_start_at_the_minimum_stays_there(rng, solver, graph_weight):
+def test_warm_start_at_the_minimum_stays_there(rng, solver, graph_weight):
     _, _, inner = draw(rng, 6)
     laplacian = oracles.path_laplacian(SAMPLES, rng)
     problem = TubalCoding(*inner, sparsity=SPARSITY, graph_weight=graph_weight, laplacian=laplacian)
@@ -144,7 +144,7 @@ def test_a_start_at_the_minimum_stays_there(rng, solver, graph_weight):
     assert_allclose(from_state, codes, atol=1e-6)
 
 
-def test_lifted_codes_shrink_back_to_themselves(rng):
+def test_lifted_codes_shrink_to_the_codes(rng):
     _, _, inner = draw(rng, 6)
     problem = TubalCoding(*inner, sparsity=SPARSITY)
     codes = rng.normal(size=problem.codes_shape) * (rng.random(problem.codes_shape) < 0.3)
@@ -156,7 +156,7 @@ def test_lifted_codes_shrink_back_to_themselves(rng):
 
 
 @pytest.mark.parametrize("solver", [Admm(max_iter=4000, tol=1e-12), Fista(max_iter=60000, tol=1e-12)])
-def test_without_sparsity_it_is_least_squares(rng, solver):
+def test_zero_sparsity_is_least_squares(rng, solver):
     dictionary, data, _ = draw(rng, 5)
     few = dictionary[:, :3]  # fewer unknowns than pixels: unique
     problem = TubalCoding(oracles.tube_first(few), oracles.tube_first(data), sparsity=0.0)
@@ -194,7 +194,7 @@ def test_single_precision_follows_double(rng, backend, solver, graph_weight):
     assert_allclose(found[0], found[1], rtol=1e-4)
 
 
-def test_admm_needs_far_fewer_iterations_than_algorithm_1(rng):
+def test_admm_needs_fewer_iterations_than_algorithm_1(rng):
     _, _, inner = draw(rng, 6)
     problem = TubalCoding(*inner, sparsity=0.005)
     best = problem.value(solve(Admm(max_iter=20000, tol=1e-12), problem)[0])
@@ -203,7 +203,7 @@ def test_admm_needs_far_fewer_iterations_than_algorithm_1(rng):
     assert short < long
 
 
-def test_the_loop_stops_where_told_and_reports():
+def test_iterate_stops_and_reports():
     seen = []
     solution = iterate(
         lambda state, burst: state + burst, 0, stop=lambda state: state >= 7, max_iter=100, check_every=3,
@@ -216,7 +216,7 @@ def test_the_loop_stops_where_told_and_reports():
 
 
 @pytest.mark.parametrize("solver", [Admm(max_iter=25), Fista(max_iter=25), PrintedIstt(max_iter=25)])
-def test_monitors_see_every_burst(rng, solver):
+def test_monitor_is_called_after_every_burst(rng, solver):
     _, _, inner = draw(rng, 5)
     seen = []
     solver.minimise(

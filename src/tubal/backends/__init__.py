@@ -1,1 +1,4 @@
-"""Arrays, threads and compiled code. Imports nothing else of the package."""
+"""The lowest layer: array namespaces (NumPy or torch), threads, and compiled kernels for both.
+
+Every other package may import from here; nothing here imports from the rest of tubal.
+"""

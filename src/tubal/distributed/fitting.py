@@ -45,19 +45,13 @@ from tubal.estimators.image_coder import ImageCoder
 from tubal.estimators.validation import check_parameters
 from tubal.graph import Graph, laplacian
 from tubal.graph.ordering import order_along_graph
-from tubal.learning.alternation import (
-    CodeSolver,
-    Indices,
-    LearningState,
-    PassTotals,
-    SaveProgress,
-    Weights,
-    learn,
-)
+from tubal.learning.alternation import Indices, LearningState, PassTotals, SaveProgress, Weights, learn
 from tubal.learning.checkpoints import Checkpoint, as_checkpoint
 from tubal.learning.chunks import LazyTensor
-from tubal.learning.fitting import Layout, Recipe, fitted_attributes, learning_options, replace_fitted
+from tubal.learning.fitting import Recipe, fitted_attributes, learning_options, replace_fitted
 from tubal.problems.base import ImageModel
+from tubal.problems.layout import Layout
+from tubal.solvers import CodeSolver
 
 if TYPE_CHECKING:
     import dask.array as da

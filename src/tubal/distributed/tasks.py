@@ -13,18 +13,12 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tubal.backends.arrays import Array
 from tubal.graph.checks import check_images
-from tubal.learning.alternation import (
-    ChunkCodes,
-    CodeSolver,
-    Dictionary,
-    Indices,
-    PassTotals,
-    Weights,
-    code_chunk,
-)
-from tubal.learning.fitting import Layout, scale_images
-from tubal.problems.base import ImageModel
-from tubal.problems.graph_term import GraphTerm
+from tubal.learning.alternation import ChunkCodes, Indices, PassTotals, Weights, code_chunk
+from tubal.learning.fitting import scale_images
+from tubal.problems.base import Dictionary, ImageModel
+from tubal.problems.layout import Layout
+from tubal.problems.linear_map import GraphTerm
+from tubal.solvers import CodeSolver
 
 Value = TypeVar("Value")
 

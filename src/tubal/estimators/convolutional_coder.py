@@ -13,12 +13,10 @@ from numpy.random import RandomState
 from tubal.backends.arrays import Array, as_like, namespace, to_numpy
 from tubal.estimators.image_coder import Callbacks, GraphCoder, GraphLike, RandomSeed
 from tubal.estimators.validation import RULES, Rule, check_integer
-from tubal.learning.alternation import CodeSolver, DictionarySolver
-from tubal.learning.fitting import ImageShape, Layout
-from tubal.problems.convolutional import ConvolutionalModel
-from tubal.problems.convolutional_dictionary import filter_norms, filter_planes, filters_to_ball
-from tubal.problems.layout import PlaneLayout
-from tubal.solvers import Admm, ProjectedGradient
+from tubal.learning.fitting import ImageShape
+from tubal.problems.convolutional import ConvolutionalModel, filter_norms, filter_planes, filters_to_ball
+from tubal.problems.layout import Layout, PlaneLayout
+from tubal.solvers import Admm, CodeSolver, DictionarySolver, ProjectedGradient
 
 DEFAULT_ATOMS = 45
 DEFAULT_SIDE = 8

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tubal.backends.arrays import Array, is_torch, to_numpy
-from tubal.learning.fitting import Layout
+from tubal.problems.layout import Layout
 
 # Explanations of images of unit length are coded with at least this sparsity, so that a person can follow the terms.
 READABLE_SPARSITY = 0.02

@@ -16,7 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from tubal.backends.arrays import Array, as_like, is_torch, namespace, to_numpy
+from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, to_numpy
 from tubal.backends.threads import own_threads
 from tubal.estimators.explanation import Explanation, explain_images
 from tubal.estimators.notebook import NotebookView
@@ -33,11 +33,10 @@ from tubal.estimators.validation import (
     is_source,
 )
 from tubal.graph import Graph
-from tubal.learning.alternation import Callback, CodeSolver, Dictionary, DictionarySolver, LearningState
+from tubal.learning.alternation import Callback, LearningState
 from tubal.learning.fitting import (
     GraphSettings,
     ImageShape,
-    Layout,
     PathLike,
     Recipe,
     exceeds_memory,
@@ -48,12 +47,11 @@ from tubal.learning.fitting import (
     tubal_atoms,
     tubal_model,
 )
-from tubal.problems.base import ImageModel
-from tubal.problems.layout import ImageLayout, position_norms
-from tubal.solvers import LagrangeDual
+from tubal.problems.base import Dictionary, ImageModel
+from tubal.problems.layout import ImageLayout, Layout, position_norms
+from tubal.solvers import CodeSolver, DictionarySolver, LagrangeDual
 
 if TYPE_CHECKING:
-    from tubal.learning.alternation import SparseMatrix
     from tubal.learning.checkpoints import Checkpoint
     from tubal.learning.sources import ImageSource
 

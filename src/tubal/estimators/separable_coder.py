@@ -13,10 +13,10 @@ from numpy.random import RandomState
 from tubal.backends.arrays import Array, as_like, namespace, to_numpy
 from tubal.estimators.image_coder import Callbacks, GraphCoder, GraphLike, RandomSeed
 from tubal.estimators.validation import RULES, Rule, check_integer
-from tubal.learning.alternation import CodeSolver, DictionarySolver
-from tubal.learning.fitting import ImageShape, Layout
-from tubal.problems.layout import SeparableLayout, signed_codes
+from tubal.learning.fitting import ImageShape
+from tubal.problems.layout import Layout, SeparableLayout, signed_codes
 from tubal.problems.separable import Matrices, SeparableModel, multilinear
+from tubal.solvers import CodeSolver, DictionarySolver
 
 LARGEST_DEFAULT = 16
 # More atoms of unit length along one side would nearly repeat each other; the literature uses at most two per pixel.

@@ -7,9 +7,9 @@ from functools import partial
 
 from tubal.backends.arrays import Array
 from tubal.estimators.image_coder import Callbacks, GraphCoder, GraphLike, ImageCoder, RandomSeed
-from tubal.learning.alternation import CodeSolver, DictionarySolver
-from tubal.learning.fitting import ImageShape, Layout
-from tubal.problems.layout import ImageLayout, signed_codes
+from tubal.learning.fitting import ImageShape
+from tubal.problems.layout import ImageLayout, Layout, signed_codes
+from tubal.solvers import CodeSolver, DictionarySolver
 
 
 class TubSC(ImageCoder):

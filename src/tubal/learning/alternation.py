@@ -14,26 +14,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, reduce
 from operator import add
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, namespace, to_numpy
+from tubal.backends.arrays import Array, SparseMatrix, namespace, to_numpy
 from tubal.backends.threads import own_threads
-from tubal.problems.base import CodingProblem, ImageModel, Summary
-from tubal.problems.graph_term import SharedLaplacian
-from tubal.solvers.iterate import Solution
-from tubal.solvers.lagrange_dual import DictionaryState
+from tubal.problems.base import Dictionary, ImageModel, Laplacian, Statistics, Summary
+from tubal.problems.linear_map import SharedLaplacian
+from tubal.solvers.base import CodeSolver, DictionarySolver, DictionaryState, SolverState
 
 if TYPE_CHECKING:
     from scipy import sparse
 
-    SparseMatrix: TypeAlias = sparse.sparray | sparse.spmatrix
-
 Indices: TypeAlias = NDArray[np.intp]
-Dictionary: TypeAlias = Array  # one array, or a tuple of one matrix per mode: whatever the model says
-SolverState: TypeAlias = Any  # a solver's own dataclass of arrays, which warm-starts its next run
 
 # Codes whose objective lies below that of their start by this share are better for certain, not only by rounding.
 CLEAR_GAIN = 1e-4
@@ -42,41 +37,6 @@ _FETCH = 256
 
 
 # --- what the alternation works with -------------------------------------------------------------------------
-class Statistics(Protocol):
-    """Sufficient statistics of one dictionary step; those of disjoint sets of images add up."""
-
-    @property
-    def usage(self) -> Array:
-        """How much each atom is used; zero where no image uses it."""
-
-    def __add__(self, other: Self) -> Self:
-        """Return the statistics of both sets of images."""
-
-    def scaled(self, factor: float) -> Self:
-        """Return the statistics with every image's weight multiplied by ``factor``."""
-
-
-class CodeSolver(Protocol):
-    """Minimises a coding problem; a dataclass with ``max_iter``."""
-
-    @property
-    def max_iter(self) -> int:
-        """Largest number of steps."""
-
-    def minimise(self, problem: CodingProblem, start: SolverState | None = None) -> Solution[SolverState]:
-        """Return the solution, started from a former state of the same solver or from zero."""
-
-    def codes(self, problem: CodingProblem, state: SolverState) -> Array:
-        """Return the codes of a state."""
-
-
-class DictionarySolver(Protocol):
-    """Minimises a dictionary problem, which the model makes from statistics."""
-
-    def minimise(self, problem: Any, start: DictionaryState) -> Solution[DictionaryState]:
-        """Return the best dictionary found from ``start``."""
-
-
 class CodeStore(Protocol):
     """Keeps the codes of every chunk."""
 
@@ -134,7 +94,7 @@ class Collection(ABC):
     def _shared(self) -> SharedLaplacian:
         return SharedLaplacian(self.matrix)
 
-    def laplacian(self, index: int) -> SparseMatrix | SharedLaplacian | None:
+    def laplacian(self, index: int) -> Laplacian | SharedLaplacian | None:
         """Return the Laplacian within a chunk, with all degrees.
 
         A single chunk always gets the same object, so that coding steps share what they derive from it.
@@ -380,7 +340,7 @@ Callback: TypeAlias = Callable[[Progress], object]
 # --- coding --------------------------------------------------------------------------------------------------
 def code_chunk(
     model: ImageModel, dictionary: Dictionary, data: Array, weights: Weights, code_solver: CodeSolver,
-    *, laplacian: SparseMatrix | SharedLaplacian | None = None, neighbor_sum: Array | None = None,
+    *, laplacian: Laplacian | SharedLaplacian | None = None, neighbor_sum: Array | None = None,
     start: ChunkCodes | None = None, start_objective: float | None = None,
 ) -> ChunkCodes:  # fmt: skip
     """Make one coding step on one chunk; codes that are not better than those of ``start`` are rejected.

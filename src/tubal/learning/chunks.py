@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, is_torch
+from tubal.backends.arrays import Array, SparseMatrix, is_torch
 from tubal.graph import Graph, laplacian, resolve_graph
 from tubal.graph.chunked import RowFile, chunked_knn_graph
 from tubal.graph.ordering import order_along_graph
 from tubal.learning.alternation import Collection, Indices, digest_arrays
 from tubal.learning.fitting import (
     GraphSettings,
-    Layout,
     PathLike,
     PreparedFit,
     Recipe,
@@ -25,9 +24,9 @@ from tubal.learning.fitting import (
     scale_images,
 )
 from tubal.learning.sources import ImageSource, ReorderedSource, SlicedSource, Source, as_source
+from tubal.problems.layout import Layout
 
 if TYPE_CHECKING:
-    from tubal.learning.alternation import SparseMatrix
     from tubal.learning.checkpoints import Checkpoint
 
 # Images of a source are read this many at a time until it is known how many fit in memory.

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from tubal.learning.alternation import ChunkCodes, Indices, SolverState
+from tubal.learning.alternation import ChunkCodes, Indices
 from tubal.problems.base import MomentumState, SplitState
+from tubal.solvers.base import SolverState
 from tubal.storage.archive import DamagedFileError
 
 _STATES = {state.__name__: state for state in (SplitState, MomentumState)}

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import psutil
@@ -21,14 +21,11 @@ from numpy.random import RandomState
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from tubal.backends.arrays import Array, as_like, is_torch, namespace, to_numpy
+from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, to_numpy
 from tubal.graph import Graph, laplacian, resolve_graph
 from tubal.learning.alternation import (
     Callback,
-    CodeSolver,
     Collection,
-    Dictionary,
-    DictionarySolver,
     Indices,
     InMemory,
     LearningState,
@@ -37,12 +34,12 @@ from tubal.learning.alternation import (
     initial_state,
     learn,
 )
-from tubal.problems.base import ImageModel, atom_norms
+from tubal.problems.base import Dictionary, ImageModel, atom_norms
+from tubal.problems.layout import Layout
 from tubal.problems.tubal import TubalModel
-from tubal.solvers import Admm
+from tubal.solvers import Admm, CodeSolver, DictionarySolver
 
 if TYPE_CHECKING:
-    from tubal.learning.alternation import SparseMatrix
     from tubal.learning.checkpoints import Checkpoint
     from tubal.learning.disk_store import DiskStore
 
@@ -57,23 +54,6 @@ FINAL_FACTOR, LEAST_FINAL_STEPS = 20, 100
 
 
 # --- what defines a fit --------------------------------------------------------------------------------------
-class Layout(Protocol):
-    """How images of one shape become tensors and back."""
-
-    @property
-    def image_shape(self) -> ImageShape:
-        """(height, width) or (height, width, channels)."""
-
-    def to_tensor(self, images: Array) -> Array:
-        """Return images (n, *image_shape) as a tensor, samples last."""
-
-    def to_images(self, tensor: Array) -> Array:
-        """Undo :meth:`to_tensor`."""
-
-    def shift_atom(self, atom: Array, shift: Array) -> Array:
-        """Return an atom (an image) moved to one of its positions."""
-
-
 @dataclass(frozen=True)
 class GraphSettings:
     """Which graph joins the images, and how much it counts.

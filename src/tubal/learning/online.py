@@ -13,13 +13,14 @@ from tubal.learning.alternation import (
     LearningState,
     MemoryStore,
     PassTotals,
-    Statistics,
     Weights,
     code_chunk,
     dictionary_pass,
     reseed,
 )
-from tubal.learning.fitting import Layout, Recipe, fitted_attributes, scale_images
+from tubal.learning.fitting import Recipe, fitted_attributes, scale_images
+from tubal.problems.base import Statistics
+from tubal.problems.layout import Layout
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,37 @@
-from .base import CodingProblem, ImageModel, MomentumState, SplitState
-from .convolutional_dictionary import ConvolutionalStatistics
-from .layout import ImageLayout, PlaneLayout, SeparableLayout
-from .mapped import MappedCoding
-from .separable import SeparableStatistics
-from .tubal import TubalModel
-from .tubal_dictionary import TubalStatistics
+from .base import (
+    CodingProblem,
+    DictionaryProblem,
+    ImageModel,
+    MomentumState,
+    SplitState,
+    Statistics,
+    Summary,
+)
+from .convolutional import ConvolutionalModel, ConvolutionalStatistics
+from .layout import ImageLayout, Layout, PlaneLayout, SeparableLayout, position_norms, signed_codes
+from .linear_map import LinearMapCoding
+from .separable import SeparableModel, SeparableStatistics
+from .tubal import TubalModel, TubalStatistics
 
 __all__ = [
     "CodingProblem",
+    "ConvolutionalModel",
     "ConvolutionalStatistics",
+    "DictionaryProblem",
     "ImageLayout",
     "ImageModel",
-    "MappedCoding",
+    "Layout",
+    "LinearMapCoding",
     "MomentumState",
     "PlaneLayout",
     "SeparableLayout",
+    "SeparableModel",
     "SeparableStatistics",
     "SplitState",
+    "Statistics",
+    "Summary",
     "TubalModel",
     "TubalStatistics",
+    "position_norms",
+    "signed_codes",
 ]

@@ -1,59 +1,90 @@
-"""What a coding problem offers a solver, what a model offers the alternation, and the two penalties."""
+"""The interfaces of all models: a coding problem for solvers, a model for learning, and what travels between them.
+
+A new model subclasses :class:`tubal.problems.LinearMapCoding` (the codes of given images under a given dictionary) and
+:class:`ImageModel` (everything learning must know about the dictionary). ``docs/models.md`` writes one step by step.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from tubal.backends.arrays import Array, namespace, to_numpy_together
+from tubal.backends.arrays import Array, SparseMatrix, namespace
+
+# A dictionary is what its model says: one array, or one array per part. Learning only passes it on.
+Dictionary: TypeAlias = "Array | tuple[Array, ...]"
+# An object with the interface of Statistics; every model has its own class.
+ModelStatistics: TypeAlias = Any
+# A graph Laplacian: a sparse or dense matrix, or a SharedLaplacian prepared for several problems in turn.
+Laplacian: TypeAlias = "SparseMatrix | ArrayLike"
 
 
+# --- the l1 norm and the unit ball ------------------------------------------------------------------------------------
 def soft_threshold(values: Array, threshold: float) -> Array:
-    """Shrink each value towards zero by ``threshold``, the prox of the l1 norm (eq. 12).
+    """Move each value towards zero by ``threshold``: the prox of the l1 norm (eq. 12).
 
     >>> soft_threshold(np.array([-3.0, 0.5, 2.0]), 1.0)
     array([-2.,  0.,  1.])
     """
-    taken = clip_to(values, threshold)
-    return np.subtract(values, taken, out=taken) if isinstance(taken, np.ndarray) else values - taken
+    clipped = clip_to(values, threshold)
+    return np.subtract(values, clipped, out=clipped) if isinstance(clipped, np.ndarray) else values - clipped
 
 
 def clip_to(values: Array, bound: float) -> Array:
-    """Return the part of each value within ``[-bound, bound]``, which shrinkage takes away."""
+    """Return values clipped to ``[-bound, bound]``, the part that :func:`soft_threshold` subtracts."""
     return namespace(values).clip(values, -bound, bound)
-
-
-def project_to_ball(dictionary: Array) -> Array:
-    """Scale every atom of norm above one back to the unit ball; ``dictionary`` is (tube, row, atom)."""
-    norms = atom_norms(dictionary)
-    return dictionary / namespace(dictionary).clip(norms, 1.0, None)
 
 
 def atom_norms(dictionary: Array) -> Array:
     """Return the Frobenius norm of every atom of a dictionary (tube, row, atom)."""
-    xp = namespace(dictionary)
-    return xp.sqrt((dictionary**2).sum((0, 1)))
+    return namespace(dictionary).sqrt((dictionary**2).sum((0, 1)))
 
 
+def project_to_ball(dictionary: Array) -> Array:
+    """Scale every atom of a dictionary (tube, row, atom) with a norm above one back to norm one."""
+    return dictionary / namespace(dictionary).clip(atom_norms(dictionary), 1.0, None)
+
+
+# --- states of the iterations, and what they report -------------------------------------------------------------------
 @dataclass
 class SplitState:
-    """Where the splitting stands: codes are ``point`` shrunk, the scaled dual is what shrinkage took away.
+    """The state of ADMM: one array from which both codes and dual follow (``docs/theory.md``).
 
-    ``movement`` is each image's last relative change. Between bursts a problem may keep the point in a form
-    of its own in ``extra``; :meth:`CodingProblem.settle` brings it back.
+    Parameters
+    ----------
+    point : array of the shape of the codes, or None
+        Shrinking it gives the codes; the part that shrinkage removes is the scaled dual. None while the problem keeps
+        the point in ``extra``.
+    movement : array of shape (n_images,), optional
+        Relative change of each image's point in the last step; None before the first step.
+    extra : object, optional
+        Data that the problem keeps between calls of ``split``, for speed. :meth:`CodingProblem.plain_state` removes it.
     """
 
-    point: Array  # None while the problem keeps it in a form of its own
-    movement: np.ndarray | None = None
-    extra: Any = None
+    point: Array
+    movement: Array | None = None
+    extra: object = None
 
 
 @dataclass
 class MomentumState:
-    """Where the accelerated iteration stands; ``inertia`` is the paper's t, one value per image."""
+    """The state of accelerated proximal gradient (Algorithm 1).
+
+    Parameters
+    ----------
+    codes : array
+        The current codes.
+    momentum_point : array of the shape of codes
+        The extrapolated point (the paper's 𝒞) where the next gradient is taken.
+    inertia : array of shape (n_images,)
+        The paper's t, one value per image.
+    restart : array of shape (n_images,)
+        Positive where the last step pointed against the momentum; there the next step drops the momentum.
+    """
 
     codes: Array
     momentum_point: Array
@@ -63,86 +94,282 @@ class MomentumState:
 
 @dataclass(frozen=True)
 class Summary:
-    """Each image's terms at some codes, in double precision, and what the dictionary step needs.
+    """The terms of the objective for each image, in double precision, and the statistics of the dictionary step.
 
-    values : share of this problem's objective; codes outside the batch are fixed.
-    shares : share of the whole collection's objective; an edge leaving the batch counts half here.
-    residuals : squared reconstruction error; absolutes : l1 norm of the codes.
+    Parameters
+    ----------
+    values : array of shape (n_images,)
+        Each image's part of the objective; their sum is the value of the problem.
+    residuals : array of shape (n_images,)
+        Squared reconstruction errors.
+    absolutes : array of shape (n_images,)
+        l1 norms of the codes.
+    statistics : Statistics or None
+        What the first dictionary step needs, if it was asked for.
     """
 
-    values: np.ndarray
-    shares: np.ndarray
-    residuals: np.ndarray
-    absolutes: np.ndarray
-    statistics: Any
-
-    @classmethod
-    def collect(
-        cls, problem: Any, residuals: Array, absolutes: Array, energies: Array, pulls: Array, statistics: Any
-    ) -> Summary:
-        """Put the terms together: ``residual/2 + sparsity·l1 + graph_weight (energy - 2 pull)``."""
-        residual, absolute, energy, pull = (
-            np.asarray(term, np.float64) for term in to_numpy_together(residuals, absolutes, energies, pulls)
-        )
-        weight = problem.graph.weight if problem.graph is not None else 0.0
-        alone = 0.5 * residual + problem.sparsity * absolute + weight * energy
-        return cls(alone - 2.0 * weight * pull, alone - weight * pull, residual, absolute, statistics)
+    values: NDArray[np.float64]
+    residuals: NDArray[np.float64]
+    absolutes: NDArray[np.float64]
+    statistics: ModelStatistics
 
 
+class Statistics(Protocol):
+    """What a dictionary step needs to know about any number of images; its size does not depend on that number."""
+
+    @property
+    def usage(self) -> Array:
+        """Squared norm of each atom's codes, (atom,): zero for an atom that no image uses."""
+
+    def __add__(self, other: Self) -> Self:
+        """Return the statistics of both sets of images together."""
+
+    def scaled(self, factor: float) -> Self:
+        """Return the statistics with every image counted ``factor`` times.
+
+        Parameters
+        ----------
+        factor : float
+            Weight of the images; online learning gives old images less weight.
+
+        Returns
+        -------
+        Statistics
+            The scaled statistics.
+        """
+
+
+class DictionaryProblem(Protocol):
+    """Minimise a convex quadratic in (one part of) the dictionary over a convex set of atoms.
+
+    :class:`tubal.solvers.ProjectedGradient` solves every problem with these four members.
+    """
+
+    @property
+    def lipschitz(self) -> float:
+        """Lipschitz constant of the gradient."""
+
+    def value(self, dictionary: Array) -> float:
+        """Return the objective.
+
+        Parameters
+        ----------
+        dictionary : array
+            One part of the dictionary.
+
+        Returns
+        -------
+        float
+            ``1/2 ||X - map(B)||²``, computed from the statistics alone.
+        """
+
+    def gradient(self, dictionary: Array) -> Array:
+        """Return the gradient of the objective.
+
+        Parameters
+        ----------
+        dictionary : array
+            One part of the dictionary.
+
+        Returns
+        -------
+        array of the shape of dictionary
+            The gradient, in double precision.
+        """
+
+    def project(self, dictionary: Array) -> Array:
+        """Return the nearest dictionary that satisfies the constraints.
+
+        Parameters
+        ----------
+        dictionary : array
+            One part of the dictionary.
+
+        Returns
+        -------
+        array of the shape of dictionary
+            Its atoms lie in the unit ball.
+        """
+
+
+# --- coding problems --------------------------------------------------------------------------------------------------
 class CodingProblem(ABC):
-    """A quadratic in the codes plus an l1 penalty, for a batch of images."""
+    """A convex quadratic f in the codes plus an l1 penalty, for a batch of images: what a code solver minimises.
+
+    The abstract members describe f. The two iterations, :meth:`split` and :meth:`accelerate`, follow from them; a
+    problem may override these with faster code that makes the same steps. Codes are arrays with samples on the last
+    axis. To write a problem for a linear map from codes to images, subclass :class:`tubal.problems.LinearMapCoding`.
+
+    Attributes
+    ----------
+    sparsity : float
+        Weight of the l1 penalty (the paper's β).
+    independent : bool
+        Whether no term couples two images of the batch.
+    """
 
     sparsity: float
-    independent: bool  # no term ties two images together
-    codes_shape: tuple[int, ...]
+    independent: bool
+
+    @property
+    @abstractmethod
+    def codes_shape(self) -> tuple[int, ...]:
+        """Shape of the codes, samples last."""
 
     @property
     @abstractmethod
     def linear(self) -> Array:
-        """Minus the gradient of f at zero: ``Dᵀ x`` plus the pull of neighbours whose codes are fixed."""
+        """Minus the gradient of f at zero."""
 
     @property
     @abstractmethod
     def lipschitz(self) -> float:
-        """The exact Lipschitz constant of the gradient of f."""
+        """Lipschitz constant of the gradient of f."""
 
     @abstractmethod
-    def curvature(self, codes: Array) -> Array:
-        """Return the Hessian of f applied to ``codes``."""
+    def hessian_product(self, codes: Array) -> Array:
+        """Return the Hessian of f applied to codes.
 
-    @abstractmethod
-    def reconstruct(self, codes: Array) -> Array:
-        """Return the images that codes describe, of the data's shape."""
+        Parameters
+        ----------
+        codes : array of shape codes_shape
+            Any codes.
 
-    @abstractmethod
-    def summary(self, codes: Array, *, statistics: bool = False) -> Summary:
-        """Return each image's terms of the objective and, if asked, what the dictionary step needs."""
+        Returns
+        -------
+        array of shape codes_shape
+            The product.
+        """
 
     @abstractmethod
     def solve_shifted(self, right: Array, penalty: float) -> Array:
-        """Return the solution of (Hessian of f + penalty) codes = right."""
+        """Solve ``(Hessian of f + penalty) codes = right``.
+
+        Parameters
+        ----------
+        right : array of shape codes_shape
+            Right-hand side.
+        penalty : float
+            Positive shift; ADMM passes its penalty.
+
+        Returns
+        -------
+        array of shape codes_shape
+            The solution.
+        """
+
+    @abstractmethod
+    def reconstruct(self, codes: Array) -> Array:
+        """Return the images that codes describe.
+
+        Parameters
+        ----------
+        codes : array of shape codes_shape
+            Any codes.
+
+        Returns
+        -------
+        array of the shape of the data
+            The images, samples last.
+        """
+
+    @abstractmethod
+    def summary(self, codes: Array, *, statistics: bool = False) -> Summary:
+        """Return the terms of the objective for each image.
+
+        Parameters
+        ----------
+        codes : array of shape codes_shape
+            Any codes.
+        statistics : bool, default=False
+            Also compute the statistics of the first dictionary step.
+
+        Returns
+        -------
+        Summary
+            The terms and, if asked for, the statistics.
+        """
 
     @abstractmethod
     def zeros(self) -> Array:
-        """Return codes of zeros of the right shape, type and device."""
+        """Return codes that are all zero.
+
+        Returns
+        -------
+        array of shape codes_shape
+            Zeros of the type and device of the data.
+        """
 
     def value(self, codes: Array) -> float:
-        """Return the objective at ``codes`` (eq. 8 for fixed atoms)."""
+        """Return the objective (eq. 8 with fixed atoms).
+
+        Parameters
+        ----------
+        codes : array of shape codes_shape
+            Any codes.
+
+        Returns
+        -------
+        float
+            The value.
+        """
         return float(self.summary(codes).values.sum())
 
     def gradient(self, codes: Array) -> Array:
-        """Return the gradient of f (eq. 13)."""
-        return self.curvature(codes) - self.linear
+        """Return the gradient of f (eq. 13).
+
+        Parameters
+        ----------
+        codes : array of shape codes_shape
+            Any codes.
+
+        Returns
+        -------
+        array of shape codes_shape
+            The gradient.
+        """
+        return self.hessian_product(codes) - self.linear
 
     def prox(self, values: Array, step_size: float) -> Array:
-        """Return the prox of the l1 penalty."""
+        """Return the prox of the l1 penalty (eq. 12).
+
+        Parameters
+        ----------
+        values : array of shape codes_shape
+            The point after a gradient step.
+        step_size : float
+            Length of that step.
+
+        Returns
+        -------
+        array of shape codes_shape
+            The new codes.
+        """
         return soft_threshold(values, self.sparsity * step_size)
 
     def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
-        """Make ``n_steps`` over-relaxed Douglas-Rachford (ADMM) steps; images that moved less than ``tol`` may rest.
+        """Make steps of over-relaxed ADMM, in its Douglas-Rachford form.
 
-        With s the state's point, u = clip(s) the scaled dual and z = s - u the codes, one step is
+        With s the point, u = clip(s) the scaled dual and z = s - u the codes, one step is
         ``x = argmin f(x) + penalty/2 ||x - (z - u)||²`` and ``s <- s + relaxation (x + u - s)``.
+
+        Parameters
+        ----------
+        state : SplitState
+            Where to start. Its point may be changed in place.
+        penalty : float
+            Weight of the augmented Lagrangian.
+        relaxation : float
+            Over-relaxation, in (0, 2).
+        n_steps : int
+            Number of steps.
+        tol : float
+            Independent images whose last relative change was at most ``tol`` stay as they are.
+
+        Returns
+        -------
+        SplitState
+            The state after the steps.
         """
         bound, point = self.sparsity / penalty, state.point
         for _ in range(n_steps):
@@ -150,27 +377,50 @@ class CodingProblem(ABC):
             solved = self.solve_shifted(self.linear + penalty * (point - 2.0 * dual), penalty)
             move = solved + dual - point
             before, point = point, point + relaxation * move
-        return self.at_rest(state, SplitState(point, relative_movement(move, before), state.extra), tol)
+        return self._keep_converged(state, SplitState(point, relative_movement(move, before), state.extra), tol)
 
-    def at_rest(self, before: SplitState, after: SplitState, tol: float) -> SplitState:
-        """Take back the moves of untied images that had come to rest: codes must not depend on the company."""
+    def _keep_converged(self, before: SplitState, after: SplitState, tol: float) -> SplitState:
+        """Undo the steps of images that had converged, so that an image's codes do not depend on its batch."""
         if not self.independent or before.movement is None:
             return after
-        xp, resting = namespace(after.point), before.movement <= tol
-        point, movement = (
-            xp.where(resting, old, new) for old, new in ((before.point, after.point), (before.movement, after.movement))
-        )
-        return SplitState(point, movement, after.extra)
+        xp, converged = namespace(after.point), before.movement <= tol
+        point = xp.where(converged, before.point, after.point)
+        return SplitState(point, xp.where(converged, before.movement, after.movement), after.extra)
 
-    def settle(self, state: SplitState, *, last: bool = False) -> SplitState:
-        """Return the state with its point as one array, without what the problem kept for its own speed.
+    def plain_state(self, state: SplitState, *, final: bool = False) -> SplitState:
+        """Return the state with its point as one array and without the data kept for speed.
 
-        The given state makes no more steps when it is the ``last``.
+        Parameters
+        ----------
+        state : SplitState
+            Any state that :meth:`split` returned.
+        final : bool, default=False
+            The given state will not be passed to :meth:`split` again, so its buffers may be freed.
+
+        Returns
+        -------
+        SplitState
+            Point and movement only.
         """
         return SplitState(state.point, state.movement)
 
     def accelerate(self, state: MomentumState, *, step_size: float, n_steps: int) -> MomentumState:
-        """Make ``n_steps`` of Algorithm 1 with restart, at a fixed ``step_size``."""
+        """Make steps of Algorithm 1 with a fixed step size and adaptive restart.
+
+        Parameters
+        ----------
+        state : MomentumState
+            Where to start. Its arrays may be changed in place.
+        step_size : float
+            Length of a gradient step, at most ``1 / lipschitz``.
+        n_steps : int
+            Number of steps.
+
+        Returns
+        -------
+        MomentumState
+            The state after the steps.
+        """
         xp = namespace(state.codes)
         for _ in range(n_steps):
             momentum_point = xp.where(state.restart > 0, state.codes, state.momentum_point)
@@ -187,7 +437,7 @@ class CodingProblem(ABC):
 
 
 def relative_movement(move: Array, point: Array) -> Array:
-    """Return ``||move|| / ||point||`` per image (last axis): 0 where nothing moved, infinite from zero."""
+    """Return ``||move|| / ||point||`` for each image (last axis): 0 if nothing moved, infinity if the point is zero."""
     xp = namespace(move)
     axes = tuple(range(move.ndim - 1))
     moved, size = xp.sqrt((move**2).sum(axes)), xp.sqrt((point**2).sum(axes))
@@ -195,37 +445,153 @@ def relative_movement(move: Array, point: Array) -> Array:
     return xp.where(size > 0, moved / xp.where(size > 0, size, 1.0 + 0.0 * size), from_zero)
 
 
-class ImageModel(ABC):
-    """A linear map from codes to images: what learning must know to alternate over it.
+def movement_from_squares(moved: NDArray[np.float64], size: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the same as :func:`relative_movement` from the squared norms (image,) that compiled kernels sum up."""
+    return np.sqrt(moved) / np.sqrt(np.maximum(size, np.finfo(np.float64).tiny))
 
-    A dictionary is whatever the model says it is (one array, or one per mode); learning only hands it on.
+
+# --- models -----------------------------------------------------------------------------------------------------------
+class ImageModel(ABC):
+    """A linear map from codes to images, as learning sees it.
+
+    Learning alternates between the coding problem and the dictionary problem of a model. It does not look into the
+    dictionary: this may be one array, or several parts that are updated in turn.
+
+    Attributes
+    ----------
+    n_dictionary_steps : int
+        Number of parts of the dictionary. Each part is updated from its own statistics.
     """
 
-    n_dictionary_steps = 1  # how many parts of the dictionary are updated in turn, each from its own statistics
+    n_dictionary_steps = 1
 
     @abstractmethod
-    def coding(self, dictionary: Any, data: Array, **terms: Any) -> CodingProblem:
-        """Return the coding problem of ``data``, samples last.
+    def coding(
+        self,
+        dictionary: Dictionary,
+        data: Array,
+        *,
+        sparsity: float,
+        graph_weight: float = 0.0,
+        laplacian: Laplacian | None = None,
+        neighbor_sum: Array | None = None,
+    ) -> CodingProblem:
+        """Return the coding problem of some images.
 
-        Terms are sparsity, graph_weight, laplacian and neighbor_sum.
+        Parameters
+        ----------
+        dictionary : array or tuple of arrays
+            The current dictionary.
+        data : array of shape (..., n_images)
+            The images as the layout of the model arranges them, samples last.
+        sparsity : float
+            Weight of the l1 penalty.
+        graph_weight : float, default=0.0
+            Weight of the graph term.
+        laplacian : matrix of shape (n_images, n_images), optional
+            Graph Laplacian of these images.
+        neighbor_sum : array of the shape of the codes, optional
+            Weighted sum of the fixed codes of neighbours that are not among these images.
+
+        Returns
+        -------
+        CodingProblem
+            The problem.
         """
 
     @abstractmethod
-    def dictionary_problem(self, statistics: Any, dictionary: Any, step: int) -> Any:
-        """Return the problem of the dictionary's part ``step`` given its statistics."""
+    def dictionary_problem(self, statistics: ModelStatistics, dictionary: Dictionary, step: int) -> DictionaryProblem:
+        """Return the problem of one part of the dictionary.
+
+        Parameters
+        ----------
+        statistics : Statistics
+            Statistics of all images for this part.
+        dictionary : array or tuple of arrays
+            The current dictionary.
+        step : int
+            Which part, from 0 to ``n_dictionary_steps - 1``.
+
+        Returns
+        -------
+        DictionaryProblem
+            The problem.
+        """
 
     @abstractmethod
-    def statistics(self, dictionary: Any, data: Array, codes: Array, step: int) -> Any:
-        """Return the statistics for part ``step`` at fixed codes (a further pass, for steps after the first)."""
+    def statistics(self, dictionary: Dictionary, data: Array, codes: Array, step: int) -> ModelStatistics:
+        """Return the statistics of one part of the dictionary at fixed codes.
 
-    def part(self, dictionary: Any, step: int) -> Array:
-        """Return part ``step`` of the dictionary."""
+        Learning calls it for the parts after the first one, with the newest dictionary.
+
+        Parameters
+        ----------
+        dictionary : array or tuple of arrays
+            The current dictionary.
+        data : array of shape (..., n_images)
+            Some of the images.
+        codes : array of shape (..., n_images)
+            Their codes.
+        step : int
+            Which part.
+
+        Returns
+        -------
+        Statistics
+            The statistics of these images.
+        """
+
+    def part(self, dictionary: Dictionary, step: int) -> Array:
+        """Return one part of the dictionary.
+
+        Parameters
+        ----------
+        dictionary : array or tuple of arrays
+            The current dictionary.
+        step : int
+            Which part.
+
+        Returns
+        -------
+        array
+            The part, as :meth:`dictionary_problem` takes it.
+        """
         return dictionary
 
-    def with_part(self, dictionary: Any, step: int, part: Array) -> Any:
-        """Return the dictionary with part ``step`` replaced."""
+    def with_part(self, dictionary: Dictionary, step: int, part: Array) -> Dictionary:
+        """Return the dictionary with one part replaced.
+
+        Parameters
+        ----------
+        dictionary : array or tuple of arrays
+            The current dictionary.
+        step : int
+            Which part.
+        part : array
+            The new part.
+
+        Returns
+        -------
+        array or tuple of arrays
+            The new dictionary.
+        """
         return part
 
     @abstractmethod
-    def replace_atoms(self, dictionary: Any, unused: np.ndarray, images: Array) -> Any:
-        """Return the dictionary with ``unused`` atoms replaced by ``images`` (samples last), in the unit ball."""
+    def replace_atoms(self, dictionary: Dictionary, unused: NDArray[np.bool_], images: Array) -> Dictionary:
+        """Return the dictionary with unused atoms replaced.
+
+        Parameters
+        ----------
+        dictionary : array or tuple of arrays
+            The current dictionary.
+        unused : bool array of shape (n_atoms,)
+            Which atoms to replace; all parts of the dictionary one after the other.
+        images : array of shape (..., n_unused)
+            Badly reconstructed images, samples last, one for each unused atom.
+
+        Returns
+        -------
+        array or tuple of arrays
+            The new dictionary; its atoms lie in the unit ball.
+        """

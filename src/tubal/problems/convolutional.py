@@ -1,72 +1,89 @@
-"""Convolutional sparse coding in two dimensions, circular, with or without a graph.
+"""The convolutional model of CSC: two-dimensional circular convolutions, with or without a graph.
 
     minimise over B   1/2 ||X - Σ_j D_j ⊛ B_j||² + graph_weight Tr(B L Bᵀ) + sparsity ||B||₁
+    minimise over D   1/2 ||X - Σ_j D_j ⊛ B_j||²   subject to   ||D_j||_F <= 1,  D_j zero outside its support
 
-Shapes are samples-last, ``data`` (h, w, channel, sample), ``codes`` (h, w, atom, sample), filters
-(down, across, channel, atom); in memory planes lie together, ``(sample, atom, h, w)``, so that two-dimensional
-transforms run over contiguous planes and one image's codes can stay in cache.
-
-Images are periodic: a filter that leaves on one side comes back on the other.
+Images are periodic: a filter that leaves on one side comes back on the other. Shapes are samples-last: data
+(height, width, channel, sample), codes (height, width, atom, sample), filters (down, across, channel, atom). In memory
+planes are contiguous, ``(sample, atom, height, width)``, so that transforms run over contiguous planes and the codes of
+one image fit into the cache. The dictionary problem flattens the half spectra of the planes to one frequency axis; a
+frequency counts ``weight / (height · width)`` in every sum.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, as_complex_like, as_double, as_like, irfft2, is_torch, namespace, rfft2
-from tubal.problems import convolutional_cpu as _compiled_convolution
-from tubal.problems.base import ImageModel, SplitState
-from tubal.problems.convolutional_cpu import CompiledConvolution
-from tubal.problems.convolutional_dictionary import (
-    PLANES,
-    ConvolutionalDictionary,
-    ConvolutionalStatistics,
-    filter_norms,
-    filter_planes,
+from tubal.algebra import spectrum_weights
+from tubal.backends.arrays import (
+    Array,
+    adjoint,
+    as_complex_like,
+    as_double,
+    as_like,
+    contiguous,
+    irfft2,
+    is_torch,
+    namespace,
+    new_zeros,
+    rfft2,
 )
-from tubal.problems.mapped import MappedCoding
+from tubal.problems.base import ImageModel, Laplacian, SplitState
+from tubal.problems.convolutional_numba import NumbaConvolution
+from tubal.problems.layout import planes_first, samples_last
+from tubal.problems.linear_map import LinearMapCoding, SharedLaplacian
+
+# The axes of a plane in arrays (..., height, width).
+PLANE_AXES = (-2, -1)
+# Filters with more pixels, channels included, are applied in the Fourier domain; smaller ones by compiled kernels.
+LARGEST_PATCH = 256
 
 
-def planes_first(array: Array) -> Array:
-    """Return an array (h, w, plane, sample) as (sample, plane, h, w), planes contiguous."""
-    moved = namespace(array).moveaxis(array, (0, 1, 2, 3), (2, 3, 1, 0))
-    return moved.contiguous() if is_torch(moved) else np.ascontiguousarray(moved)
+# --- coding -----------------------------------------------------------------------------------------------------------
+class ConvolutionalCoding(LinearMapCoding):
+    """The coding problem of CSC; at every frequency its Gram matrix has rank one per channel.
 
-
-def samples_last(array: Array) -> Array:
-    """Return an array (sample, plane, h, w) seen as (h, w, plane, sample)."""
-    return namespace(array).moveaxis(array, (0, 1, 2, 3), (3, 2, 0, 1))
-
-
-class ConvolutionalCoding(MappedCoding):
-    """The coding problem of CSC: a Gram matrix of rank one (one a channel) at every frequency."""
+    Parameters and attributes are those of :class:`LinearMapCoding`; the dictionary is one array of filters.
+    """
 
     dictionary: Array
 
-    def __init__(self, dictionary: Array, data: Array, **terms: Any) -> None:
-        height, width, _, n_samples = (int(size) for size in data.shape)
-        super().__init__(dictionary, data, (height, width, int(dictionary.shape[3]), n_samples), **terms)
-        self.plane = (height, width)
+    @property
+    def plane(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        return int(self.data.shape[0]), int(self.data.shape[1])
 
-    # --- spectra -------------------------------------------------------------------------------------
+    @property
+    def codes_shape(self) -> tuple[int, ...]:
+        """Shape (height, width, atom, sample) of the codes."""
+        return (*self.plane, int(self.dictionary.shape[3]), int(self.data.shape[3]))
+
+    def zeros(self) -> Array:
+        """Return codes that are all zero, with contiguous planes."""
+        height, width, n_atoms, n_samples = self.codes_shape
+        return samples_last(new_zeros((n_samples, n_atoms, height, width), self.data))
+
+    # --- spectra ------------------------------------------------------------------------------------------------------
     @cached_property
     def _exact_spectra(self) -> Array:
-        """Spectra of the filters (channel, atom, h, w_half), double precision."""
-        return rfft2(filter_planes(as_double(self.dictionary), self.plane), PLANES)
+        """Spectra of the filters (channel, atom, height, half width), double precision."""
+        return rfft2(filter_planes(as_double(self.dictionary), self.plane), PLANE_AXES)
 
     @cached_property
     def filter_spectra(self) -> Array:
-        """The same in the data's own precision."""
+        """The same in the precision of the data."""
         return as_complex_like(self._exact_spectra, self.data)
 
     @cached_property
     def channel_eigenbasis(self) -> tuple[Array, Array]:
-        """Eigenvectors (h, w_half, channel, channel) and eigenvalues of ``D̂ D̂ᴴ``, double precision.
+        """Eigenvectors (height, half width, channel, channel) and eigenvalues of ``D̂ D̂ᴴ``, double precision.
 
-        They are the non-zero eigenvalues of the codes' Gram matrix, whose other directions need no solve.
+        These are the non-zero eigenvalues of the Gram matrix of the codes.
         """
         xp = namespace(self.data)
         gram = xp.einsum("crhw,drhw->hwcd", self._exact_spectra, xp.conj(self._exact_spectra))
@@ -75,43 +92,43 @@ class ConvolutionalCoding(MappedCoding):
 
     @property
     def map_norm(self) -> float:
-        """The largest ``Σ_j |D̂_j|²`` over frequencies, for colour the largest eigenvalue of ``D̂ D̂ᴴ``."""
+        """The largest eigenvalue of ``D̂ D̂ᴴ``; for grey images the largest ``Σ_j |D̂_j|²`` over frequencies."""
         return float(self.channel_eigenbasis[1].max())
 
-    # --- the map ---------------------------------------------------------------------------------------
+    # --- the map ------------------------------------------------------------------------------------------------------
     def reconstruct(self, codes: Array) -> Array:
         """Return ``Σ_j D_j ⊛ B_j``."""
         planes = planes_first(codes)
-        if self._compiled is not None:
-            return samples_last(self._compiled.reconstruct(planes))
-        product = namespace(codes).einsum("crhw,nrhw->nchw", self.filter_spectra, rfft2(planes, PLANES))
-        return samples_last(irfft2(product, self.plane, PLANES))
+        if self._driver is not None:
+            return samples_last(self._driver.reconstruct(planes))
+        product = namespace(codes).einsum("crhw,nrhw->nchw", self.filter_spectra, rfft2(planes, PLANE_AXES))
+        return samples_last(irfft2(product, self.plane, PLANE_AXES))
 
     def correlate(self, images: Array) -> Array:
         """Return the correlation of images with every filter."""
         planes = planes_first(images)
-        if self._compiled is not None:
-            return samples_last(self._compiled.correlate(planes))
+        if self._driver is not None:
+            return samples_last(self._driver.correlate(planes))
         xp = namespace(images)
-        product = xp.einsum("crhw,nchw->nrhw", xp.conj(self.filter_spectra), rfft2(planes, PLANES))
-        return samples_last(irfft2(product, self.plane, PLANES))
+        product = xp.einsum("crhw,nchw->nrhw", xp.conj(self.filter_spectra), rfft2(planes, PLANE_AXES))
+        return samples_last(irfft2(product, self.plane, PLANE_AXES))
 
     def solve_shifted(self, right: Array, penalty: float) -> Array:
         """Solve ``DᵀD B + 2 α B L + penalty B = right``.
 
-        With ``z = (2 α L + penalty)⁻¹ right`` the solution is ``z - Dᵀ (DDᵀ + 2 α L + penalty)⁻¹ D z``: only images,
-        one plane a channel, need a solve at every frequency (Sherman-Morrison; Bristow et al. 2013,
-        Wohlberg 2014). The graph couples samples alone, so it commutes with the map.
+        With ``z = (2 α L + penalty)⁻¹ right`` the solution is ``z - Dᵀ (DDᵀ + 2 α L + penalty)⁻¹ D z``. So only images,
+        one plane per channel, need a solve at every frequency (Sherman-Morrison; Bristow et al. 2013, Wohlberg 2014).
+        The graph acts on samples alone, so it commutes with the map.
         """
-        alone = right / penalty if self.graph is None else self._solve_graph(right, penalty)
-        return alone - self.correlate(self.shrink_images(self.reconstruct(alone), penalty))
+        solved = right / penalty if self.graph is None else self._solve_graph(right, penalty)
+        return solved - self.correlate(self.solve_images(self.reconstruct(solved), penalty))
 
-    def shrink_images(self, images: Array, penalty: float) -> Array:
+    def solve_images(self, images: Array, penalty: float) -> Array:
         """Return ``(DDᵀ + 2 α L + penalty)⁻¹`` applied to images, frequency by frequency."""
         xp = namespace(images)
         vectors, values = self.channel_eigenbasis
         basis = as_complex_like(vectors, self.data)
-        rotated = xp.einsum("hwcd,nchw->dhwn", xp.conj(basis), rfft2(planes_first(images), PLANES))
+        rotated = xp.einsum("hwcd,nchw->dhwn", xp.conj(basis), rfft2(planes_first(images), PLANE_AXES))
         shifts = as_like(xp.moveaxis(values, -1, 0) + penalty, self.data)
         if self.graph is None:
             solved = self.solve_rows(rotated, shifts)
@@ -120,78 +137,313 @@ class ConvolutionalCoding(MappedCoding):
             real, imaginary = self.solve_rows(both, xp.stack([shifts, shifts]))
             solved = real + 1j * imaginary
         spectra = xp.einsum("hwcd,dhwn->nchw", basis, solved)
-        return samples_last(irfft2(spectra, self.plane, PLANES))
+        return samples_last(irfft2(spectra, self.plane, PLANE_AXES))
 
     def _solve_graph(self, right: Array, penalty: float) -> Array:
         """Return ``(2 α L + penalty)⁻¹`` applied to the samples of every coefficient."""
-        if self._compiled is not None:
-            return samples_last(self._compiled.solve_rows(planes_first(right), penalty))
+        if self._driver is not None:
+            return samples_last(self._driver.solve_graph(planes_first(right), penalty))
         assert self.graph is not None
-        shifts = 0.0 * right[..., 0] + penalty
-        return self.graph.solve(right, shifts)
+        return self.graph.solve(right, 0.0 * right[..., 0] + penalty)
 
     def statistics(self, codes: Array) -> ConvolutionalStatistics:
         """Return the statistics of the filter step."""
         return ConvolutionalStatistics.of(planes_first(self.data), planes_first(codes))
 
-    # --- memory and compiled steps -----------------------------------------------------------------------
-    def zeros(self) -> Array:
-        """Return codes of zeros, planes together in memory."""
-        xp = namespace(self.data)
-        height, width, n_atoms, n_samples = self.codes_shape
-        shape = (n_samples, n_atoms, height, width)
-        return samples_last(xp.zeros(shape, dtype=self.data.dtype, device=self.data.device))
-
+    # --- ADMM by compiled kernels -------------------------------------------------------------------------------------
     @cached_property
-    def _compiled(self) -> CompiledConvolution | None:
-        large = int(np.prod(self.dictionary.shape[:3])) > _compiled_convolution.LARGEST_PATCH
-        return None if is_torch(self.data) or large else CompiledConvolution(self)
+    def _driver(self) -> NumbaConvolution | None:
+        if is_torch(self.data) or prod(self.dictionary.shape[:3]) > LARGEST_PATCH:
+            return None
+        return NumbaConvolution(self.dictionary, self.graph, self.data.dtype)
 
     def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
-        """Douglas-Rachford steps, by compiled kernels for NumPy arrays."""
-        if self._compiled is None:
+        """Make steps of over-relaxed ADMM."""
+        driver = self._driver
+        if driver is None:
             return super().split(state, penalty=penalty, relaxation=relaxation, n_steps=n_steps, tol=tol)
-        with self.warm_systems(state) as systems:
-            point, movement = self._compiled.split(
-                planes_first(state.point), state.movement, penalty=penalty, relaxation=relaxation,
-                n_steps=n_steps, tol=tol,
-            )  # fmt: skip
+        point, bound = planes_first(state.point), self.sparsity / penalty
+        former = state.movement if self.independent else None
+        active = np.ones(len(point), np.bool_) if former is None else former > tol
+        with self._warm_started(state) as systems:
+            if self.graph is None:
+                images, response = planes_first(self.data), self._response(penalty)
+                movement = driver.split_independent(point, images, response, bound, relaxation, n_steps, active)
+            else:
+                linear = planes_first(self.linear)
+                for _ in range(n_steps):
+                    solved = driver.solve_step(point, linear, bound, penalty)
+                    correction = self.solve_images(samples_last(driver.reconstruct(solved)), penalty)
+                    movement = driver.relax(point, solved, planes_first(correction), bound, relaxation, active)
+        if (
+            former is not None
+        ):  # images that have converged stay as they are: an image's codes must not depend on its batch
+            movement = np.where(active, movement, former)
         return SplitState(samples_last(point), movement, systems)
 
+    def _response(self, penalty: float) -> Array:
+        """Return ``(D̂ D̂ᴴ + penalty)⁻¹ / (height · width)`` as (channel, channel, height, half width)."""
+        vectors, values = self.channel_eigenbasis
+        inverse = np.einsum("hwcd,hwd,hwed->cehw", vectors, 1.0 / (values + penalty), vectors.conj())
+        return contiguous(as_complex_like(inverse / prod(self.plane), self.data))
 
+
+# --- filters ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ConvolutionalStatistics:
+    """What the filter step needs to know about any number of images.
+
+    Parameters
+    ----------
+    gram : complex array of shape (frequency, atom, atom)
+        ``B̂ B̂ᴴ``, summed over images.
+    cross : complex array of shape (frequency, channel, atom)
+        ``X̂ B̂ᴴ``, summed over images.
+    squares : float
+        ``||X||²``.
+    plane : tuple of int
+        Height and width of the images.
+    """
+
+    gram: Array
+    cross: Array
+    squares: float
+    plane: tuple[int, int]
+
+    @classmethod
+    def of(cls, data: Array, codes: Array, block: int = 32) -> ConvolutionalStatistics:
+        """Sum over images (n, channel, height, width) and codes (n, atom, height, width), ``block`` at a time."""
+        gram = cross = 0.0
+        for start in range(0, data.shape[0], block):
+            code_slices = _by_frequency(codes[start : start + block])
+            image_slices = _by_frequency(data[start : start + block])
+            right = adjoint(code_slices)
+            gram = gram + as_double(code_slices @ right)
+            cross = cross + as_double(image_slices @ right)
+        return cls(gram, cross, float((as_double(data) ** 2).sum()), (int(data.shape[2]), int(data.shape[3])))
+
+    def __add__(self, other: ConvolutionalStatistics) -> ConvolutionalStatistics:
+        """Return the statistics of both sets of images together."""
+        return ConvolutionalStatistics(
+            self.gram + other.gram, self.cross + other.cross, self.squares + other.squares, self.plane
+        )
+
+    def scaled(self, factor: float) -> ConvolutionalStatistics:
+        """Return the statistics with every image counted ``factor`` times."""
+        return ConvolutionalStatistics(factor * self.gram, factor * self.cross, factor * self.squares, self.plane)
+
+    @property
+    def counts(self) -> Array:
+        """How often each frequency of the half spectrum occurs in the full spectrum, (frequency,)."""
+        height, width = self.plane
+        along = spectrum_weights(width, self.gram.real)
+        return namespace(along).tile(along, (height,))
+
+    @property
+    def usage(self) -> Array:
+        """Squared norm of each filter's codes, (atom,): exactly zero for a filter that no image uses."""
+        diagonal = namespace(self.gram).diagonal(self.gram, 0, 1, 2).real
+        return (self.counts[:, None] * diagonal).sum(0) / prod(self.plane)
+
+
+def _by_frequency(planes: Array) -> Array:
+    """Return the spectra (frequency, plane, image) of planes (image, plane, height, width)."""
+    spectra = rfft2(planes, PLANE_AXES)
+    flat = spectra.reshape(*spectra.shape[:2], -1)
+    return contiguous(namespace(flat).moveaxis(flat, (0, 1, 2), (2, 1, 0)))
+
+
+class ConvolutionalDictionary:
+    """The filter problem of given statistics; dictionaries are arrays (down, across, channel, atom).
+
+    Parameters
+    ----------
+    statistics : ConvolutionalStatistics
+        Statistics of all images.
+    """
+
+    def __init__(self, statistics: ConvolutionalStatistics) -> None:
+        self.statistics = statistics
+        self.counts = statistics.counts / float(prod(statistics.plane))
+
+    @cached_property
+    def lipschitz(self) -> float:
+        """The largest eigenvalue of ``B̂ B̂ᴴ`` over all frequencies.
+
+        Frequencies are visited in the order of decreasing traces. No eigenvalue exceeds the trace of its matrix, so
+        most matrices need no decomposition.
+        """
+        xp = namespace(self.statistics.gram)
+        traces = xp.diagonal(self.statistics.gram, 0, 1, 2).real.sum(1)
+        largest = 0.0
+        for frequency in xp.argsort(-traces):
+            if float(traces[frequency]) <= largest:
+                break
+            largest = max(largest, float(xp.linalg.eigvalsh(self.statistics.gram[frequency])[-1]))
+        return largest
+
+    def value(self, dictionary: Array) -> float:
+        """Return ``1/2 ||X - Σ_j D_j ⊛ B_j||²``, computed from the statistics alone."""
+        spectrum, statistics = self.to_spectrum(dictionary), self.statistics
+        conjugate = namespace(spectrum).conj(spectrum)
+        quadratic = ((spectrum @ statistics.gram) * conjugate).real.sum((1, 2))
+        linear = (statistics.cross * conjugate).real.sum((1, 2))
+        return 0.5 * statistics.squares + float((self.counts * (0.5 * quadratic - linear)).sum())
+
+    def gradient(self, dictionary: Array) -> Array:
+        """Return the gradient on the support, in double precision."""
+        slope = self.to_spectrum(dictionary) @ self.statistics.gram - self.statistics.cross
+        height, width = self.statistics.plane
+        spectra = namespace(slope).moveaxis(slope, 0, -1)
+        planes = irfft2(spectra.reshape(*spectra.shape[:2], height, width // 2 + 1), (height, width), PLANE_AXES)
+        down, across = dictionary.shape[:2]
+        cropped = planes[:, :, :down, :across]
+        return namespace(cropped).moveaxis(cropped, (0, 1, 2, 3), (2, 3, 0, 1))
+
+    def project(self, dictionary: Array) -> Array:
+        """Return the nearest filters in the unit ball."""
+        return filters_to_ball(dictionary)
+
+    def to_spectrum(self, dictionary: Array) -> Array:
+        """Return the spectra of the filters (frequency, channel, atom), in double precision."""
+        planes = filter_planes(as_double(dictionary), self.statistics.plane)
+        spectra = rfft2(planes, PLANE_AXES)
+        flat = spectra.reshape(*spectra.shape[:2], -1)
+        return namespace(flat).moveaxis(flat, -1, 0)
+
+
+def filter_planes(dictionary: Array, plane: tuple[int, int]) -> Array:
+    """Return filters (down, across, channel, atom) as planes (channel, atom, height, width), padded with zeros."""
+    down, across, n_channels, n_atoms = dictionary.shape
+    planes = new_zeros((n_channels, n_atoms, *plane), dictionary)
+    planes[:, :, :down, :across] = namespace(dictionary).moveaxis(dictionary, (0, 1, 2, 3), (2, 3, 0, 1))
+    return planes
+
+
+def filters_to_ball(dictionary: Array) -> Array:
+    """Scale every filter with a norm above one back to norm one."""
+    return dictionary / namespace(dictionary).clip(filter_norms(dictionary), 1.0, None)
+
+
+def filter_norms(dictionary: Array) -> Array:
+    """Return the Frobenius norm of every filter."""
+    return namespace(dictionary).sqrt((dictionary**2).sum((0, 1, 2)))
+
+
+def strongest_patch(image: Array, down: int, across: int) -> Array:
+    """Return the patch (down, across, channel) of an image (height, width, channel) with most energy, at unit norm."""
+    xp = namespace(image)
+    height, width = image.shape[:2]
+    window = new_zeros((height, width), image)
+    window[:down, :across] = 1.0
+    energy_hat = rfft2((image**2).sum(-1), PLANE_AXES) * xp.conj(rfft2(window, PLANE_AXES))
+    inside = irfft2(energy_hat, (height, width), PLANE_AXES)[: height - down + 1, : width - across + 1]
+    top, left = divmod(int(inside.argmax()), width - across + 1)
+    patch = image[top : top + down, left : left + across][..., None]
+    return (patch / xp.clip(filter_norms(patch), xp.finfo(patch.dtype).tiny, None))[..., 0]
+
+
+# --- the model --------------------------------------------------------------------------------------------------------
 class ConvolutionalModel(ImageModel):
     """Images as sums of small filters at many places; a dictionary is one array (down, across, channel, atom)."""
 
-    def coding(self, dictionary: Array, data: Array, **terms: Any) -> ConvolutionalCoding:
-        """Return the coding problem of ``data`` (h, w, channel, sample)."""
-        return ConvolutionalCoding(dictionary, data, **terms)
+    def coding(
+        self,
+        dictionary: Array,
+        data: Array,
+        *,
+        sparsity: float,
+        graph_weight: float = 0.0,
+        laplacian: SharedLaplacian | Laplacian | None = None,
+        neighbor_sum: Array | None = None,
+    ) -> ConvolutionalCoding:
+        """Return the coding problem of some images.
+
+        Parameters
+        ----------
+        dictionary : array of shape (down, across, channel, atom)
+            The current filters.
+        data : array of shape (height, width, channel, n_images)
+            The images as :class:`tubal.layout.PlaneLayout` arranges them.
+        sparsity : float
+            Weight of the l1 penalty.
+        graph_weight : float, default=0.0
+            Weight of the graph term.
+        laplacian : matrix of shape (n_images, n_images), optional
+            Graph Laplacian of these images.
+        neighbor_sum : array of shape (height, width, atom, n_images), optional
+            Weighted sum of the fixed codes of neighbours that are not among these images.
+
+        Returns
+        -------
+        ConvolutionalCoding
+            The problem.
+        """
+        return ConvolutionalCoding(
+            dictionary, data, sparsity=sparsity, graph_weight=graph_weight, laplacian=laplacian,
+            neighbor_sum=neighbor_sum,
+        )  # fmt: skip
 
     def dictionary_problem(
         self, statistics: ConvolutionalStatistics, dictionary: Array, step: int
     ) -> ConvolutionalDictionary:
-        """Return the filter problem of the statistics."""
+        """Return the filter problem.
+
+        Parameters
+        ----------
+        statistics : ConvolutionalStatistics
+            Statistics of all images.
+        dictionary : array of shape (down, across, channel, atom)
+            Ignored.
+        step : int
+            Ignored: the dictionary has one part.
+
+        Returns
+        -------
+        ConvolutionalDictionary
+            The problem.
+        """
         return ConvolutionalDictionary(statistics)
 
     def statistics(self, dictionary: Array, data: Array, codes: Array, step: int) -> ConvolutionalStatistics:
-        """Return the statistics of data and codes."""
+        """Return the statistics of some images.
+
+        Parameters
+        ----------
+        dictionary : array of shape (down, across, channel, atom)
+            Ignored.
+        data : array of shape (height, width, channel, n_images)
+            The images.
+        codes : array of shape (height, width, atom, n_images)
+            Their codes.
+        step : int
+            Ignored: the dictionary has one part.
+
+        Returns
+        -------
+        ConvolutionalStatistics
+            The statistics.
+        """
         return ConvolutionalStatistics.of(planes_first(data), planes_first(codes))
 
-    def replace_atoms(self, dictionary: Array, unused: np.ndarray, images: Array) -> Array:
-        """Put each image's patch of most energy, scaled to unit length, in place of an unused filter."""
+    def replace_atoms(self, dictionary: Array, unused: NDArray[np.bool_], images: Array) -> Array:
+        """Replace unused filters by the patches of images with most energy, scaled to unit norm.
+
+        Parameters
+        ----------
+        dictionary : array of shape (down, across, channel, atom)
+            The current filters.
+        unused : bool array of shape (atom,)
+            Which filters to replace.
+        images : array of shape (height, width, channel, n_unused)
+            Badly reconstructed images, one for each unused filter.
+
+        Returns
+        -------
+        array of shape (down, across, channel, atom)
+            The new filters.
+        """
         replaced = dictionary + 0.0
         for index, atom in enumerate(np.flatnonzero(unused)):
             replaced[..., atom] = strongest_patch(images[..., index], dictionary.shape[0], dictionary.shape[1])
         return replaced
-
-
-def strongest_patch(image: Array, down: int, across: int) -> Array:
-    """Return the patch (down, across, channel) of an image (h, w, channel) with most energy, at unit length."""
-    xp = namespace(image)
-    height, width = image.shape[:2]
-    window = xp.zeros((height, width), dtype=image.dtype, device=image.device)
-    window[:down, :across] = 1.0
-    energy_hat = rfft2((image**2).sum(-1), PLANES) * xp.conj(rfft2(window, PLANES))
-    inside = irfft2(energy_hat, (height, width), PLANES)[: height - down + 1, : width - across + 1]
-    top, left = divmod(int(inside.argmax()), width - across + 1)
-    patch = image[top : top + down, left : left + across][..., None]
-    return (patch / xp.clip(filter_norms(patch), xp.finfo(patch.dtype).tiny, None))[..., 0]

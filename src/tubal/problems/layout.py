@@ -1,21 +1,90 @@
-"""Images to tensors and back, and codes to features."""
+"""Images to tensors and back, and codes to features.
+
+Estimators take stacks of images, samples first. Coding problems take tensors with samples last. A layout converts
+between the two for one image shape; each model has its own.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
+from typing import Protocol
 
-from tubal.backends.arrays import Array, is_torch, namespace
+from tubal.backends.arrays import Array, contiguous, namespace
+
+
+class Layout(Protocol):
+    """What an estimator needs to convert between images and the tensors of a model."""
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """``(height, width)`` or ``(height, width, channels)``."""
+
+    def to_tensor(self, images: Array) -> Array:
+        """Return images as a tensor.
+
+        Parameters
+        ----------
+        images : array of shape (n_images, height, width) or (n_images, height, width, channels)
+            Stack of images.
+
+        Returns
+        -------
+        array of shape (..., n_images)
+            Tensor with samples on the last axis.
+        """
+
+    def to_images(self, tensor: Array) -> Array:
+        """Undo :meth:`to_tensor`.
+
+        Parameters
+        ----------
+        tensor : array of shape (..., n_images)
+            Tensor with samples on the last axis.
+
+        Returns
+        -------
+        array of shape (n_images, height, width) or (n_images, height, width, channels)
+            Stack of images.
+        """
+
+    def shift_atom(self, atom: Array, shift: Array) -> Array:
+        """Return an atom moved to the position of one of its coefficients.
+
+        Parameters
+        ----------
+        atom : array of shape (height, width) or (height, width, channels)
+            An atom as an image.
+        shift : int or array of int
+            Position of the coefficient.
+
+        Returns
+        -------
+        array of the shape of atom
+            The moved atom.
+        """
 
 
 @dataclass(frozen=True)
 class ImageLayout:
-    """How images of one shape become tensors and back.
+    """Convert images to tensors (tube, row, sample) and back, for the tubal model.
 
     Parameters
     ----------
-    image_shape : (height, width) or (height, width, channels)
-    tube_axis : -1 runs tubes along the width (as in the paper), -2 along the height.
-    whole : one column a tube: every pixel is a row and the tube has length one (SC and GraphSC).
+    image_shape : tuple of int
+        ``(height, width)`` or ``(height, width, channels)``.
+    tube_axis : {-1, -2}, default=-1
+        -1 runs tubes along the width, as in the paper; -2 runs them along the height.
+    whole : bool, default=False
+        Treat the image as one column: every pixel is a row and tubes have length one (SC and GraphSC).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ImageLayout((2, 3)).to_tensor(np.arange(6).reshape(1, 2, 3))[:, :, 0]
+    array([[0, 3],
+           [1, 4],
+           [2, 5]])
     """
 
     image_shape: tuple[int, ...]
@@ -24,58 +93,86 @@ class ImageLayout:
 
     @property
     def tube_length(self) -> int:
-        """Length of a tube: the size of the tube's axis, or one."""
-        return 1 if self.whole else self.image_shape[1 if self.tube_axis == -1 else 0]
+        """Length of a tube: the size of the tube axis, or one."""
+        return 1 if self.whole else self.image_shape[self._axis - 1]
 
     @property
     def n_rows(self) -> int:
-        """Rows of an image's tensor."""
-        size = 1
-        for extent in self.image_shape:
-            size *= extent
-        return size // self.tube_length
+        """Number of rows of the tensor of an image."""
+        return prod(self.image_shape) // self.tube_length
+
+    @property
+    def _axis(self) -> int:
+        """Axis of the tubes in a stack of images."""
+        return 2 if self.tube_axis == -1 else 1
 
     def to_tensor(self, images: Array) -> Array:
-        """Return images as a contiguous tensor (tube, row, sample).
+        """Return images as a contiguous tensor.
 
-        >>> import numpy as np
-        >>> ImageLayout((2, 3)).to_tensor(np.arange(6).reshape(1, 2, 3))[:, :, 0]
-        array([[0, 3],
-               [1, 4],
-               [2, 5]])
+        Parameters
+        ----------
+        images : array of shape (n_images, height, width) or (n_images, height, width, channels)
+            Stack of images.
+
+        Returns
+        -------
+        array of shape (tube, row, n_images)
+            Tensor with samples on the last axis.
         """
         n_samples = images.shape[0]
         if self.whole:
-            tensor = images.reshape(1, n_samples, -1).swapaxes(1, 2)
-        else:
-            axis = 2 if self.tube_axis == -1 else 1
-            moved = namespace(images).moveaxis(images, axis, 0)  # (tube, sample, rest...)
-            tensor = moved.reshape(self.tube_length, n_samples, -1).swapaxes(1, 2)
-        return tensor.contiguous() if is_torch(tensor) else _as_contiguous(tensor)
+            return contiguous(images.reshape(1, n_samples, -1).swapaxes(1, 2))
+        moved = namespace(images).moveaxis(images, self._axis, 0)  # (tube, sample, rest...)
+        return contiguous(moved.reshape(self.tube_length, n_samples, -1).swapaxes(1, 2))
 
     def to_images(self, tensor: Array) -> Array:
-        """Undo :meth:`to_tensor`; also turns a dictionary (tube, row, atom) into atoms (atom, height, width)."""
+        """Undo :meth:`to_tensor`; also convert a dictionary (tube, row, atom) to atoms (atom, height, width).
+
+        Parameters
+        ----------
+        tensor : array of shape (tube, row, n_images)
+            Tensor with samples on the last axis.
+
+        Returns
+        -------
+        array of shape (n_images, height, width) or (n_images, height, width, channels)
+            Stack of images.
+        """
         n_samples = tensor.shape[2]
         if self.whole:
             return tensor[0].swapaxes(0, 1).reshape(n_samples, *self.image_shape)
-        axis = 2 if self.tube_axis == -1 else 1
-        rest = [extent for index, extent in enumerate(self.image_shape, 1) if index != axis]
+        rest = [extent for index, extent in enumerate(self.image_shape, 1) if index != self._axis]
         moved = tensor.swapaxes(1, 2).reshape(self.tube_length, n_samples, *rest)
-        images = namespace(tensor).moveaxis(moved, 0, axis)
-        return images.contiguous() if is_torch(images) else _as_contiguous(images)
+        return contiguous(namespace(tensor).moveaxis(moved, 0, self._axis))
 
     def shift_atom(self, atom: Array, shift: int) -> Array:
-        """Return an atom (an image) moved ``shift`` places around its circle."""
-        xp = namespace(atom)
-        return xp.roll(atom, shift, (1 if self.tube_axis == -1 else 0,))
+        """Return an atom shifted circularly along the tubes.
+
+        Parameters
+        ----------
+        atom : array of shape (height, width) or (height, width, channels)
+            An atom as an image.
+        shift : int
+            Number of pixels.
+
+        Returns
+        -------
+        array of the shape of atom
+            The shifted atom.
+        """
+        return namespace(atom).roll(atom, shift, (self._axis - 1,))
 
 
 @dataclass(frozen=True)
 class SeparableLayout:
-    """How images become tensors with one axis a mode, samples last (TenSR).
+    """Convert images to tensors (*sides, sample) with one axis per mode, and back, for TenSR.
 
-    Two modes are rows and columns, the channels of colour stacked as further rows; three modes leave channels
-    a mode of their own.
+    Parameters
+    ----------
+    image_shape : tuple of int
+        ``(height, width)`` or ``(height, width, channels)``.
+    n_modes : {2, 3}, default=2
+        With two modes the channels of a colour image are stacked as further rows; with three they are a mode.
     """
 
     image_shape: tuple[int, ...]
@@ -94,77 +191,173 @@ class SeparableLayout:
         return (height * (channels[0] if channels else 1), width)
 
     def to_tensor(self, images: Array) -> Array:
-        """Return images as a contiguous tensor (*sides, sample)."""
+        """Return images as a contiguous tensor.
+
+        Parameters
+        ----------
+        images : array of shape (n_images, height, width) or (n_images, height, width, channels)
+            Stack of images.
+
+        Returns
+        -------
+        array of shape (*sides, n_images)
+            Tensor with samples on the last axis.
+        """
         xp = namespace(images)
         if len(self.image_shape) > 2 and self.n_modes == 2:
             images = xp.moveaxis(images, 3, 1).reshape(images.shape[0], *self.sides)
-        return _contiguous(xp.moveaxis(images, 0, -1))
+        return contiguous(xp.moveaxis(images, 0, -1))
 
     def to_images(self, tensor: Array) -> Array:
-        """Undo :meth:`to_tensor`."""
+        """Undo :meth:`to_tensor`.
+
+        Parameters
+        ----------
+        tensor : array of shape (*sides, n_images)
+            Tensor with samples on the last axis.
+
+        Returns
+        -------
+        array of shape (n_images, height, width) or (n_images, height, width, channels)
+            Stack of images.
+        """
         xp = namespace(tensor)
         images = xp.moveaxis(tensor, -1, 0)
         if len(self.image_shape) > 2 and self.n_modes == 2:
             height, width, n_channels = self.image_shape
             images = xp.moveaxis(images.reshape(images.shape[0], n_channels, height, width), 1, 3)
-        return _contiguous(images)
+        return contiguous(images)
 
     def shift_atom(self, atom: Array, shift: Array) -> Array:
-        """Return the atom as it is: outer products do not move."""
+        """Return the atom as it is: outer products have one position only.
+
+        Parameters
+        ----------
+        atom : array of shape (height, width) or (height, width, channels)
+            An atom as an image.
+        shift : array of shape (0,)
+            Ignored.
+
+        Returns
+        -------
+        array of the shape of atom
+            The atom.
+        """
         return atom
 
 
 @dataclass(frozen=True)
 class PlaneLayout:
-    """How images become planes (height, width, channel, sample), each plane contiguous in memory (CSC)."""
+    """Convert images to planes (height, width, channel, sample) and back, for CSC.
+
+    Parameters
+    ----------
+    image_shape : tuple of int
+        ``(height, width)`` or ``(height, width, channels)``.
+    """
 
     image_shape: tuple[int, ...]
 
     def to_tensor(self, images: Array) -> Array:
-        """Return images as a tensor (height, width, channel, sample)."""
-        xp = namespace(images)
-        planes = xp.moveaxis(images, 3, 1) if len(self.image_shape) > 2 else images[:, None]
-        return xp.moveaxis(_contiguous(planes), (0, 1, 2, 3), (3, 2, 0, 1))
+        """Return images as a tensor whose planes are contiguous in memory.
+
+        Parameters
+        ----------
+        images : array of shape (n_images, height, width) or (n_images, height, width, channels)
+            Stack of images.
+
+        Returns
+        -------
+        array of shape (height, width, channels, n_images)
+            Tensor with samples on the last axis.
+        """
+        planes = namespace(images).moveaxis(images, 3, 1) if len(self.image_shape) > 2 else images[:, None]
+        return samples_last(contiguous(planes))
 
     def to_images(self, tensor: Array) -> Array:
-        """Undo :meth:`to_tensor`."""
-        images = namespace(tensor).moveaxis(tensor, (3, 0, 1, 2), (0, 1, 2, 3))
-        return _contiguous(images if len(self.image_shape) > 2 else images[..., 0])
+        """Undo :meth:`to_tensor`.
+
+        Parameters
+        ----------
+        tensor : array of shape (height, width, channels, n_images)
+            Tensor with samples on the last axis.
+
+        Returns
+        -------
+        array of shape (n_images, height, width) or (n_images, height, width, channels)
+            Stack of images.
+        """
+        images = namespace(tensor).moveaxis(tensor, 3, 0)
+        return contiguous(images if len(self.image_shape) > 2 else images[..., 0])
 
     def shift_atom(self, atom: Array, shift: Array) -> Array:
-        """Return an atom (an image) moved ``shift = (down, right)`` around both circles."""
+        """Return an atom shifted circularly along both sides.
+
+        Parameters
+        ----------
+        atom : array of shape (height, width) or (height, width, channels)
+            An atom as an image.
+        shift : array of shape (2,)
+            Pixels down and to the right.
+
+        Returns
+        -------
+        array of the shape of atom
+            The shifted atom.
+        """
         return namespace(atom).roll(atom, (int(shift[0]), int(shift[1])), (0, 1))
 
 
-def _contiguous(array: Array) -> Array:
-    return array.contiguous() if is_torch(array) else _as_contiguous(array)
+def planes_first(array: Array) -> Array:
+    """Return an array (height, width, plane, sample) as (sample, plane, height, width), contiguous."""
+    return contiguous(namespace(array).moveaxis(array, (0, 1, 2, 3), (2, 3, 1, 0)))
 
 
-def _as_contiguous(array: Array) -> Array:
-    import numpy as np
+def samples_last(array: Array) -> Array:
+    """Return a view of an array (sample, plane, height, width) as (height, width, plane, sample)."""
+    return namespace(array).moveaxis(array, (0, 1, 2, 3), (3, 2, 0, 1))
 
-    return np.ascontiguousarray(array)
 
-
+# --- codes to features ------------------------------------------------------------------------------------------------
 def position_norms(codes: Array) -> Array:
-    """Return the length of every atom's code over its positions, (n, atom): eq. 20.
+    """Return the norm of the codes of every atom over its positions (eq. 20).
 
-    It says how much of an atom an image holds, wherever in the image it sits.
+    It says how much of an atom an image contains, wherever in the image it is.
+
+    Parameters
+    ----------
+    codes : array of shape (n_images, n_atoms, *positions)
+        Codes as estimators return them.
+
+    Returns
+    -------
+    array of shape (n_images, n_atoms)
+        Non-negative features.
     """
     axes = tuple(range(2, codes.ndim))
     return namespace(codes).sqrt((codes**2).sum(axes)) if axes else abs(codes)
 
 
 def signed_codes(codes: Array) -> Array:
-    """Return codes as they are, (n, atoms · positions): what SC and GraphSC cluster.
+    """Return the codes themselves as features; SC, GraphSC and TenSR use them.
 
-    At tube length one eq. 20 would be the absolute value and lose the sign.
+    For codes with one position per atom, eq. 20 would be the absolute value and lose the sign.
+
+    Parameters
+    ----------
+    codes : array of shape (n_images, n_atoms, *positions)
+        Codes as estimators return them.
+
+    Returns
+    -------
+    array of shape (n_images, n_atoms * n_positions)
+        The same numbers, one row per image.
     """
     return codes.reshape(codes.shape[0], -1)
 
 
 def unit_rows(features: Array) -> Array:
-    """Return features with every non-zero row scaled to unit length."""
+    """Return features (n_images, n_features) with every non-zero row scaled to unit length."""
     xp = namespace(features)
     norms = xp.sqrt((features**2).sum(-1))[:, None]
     return features / xp.where(norms > 0, norms, 1.0)

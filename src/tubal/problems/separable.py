@@ -1,9 +1,9 @@
-"""Coding under separable dictionaries: TenSR (Qi, Shi, Sun & Yin, CVPR 2016), with or without a graph.
+"""The separable model of TenSR (Qi, Shi, Sun & Yin, CVPR 2016), with or without a graph.
 
     minimise over B   1/2 ||X - B ×₁ D₁ ×₂ D₂ ...||² + graph_weight Tr(B L Bᵀ) + sparsity ||B||₁
 
-For two modes and one image that is ``X ≈ D₁ B D₂ᵀ``. Data are (m₁, m₂, ..., sample), codes (r₁, r₂, ..., sample),
-a dictionary is a tuple of matrices (m_i, r_i). The Kronecker matrix of the modes is never formed.
+For two modes and one image the map is ``X ≈ D₁ B D₂ᵀ``. Data are (m₁, m₂, ..., sample), codes (r₁, r₂, ..., sample). A
+dictionary is a tuple of matrices (m_i, r_i). The Kronecker product of the matrices is never formed.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, as_double, as_like, namespace
-from tubal.problems.base import ImageModel
-from tubal.problems.mapped import MappedCoding
-from tubal.problems.tubal_dictionary import TubalDictionary, TubalStatistics
+from tubal.problems.base import ImageModel, Laplacian
+from tubal.problems.linear_map import LinearMapCoding, SharedLaplacian
+from tubal.problems.tubal import TubalDictionary, TubalStatistics
 
 Matrices = tuple[Array, ...]
 
 
 def mode_product(tensor: Array, matrix: Array, mode: int) -> Array:
-    """Return ``tensor ×_mode matrix``: every fibre of the mode multiplied by ``matrix`` (out, in).
+    """Return ``tensor ×_mode matrix``: multiply every fibre of the mode by ``matrix`` (out, in).
 
     >>> mode_product(np.arange(6.0).reshape(2, 3), np.ones((1, 3)), 1)
     array([[ 3.],
@@ -37,25 +38,29 @@ def mode_product(tensor: Array, matrix: Array, mode: int) -> Array:
 
 
 def multilinear(tensor: Array, matrices: Sequence[Array], skip: int = -1) -> Array:
-    """Return ``tensor ×₁ A₁ ×₂ A₂ ...``, leaving out mode ``skip``; further axes are carried along."""
+    """Return ``tensor ×₁ A₁ ×₂ A₂ ...`` without mode ``skip``; further axes of the tensor stay as they are."""
     for mode, matrix in enumerate(matrices):
         if mode != skip:
             tensor = mode_product(tensor, matrix, mode)
     return tensor
 
 
-class SeparableCoding(MappedCoding):
-    """The coding problem of TenSR."""
+class SeparableCoding(LinearMapCoding):
+    """The coding problem of TenSR.
+
+    Parameters and attributes are those of :class:`LinearMapCoding`; the dictionary is a tuple of matrices.
+    """
 
     dictionary: Matrices
 
-    def __init__(self, dictionary: Matrices, data: Array, **terms: Any) -> None:
-        sizes = tuple(int(matrix.shape[1]) for matrix in dictionary)
-        super().__init__(dictionary, data, (*sizes, data.shape[-1]), **terms)
+    @property
+    def codes_shape(self) -> tuple[int, ...]:
+        """Shape (r₁, r₂, ..., sample) of the codes."""
+        return (*(int(matrix.shape[1]) for matrix in self.dictionary), self.data.shape[-1])
 
     @cached_property
     def _eigenbases(self) -> tuple[Matrices, Array]:
-        """Eigenvectors of every mode's Gram matrix, and the eigenvalues of their Kronecker product (r₁, r₂, ...)."""
+        """Eigenvectors of the Gram matrix of every mode, and eigenvalues of their Kronecker product (r₁, r₂, ...)."""
         xp = namespace(self.data)
         pairs = [xp.linalg.eigh(matrix.T @ matrix) for matrix in map(as_double, self.dictionary)]
         spectrum = reduce(lambda left, right: left[..., None] * right, (values for values, _ in pairs))
@@ -64,14 +69,13 @@ class SeparableCoding(MappedCoding):
 
     @property
     def map_norm(self) -> float:
-        """The product of the modes' largest eigenvalues."""
+        """The product of the largest eigenvalues of all modes."""
         return float(self._eigenbases[1].max())
 
-    def images(self, start: int, stop: int) -> SeparableCoding:
-        """Return the same problem for some of the images, sharing the eigenbases."""
-        part = SeparableCoding(self.dictionary, self.data[..., start:stop], sparsity=self.sparsity)
-        part.__dict__["_eigenbases"] = self._eigenbases
-        return part
+    def restrict(self, start: int, stop: int) -> Self:
+        """Return the same problem for images [start, stop)."""
+        _ = self._eigenbases  # computed here, so that all parts share it
+        return super().restrict(start, stop)
 
     def reconstruct(self, codes: Array) -> Array:
         """Return ``B ×₁ D₁ ×₂ D₂ ...``."""
@@ -82,7 +86,7 @@ class SeparableCoding(MappedCoding):
         return multilinear(images, [matrix.T for matrix in self.dictionary])
 
     def solve_shifted(self, right: Array, penalty: float) -> Array:
-        """Solve in the modes' eigenbases, where the Gram operator is the product of their eigenvalues."""
+        """Solve in the eigenbases of the modes, where the Gram operator multiplies by products of eigenvalues."""
         vectors, spectrum = self._eigenbases
         rotated = multilinear(right, [basis.T for basis in vectors])
         return multilinear(self.solve_rows(rotated, spectrum + penalty), vectors)
@@ -94,10 +98,14 @@ class SeparableCoding(MappedCoding):
 
 @dataclass(frozen=True)
 class SeparableStatistics:
-    """What one mode's dictionary step needs: with the other modes folded in, an ordinary matrix problem.
+    """What the dictionary step of one mode needs: once the other modes are applied, an ordinary matrix problem.
 
-    ordinary : its statistics, those of a tubal dictionary with tubes of length one.
-    usage : squared length of the codes of every atom, modes one after the other.
+    Parameters
+    ----------
+    ordinary : TubalStatistics
+        Statistics of that problem, a tubal dictionary with tubes of length one.
+    usage : array of shape (r₁ + r₂ + ...,)
+        Squared norm of the codes of every atom, one mode after the other.
     """
 
     ordinary: TubalStatistics
@@ -105,12 +113,14 @@ class SeparableStatistics:
 
     @classmethod
     def of_mode(cls, dictionary: Matrices, data: Array, codes: Array, mode: int) -> SeparableStatistics:
-        """Fold all modes but one into the codes, ``C = B ×_{i≠mode} D_i``, and sum ``C Cᵀ`` and ``X Cᵀ``."""
-        folded = _unfold(multilinear(as_double(codes), [as_double(matrix) for matrix in dictionary], mode), mode)
-        images = _unfold(as_double(data), mode)
+        """Apply all modes but one to the codes, ``C = B ×_{i≠mode} D_i``, and sum ``C Cᵀ`` and ``X Cᵀ``."""
+        applied = _mode_unfolding(
+            multilinear(as_double(codes), [as_double(matrix) for matrix in dictionary], mode), mode
+        )
+        images = _mode_unfolding(as_double(data), mode)
         squares = float((images**2).sum())
         ordinary = TubalStatistics(
-            (folded @ folded.T)[None] + 0j, (images @ folded.T)[None] + 0j, squares, tube_length=1
+            (applied @ applied.T)[None] + 0j, (images @ applied.T)[None] + 0j, squares, tube_length=1
         )
         energy = as_double(codes) ** 2
         axes = range(codes.ndim)
@@ -122,43 +132,157 @@ class SeparableStatistics:
         return SeparableStatistics(self.ordinary + other.ordinary, self.usage + other.usage)
 
     def scaled(self, factor: float) -> SeparableStatistics:
-        """Return the statistics with every image counted ``factor`` times (online forgetting)."""
+        """Return the statistics with every image counted ``factor`` times."""
         return SeparableStatistics(self.ordinary.scaled(factor), factor * self.usage)
 
 
-def _unfold(tensor: Array, mode: int) -> Array:
-    """Return the matrix whose rows are the slices of one mode."""
+def _mode_unfolding(tensor: Array, mode: int) -> Array:
+    """Return the matrix (size of the mode, rest) whose rows are the slices of one mode."""
     return namespace(tensor).moveaxis(tensor, mode, 0).reshape(tensor.shape[mode], -1)
 
 
 class SeparableModel(ImageModel):
-    """Images as ``B ×₁ D₁ ×₂ D₂ ...``; a dictionary is a tuple of matrices, updated one after the other."""
+    """Images as ``B ×₁ D₁ ×₂ D₂ ...``; a dictionary is a tuple of matrices, updated one after the other.
+
+    Parameters
+    ----------
+    n_modes : int, default=2
+        Number of matrices.
+    """
 
     def __init__(self, n_modes: int = 2) -> None:
         self.n_dictionary_steps = n_modes
 
-    def coding(self, dictionary: Matrices, data: Array, **terms: Any) -> SeparableCoding:
-        """Return the coding problem of ``data`` (m₁, m₂, ..., sample)."""
-        return SeparableCoding(dictionary, data, **terms)
+    def coding(
+        self,
+        dictionary: Matrices,
+        data: Array,
+        *,
+        sparsity: float,
+        graph_weight: float = 0.0,
+        laplacian: SharedLaplacian | Laplacian | None = None,
+        neighbor_sum: Array | None = None,
+    ) -> SeparableCoding:
+        """Return the coding problem of some images.
+
+        Parameters
+        ----------
+        dictionary : tuple of arrays of shape (m_i, r_i)
+            The current matrices.
+        data : array of shape (m₁, m₂, ..., n_images)
+            The images as :class:`tubal.layout.SeparableLayout` arranges them.
+        sparsity : float
+            Weight of the l1 penalty.
+        graph_weight : float, default=0.0
+            Weight of the graph term.
+        laplacian : matrix of shape (n_images, n_images), optional
+            Graph Laplacian of these images.
+        neighbor_sum : array of shape (r₁, r₂, ..., n_images), optional
+            Weighted sum of the fixed codes of neighbours that are not among these images.
+
+        Returns
+        -------
+        SeparableCoding
+            The problem.
+        """
+        return SeparableCoding(
+            dictionary, data, sparsity=sparsity, graph_weight=graph_weight, laplacian=laplacian,
+            neighbor_sum=neighbor_sum,
+        )  # fmt: skip
 
     def dictionary_problem(self, statistics: SeparableStatistics, dictionary: Matrices, step: int) -> TubalDictionary:
-        """Return one mode's problem: an ordinary dictionary with atoms in the unit ball."""
+        """Return the problem of one matrix: an ordinary dictionary with columns in the unit ball.
+
+        Parameters
+        ----------
+        statistics : SeparableStatistics
+            Statistics of all images for this mode.
+        dictionary : tuple of arrays of shape (m_i, r_i)
+            Ignored.
+        step : int
+            Which mode.
+
+        Returns
+        -------
+        TubalDictionary
+            The problem, with tubes of length one.
+        """
         return TubalDictionary(statistics.ordinary)
 
     def statistics(self, dictionary: Matrices, data: Array, codes: Array, step: int) -> SeparableStatistics:
-        """Return the statistics of mode ``step`` at the newest matrices of the others."""
+        """Return the statistics of one mode, with the newest matrices of the others.
+
+        Parameters
+        ----------
+        dictionary : tuple of arrays of shape (m_i, r_i)
+            The current matrices.
+        data : array of shape (m₁, m₂, ..., n_images)
+            Some of the images.
+        codes : array of shape (r₁, r₂, ..., n_images)
+            Their codes.
+        step : int
+            Which mode.
+
+        Returns
+        -------
+        SeparableStatistics
+            The statistics of these images.
+        """
         return SeparableStatistics.of_mode(dictionary, data, codes, step)
 
     def part(self, dictionary: Matrices, step: int) -> Array:
-        """Return one mode's matrix as a dictionary (1, row, atom)."""
+        """Return the matrix of one mode.
+
+        Parameters
+        ----------
+        dictionary : tuple of arrays of shape (m_i, r_i)
+            The current matrices.
+        step : int
+            Which mode.
+
+        Returns
+        -------
+        array of shape (1, m_i, r_i)
+            The matrix as a tubal dictionary.
+        """
         return dictionary[step][None]
 
     def with_part(self, dictionary: Matrices, step: int, part: Array) -> Matrices:
-        """Return the dictionary with one mode's matrix replaced."""
+        """Return the dictionary with the matrix of one mode replaced.
+
+        Parameters
+        ----------
+        dictionary : tuple of arrays of shape (m_i, r_i)
+            The current matrices.
+        step : int
+            Which mode.
+        part : array of shape (1, m_i, r_i)
+            The new matrix.
+
+        Returns
+        -------
+        tuple of arrays of shape (m_i, r_i)
+            The new matrices.
+        """
         return (*dictionary[:step], part[0], *dictionary[step + 1 :])
 
-    def replace_atoms(self, dictionary: Matrices, unused: np.ndarray, images: Array) -> Matrices:
-        """Put leading singular vectors of the worst images' unfoldings in place of unused atoms."""
+    def replace_atoms(self, dictionary: Matrices, unused: NDArray[np.bool_], images: Array) -> Matrices:
+        """Replace unused columns by the leading singular vectors of badly reconstructed images.
+
+        Parameters
+        ----------
+        dictionary : tuple of arrays of shape (m_i, r_i)
+            The current matrices.
+        unused : bool array of shape (r₁ + r₂ + ...,)
+            Which columns to replace, one mode after the other.
+        images : array of shape (m₁, m₂, ..., n_unused)
+            One image for each unused column.
+
+        Returns
+        -------
+        tuple of arrays of shape (m_i, r_i)
+            The new matrices.
+        """
         replaced, taken, first = [], 0, 0
         for mode, former in enumerate(dictionary):
             matrix = former + 0.0
@@ -171,7 +295,7 @@ class SeparableModel(ImageModel):
 
 
 def leading_vector(image: Array, mode: int) -> Array:
-    """Return the leading left singular vector of one image unfolded along a mode, of unit length."""
+    """Return the leading left singular vector of one image, unfolded along a mode."""
     xp = namespace(image)
-    vectors, _, _ = xp.linalg.svd(_unfold(as_double(image), mode), full_matrices=False)
+    vectors, _, _ = xp.linalg.svd(_mode_unfolding(as_double(image), mode), full_matrices=False)
     return as_like(vectors[:, 0], image)

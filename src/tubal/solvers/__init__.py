@@ -1,18 +1,9 @@
-"""Solvers: small dataclasses that know how to minimise, given a problem that knows what."""
+"""Solvers: small frozen dataclasses that minimise a problem of ``tubal.problems``.
 
-from tubal.solvers.admm import Admm
-from tubal.solvers.fista import Fista, PrintedIstt
-from tubal.solvers.iterate import Solution, iterate
-from tubal.solvers.lagrange_dual import DictionaryState, LagrangeDual
-from tubal.solvers.projected_gradient import ProjectedGradient
+``Admm`` and ``Fista`` find codes, ``LagrangeDual`` and ``ProjectedGradient`` find dictionaries; ``base`` holds the one
+loop and the interfaces for writing your own. Learning and estimators import from here.
+"""
 
-__all__ = [
-    "Admm",
-    "DictionaryState",
-    "Fista",
-    "LagrangeDual",
-    "PrintedIstt",
-    "ProjectedGradient",
-    "Solution",
-    "iterate",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

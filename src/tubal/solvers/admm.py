@@ -1,4 +1,4 @@
-"""ADMM for coding: exact quadratic solve, shrinkage, over-relaxation (findings in docs/theory.md)."""
+"""ADMM for coding: an exact quadratic solve, shrinkage, and over-relaxation (derived in docs/theory.md)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,34 @@ from dataclasses import dataclass
 
 from tubal.backends.arrays import Array
 from tubal.problems.base import CodingProblem, SplitState, clip_to, soft_threshold
-from tubal.solvers.iterate import Monitor, Solution, ignore, iterate
+from tubal.solvers.base import Monitor, Solution, check_integer, check_number, ignore, iterate
 
 
 @dataclass(frozen=True)
 class Admm:
-    """Alternating direction method of multipliers in its one-array (Douglas-Rachford) form.
+    """Alternating direction method of multipliers, in its form with one array (Douglas-Rachford).
 
     Parameters
     ----------
-    max_iter : most steps.
-    tol : stop when every image's point moves by less than this fraction of its length in one step. The distance from
-        the codes to the exact quadratic minimiser is that movement, so an image's KKT residual is below
-        ``(lipschitz + penalty) · tol · ||point||``. Images that a graph ties are one problem: of their fractions the
-        root mean square counts, and single ones may be larger.
-    penalty : the augmented-Lagrangian weight. Atoms live in the unit ball, which fixes the scale of the
-        quadratic: 1 serves all data.
-    relaxation : over-relaxation in (0, 2).
-    check_every : steps between two looks at the stopping rule.
+    max_iter : int, default=50
+        Maximum number of steps.
+    tol : float, default=1e-4
+        Stop when the point of every image changes by less than this fraction of its norm in one step. The change equals
+        the distance from the codes to the exact minimiser of the quadratic, so the KKT residual of an image is below
+        ``(lipschitz + penalty) · tol · ||point||``. Images connected by a graph are one problem: there the root mean
+        square of the fractions counts, and single ones may be larger.
+    penalty : float, default=1.0
+        Weight of the augmented Lagrangian, above 0. Atoms lie in the unit ball, which fixes the scale of the quadratic,
+        so the default suits all data.
+    relaxation : float, default=1.8
+        Over-relaxation, above 0 and below 2.
+    check_every : int, default=10
+        Number of steps between two checks of the stopping rule.
+
+    Examples
+    --------
+    >>> Admm(max_iter=100, tol=1e-6).penalty
+    1.0
     """
 
     max_iter: int = 50
@@ -32,24 +42,46 @@ class Admm:
     relaxation: float = 1.8
     check_every: int = 10
 
+    def __post_init__(self) -> None:
+        check_integer("max_iter", self.max_iter)
+        check_number("tol", self.tol, least=0.0)
+        check_number("penalty", self.penalty, above=0.0)
+        check_number("relaxation", self.relaxation, above=0.0, below=2.0)
+        check_integer("check_every", self.check_every)
+
     def minimise(
         self, problem: CodingProblem, start: SplitState | Array | None = None, monitor: Monitor = ignore
     ) -> Solution[SplitState]:
-        """Minimise from a former state, from codes, or from zero."""
+        """Minimise a coding problem.
+
+        Parameters
+        ----------
+        problem : CodingProblem
+            The problem of a batch of images.
+        start : SplitState or array of shape problem.codes_shape, optional
+            The state of a former run, or codes; None starts at zero.
+        monitor : callable, optional
+            ``monitor(n_iter, state)`` is called after every ``check_every`` steps.
+
+        Returns
+        -------
+        Solution
+            The final state and how it was reached.
+        """
         if start is None:
             state = SplitState(problem.zeros())
         elif isinstance(start, SplitState):
             state = SplitState(start.point)
         else:
             state = SplitState(self.lift(problem, start))
-        untied = problem.independent  # the verdict may be asked for when the problem is long gone
+        independent = problem.independent  # the solution may be asked whether it converged after the problem is gone
 
         def stop(now: SplitState) -> bool:
-            return now.movement is not None and bool(_overall(now.movement, untied) <= self.tol)
+            return now.movement is not None and bool(_overall_movement(now.movement, independent) <= self.tol)
 
         solution = iterate(
-            lambda now, burst: problem.split(
-                now, penalty=self.penalty, relaxation=self.relaxation, n_steps=burst, tol=self.tol
+            lambda now, n_steps: problem.split(
+                now, penalty=self.penalty, relaxation=self.relaxation, n_steps=n_steps, tol=self.tol
             ),
             state,
             stop=stop,
@@ -57,21 +89,47 @@ class Admm:
             check_every=self.check_every,
             monitor=monitor,
         )
-        # What a problem kept for its own speed ends with it: the next one has other atoms.
-        settled = problem.settle(solution.state, last=True)
-        return Solution(settled, solution.n_iter, lambda: stop(settled))
+        # What the problem kept for speed is of no use to the next problem, which has other atoms.
+        final = problem.plain_state(solution.state, final=True)
+        return Solution(final, solution.n_iter, lambda: stop(final))
 
     def codes(self, problem: CodingProblem, state: SplitState) -> Array:
-        """Return the codes of a state."""
-        return soft_threshold(problem.settle(state).point, problem.sparsity / self.penalty)
+        """Return the codes of a state.
+
+        Parameters
+        ----------
+        problem : CodingProblem
+            The problem that was minimised.
+        state : SplitState
+            A state of this solver.
+
+        Returns
+        -------
+        array of shape problem.codes_shape
+            The codes.
+        """
+        return soft_threshold(problem.plain_state(state).point, problem.sparsity / self.penalty)
 
     def lift(self, problem: CodingProblem, codes: Array) -> Array:
-        """Return the point whose codes are ``codes`` and whose dual fits the gradient best."""
+        """Return a point for given codes, with the dual that fits the gradient best.
+
+        Parameters
+        ----------
+        problem : CodingProblem
+            The problem to be minimised.
+        codes : array of shape problem.codes_shape
+            Any codes.
+
+        Returns
+        -------
+        array of shape problem.codes_shape
+            The point of a :class:`tubal.problems.SplitState`.
+        """
         dual = clip_to(-problem.gradient(codes) / self.penalty, problem.sparsity / self.penalty)
         return codes + dual
 
 
-def _overall(movement: Array, untied: bool) -> Array:
-    """Return the largest movement of untied images, the root mean square of tied ones."""
-    # From zero every image moves infinitely far, which squared would not be a number any more.
-    return movement.max() if untied else (movement.clip(max=1e6) ** 2).mean() ** 0.5
+def _overall_movement(movement: Array, independent: bool) -> Array:
+    """Return the largest relative change of independent images, the root mean square of connected ones."""
+    # Clipped, because the first change of a point at zero is infinite or nearly so, and its square would overflow.
+    return movement.max() if independent else (movement.clip(max=1e6) ** 2).mean() ** 0.5

@@ -6,76 +6,98 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any
 
 import numpy as np
 
-from tubal.backends.arrays import Array, is_torch, machine_epsilon, namespace, to_numpy
+from tubal.backends.arrays import Array, adjoint, is_torch, machine_epsilon, namespace, to_numpy
 from tubal.backends.threads import own_threads, parallel_ranges
-from tubal.problems.tubal_dictionary import TubalDictionary
-from tubal.solvers.iterate import Monitor, Solution, ignore, iterate
+from tubal.problems.base import DictionaryProblem
+from tubal.problems.tubal import TubalDictionary
+from tubal.solvers.base import DictionaryState, Monitor, Solution, check_integer, check_number, ignore, iterate
 
-# Frequencies that a thread is given at a time, at least, and numbers that it has to multiply: smaller tasks take less
-# time than waking a thread.
-FREQUENCIES_A_TASK, LEAST_WORK = 3, 1e6
-# A first multiplier is no smaller than this share of the length of its atom's cross products.
-LEAST_SHARE = 0.02
-# Rounding units of the atoms below which a violated constraint is not worth another Newton step.
-COARSE = 6e3
-# A gain of less than this share of the data's squares is left to be worked out with the atoms as they were rounded.
-CLEAR_SHARE = 1e-6
-
-
-@dataclass(frozen=True)
-class DictionaryState:
-    """A dictionary and, where the solver has them, the multipliers of its norm constraints.
-
-    ``gain`` is by how much the objective fell on the way here, where the solver knows it and rounding cannot matter.
-    """
-
-    dictionary: Array
-    multipliers: Array | None = None
-    gain: float | None = None
+# A thread gets at least this many frequencies and this many multiplications at a time. Smaller tasks take less time
+# than waking a thread.
+MIN_FREQUENCIES, MIN_PRODUCTS = 3, 1e6
+# The first guess of a multiplier is at least this fraction of the norm of its atom's cross products.
+MIN_GUESS = 0.02
+# Violations of the norm constraints below this many rounding units of the atoms do not justify another Newton step.
+ROUNDING_UNITS = 6e3
+# A smaller gain, relative to the squared norm of the data, is not reported. It is then computed from the rounded atoms.
+RELIABLE_GAIN = 1e-6
 
 
 @dataclass(frozen=True)
-class _DualPoint:
+class DualPoint:
+    """The dual at some multipliers: value, gradient, Hessian, and the dictionary that minimises the Lagrangian."""
+
     multipliers: Array
-    value: Array  # a number
+    value: Array  # a scalar
     gradient: Array
     hessian: Array
     dictionary_hat: Array
-    stuck: bool = False  # no step from here rises: the rounding of singular slices is reached
+    stuck: bool = False  # no step from here increases the value: rounding errors of singular slices dominate
 
 
 @dataclass(frozen=True)
 class LagrangeDual:
-    """Maximise the dual of the dictionary problem by projected Newton, in double precision whatever the data.
+    """Maximise the dual of the dictionary problem by projected Newton steps, in double precision.
 
-    One multiplier per atom is shared by all frequencies (the paper's Algorithm 2 prints the solve inside the
-    loop over slices). Atoms no image uses are left out; rank-deficient slices get a shift of ``ridge`` times
-    each atom's usage, or of ten rounding units of the data if that is more, far below anything that shows.
+    It solves the problems of the tubal models and of TenSR. One multiplier per atom is shared by all frequencies
+    (Algorithm 2 of the paper prints the solve inside the loop over slices). Atoms that no image uses are left out.
 
-    Stops when no free multiplier can move the dual: projected gradient below ``tol`` (in units of the ball), or below
-    ``COARSE`` rounding units of the atoms. Atoms that a multiplier holds then end on the sphere itself, and the
-    objective lies above its minimum by the square of that violation: a few of those atoms' own rounding units.
+    Parameters
+    ----------
+    max_iter : int, default=50
+        Maximum number of Newton steps.
+    tol : float, default=1e-9
+        Stop when the squared norm of every atom violates its constraint by less than twice this, or by less than
+        ``ROUNDING_UNITS`` rounding units of the atoms. Atoms with a positive multiplier are then scaled to norm one.
+        The objective is above its minimum by the square of the violation, a few rounding units of the atoms.
+    ridge : float, default=1e-10
+        Rank-deficient slices get a shift of this factor times the usage of each atom, or of ten rounding units of the
+        data if that is more. The effect on the result is negligible.
     """
 
     max_iter: int = 50
     tol: float = 1e-9
     ridge: float = 1e-10
 
+    def __post_init__(self) -> None:
+        check_integer("max_iter", self.max_iter)
+        check_number("tol", self.tol, least=0.0)
+        check_number("ridge", self.ridge, least=0.0)
+
     def minimise(
-        self, problem: TubalDictionary, start: DictionaryState, monitor: Monitor = ignore
+        self, problem: DictionaryProblem, start: DictionaryState, monitor: Monitor = ignore
     ) -> Solution[DictionaryState]:
-        """Return the best dictionary and its multipliers; ``start`` supplies unused atoms and a warm start."""
-        # Products of single-precision codes carry rounding that would make a singular slice indefinite.
-        compiled = is_torch(start.dictionary) and not is_torch(problem.statistics.gram)
-        kind = _CompiledDual if compiled else _Dual
-        dual = kind(problem, max(self.ridge, 10.0 * machine_epsilon(start.dictionary)))
+        """Minimise a dictionary problem.
+
+        Parameters
+        ----------
+        problem : TubalDictionary
+            The dictionary problem of a tubal model or of one mode of TenSR.
+        start : DictionaryState
+            The current dictionary, which supplies the unused atoms, and multipliers for a warm start.
+        monitor : callable, optional
+            ``monitor(n_iter, state)`` is called after every Newton step.
+
+        Returns
+        -------
+        Solution
+            The final dictionary with its multipliers, and how it was reached.
+        """
+        if not isinstance(problem, TubalDictionary):
+            raise TypeError(
+                f"LagrangeDual cannot solve a {type(problem).__name__}: its dual is that of tubal and separable "
+                "dictionaries, whose only constraint is the norm of the atoms; use ProjectedGradient()"
+            )
+        on_device = is_torch(start.dictionary) and not is_torch(problem.statistics.gram)
+        # Products of single-precision codes have rounding errors that could make a singular slice indefinite.
+        ridge = max(self.ridge, 10.0 * machine_epsilon(start.dictionary))
+        dual = (CompiledDual if on_device else Dual)(problem, ridge)
         if not bool(dual.used.any()):
             return Solution(start, 0, converged=True)
-        tol = max(self.tol, COARSE * machine_epsilon(start.dictionary))
+        tol = max(self.tol, ROUNDING_UNITS * machine_epsilon(start.dictionary))
         start_hat = problem.to_spectrum(start.dictionary)
         multipliers, value = dual.initial(start_hat, start.multipliers)
         solution = iterate(
@@ -89,29 +111,38 @@ class LagrangeDual:
         point, converged = solution.state, dual.residual(solution.state) <= tol
         dictionary, multipliers = dual.recover(point, start_hat, start.dictionary, on_sphere=converged)
         gain = float(value - dual.value_on_sphere(point))
-        clear = converged and gain > CLEAR_SHARE * dual.squares
-        return Solution(DictionaryState(dictionary, multipliers, gain if clear else None), solution.n_iter, converged)
+        reliable = converged and gain > RELIABLE_GAIN * dual.squares
+        state = DictionaryState(dictionary, multipliers, gain if reliable else None)
+        return Solution(state, solution.n_iter, converged)
 
-    def _newton_step(self, dual: _Dual, now: _DualPoint) -> _DualPoint:
-        """One projected Newton step (Bertsekas 1982) with backtracking on the dual value."""
+    def _newton_step(self, dual: Dual, now: DualPoint) -> DualPoint:
+        """Make one projected Newton step (Bertsekas 1982) with backtracking on the value of the dual."""
         direction = dual.newton_direction(now)
         length = 1.0
         for _ in range(40):
             candidate = dual.at(namespace(direction).clip(now.multipliers + length * direction, 0.0, None))
             gain = (now.gradient * (candidate.multipliers - now.multipliers)).sum()
-            # Near the solution, or near singular slices, the gain drowns in the rounding of the value; a concave
-            # function has also risen where its slope along the step has shrunk without much overshooting.
+            # Near the solution and near singular slices, rounding errors of the value exceed the gain. A concave
+            # function has also increased if its slope along the step has shrunk without much overshooting.
             slope = (candidate.gradient * (candidate.multipliers - now.multipliers)).sum()
             least = 1e-4 * namespace(gain).clip(gain, 0.0, None)
-            risen = candidate.value >= now.value + least - 1e-13 * dual.squares
-            if bool(risen | (abs(slope) <= 0.5 * gain)):
+            increased = candidate.value >= now.value + least - 1e-13 * dual.squares
+            if bool(increased | (abs(slope) <= 0.5 * gain)):
                 return candidate
             length *= 0.5
         return replace(now, stuck=True)
 
 
-class _Dual:
-    """The dual restricted to the atoms in use: value, gradient, Hessian (checked by finite differences)."""
+class Dual:
+    """The dual function restricted to the atoms in use: value, gradient and Hessian.
+
+    Parameters
+    ----------
+    problem : TubalDictionary
+        The dictionary problem.
+    ridge : float
+        Shift of the Gram matrices, relative to the usage of each atom.
+    """
 
     def __init__(self, problem: TubalDictionary, ridge: float) -> None:
         statistics = problem.statistics
@@ -126,10 +157,10 @@ class _Dual:
         self.counts, self.squares = problem.counts, statistics.squares
 
     def initial(self, start_hat: Array, former: Array | None) -> tuple[Array, Array]:
-        """Return where to begin, halfway from the former multipliers to those that suit the starting atoms best.
+        """Return the first multipliers, and the objective of the starting atoms.
 
-        At a solution ``D̂ gram - cross = -D̂ Λ``; for other atoms the least-squares Λ of that is a first guess. The
-        starting atoms' value comes second.
+        At a solution ``D̂ gram - cross = -D̂ Λ``. For other atoms the least-squares solution Λ of that equation is the
+        first guess; with ``former`` multipliers, the mean of the two.
         """
         xp, atoms_hat = namespace(self.gram), start_hat[:, :, self.used]
 
@@ -142,23 +173,23 @@ class _Dual:
         inner, linear, norms, lengths = self._summed(work, start_hat.shape[1] * self.gram.shape[1] ** 2)
         value = 0.5 * (self.squares - (linear + inner + self.shifts * norms).sum())
         guess = inner / xp.clip(norms, 1.0, None)
-        # Where the atoms say next to nothing, a small share of the cross products' length: from multipliers far too
-        # small every Newton step only adds half of what is there.
-        guess = xp.maximum(guess, LEAST_SHARE * xp.sqrt(lengths))
+        # If the multipliers are far too small, every Newton step increases them by half only. So a guess that the atoms
+        # hardly determine is raised to a small fraction of the norm of the cross products.
+        guess = xp.maximum(guess, MIN_GUESS * xp.sqrt(lengths))
         if former is not None:
             guess = 0.5 * (guess + (former if is_torch(self.gram) else to_numpy(former))[self.used])
         return guess, value
 
-    def at(self, multipliers: Array) -> _DualPoint:
+    def at(self, multipliers: Array) -> DualPoint:
         """Evaluate the dual (eq. 19 with the terms it drops): ``D̂ = cross (gram + Λ)⁻¹``, and its derivatives."""
         dictionary_hat, fitted, norms, curvature = self._terms(multipliers)
         value = 0.5 * (self.squares - fitted - multipliers.sum())
-        return _DualPoint(multipliers, value, 0.5 * (norms - 1.0), -curvature, dictionary_hat)
+        return DualPoint(multipliers, value, 0.5 * (norms - 1.0), -curvature, dictionary_hat)
 
     def _terms(self, multipliers: Array) -> tuple[Array, Array, Array, Array]:
-        """Return D̂ and three sums over the frequencies, each counted as often as it stands for others.
+        """Return D̂ and three sums over the full spectrum.
 
-        These are ``Re <D̂, cross>``, the atoms' squared norms, and ``Re[(D̂ᴴ D̂) ∘ ((gram + Λ)⁻¹)ᵀ]``.
+        These are ``Re <D̂, cross>``, the squared norms of the atoms, and ``Re[(D̂ᴴ D̂) ∘ ((gram + Λ)⁻¹)ᵀ]``.
         """
         xp = namespace(self.gram)
         dictionary_hat = xp.empty_like(self.cross)
@@ -168,7 +199,7 @@ class _Dual:
             inverse = xp.linalg.inv(gram + multipliers * self.eye)
             atoms_hat = xp.matmul(cross, inverse, out=dictionary_hat[start:stop])
             fitted = (xp.conj(atoms_hat) * cross).real.sum((1, 2))
-            products = xp.conj(xp.swapaxes(atoms_hat, 1, 2)) @ atoms_hat
+            products = adjoint(atoms_hat) @ atoms_hat
             curvature = (products * xp.swapaxes(inverse, 1, 2)).real
             norms = xp.diagonal(products, 0, 1, 2).real
             return (counts * fitted).sum(), (counts[:, None] * norms).sum(0), (counts[:, None, None] * curvature).sum(0)
@@ -176,20 +207,20 @@ class _Dual:
         _, n_rows, n_atoms = self.cross.shape
         return dictionary_hat, *self._summed(work, n_atoms**2 * (n_atoms + 2 * n_rows))
 
-    def _summed(self, work: Callable[[int, int], tuple[Array, ...]], products: int) -> list[Array]:
-        """Return the sums of what ``work`` finds of all frequencies; threads share them where NumPy does the work.
+    def _summed(self, work: Callable[[int, int], tuple[Array, ...]], n_products: int) -> list[Array]:
+        """Return the sums of ``work(start, stop)`` over all frequencies; NumPy arrays are shared among threads.
 
-        ``products`` is how many numbers it multiplies for each.
+        ``n_products`` is the number of multiplications per frequency.
         """
         if is_torch(self.gram):
             return list(work(0, len(self.gram)))
-        grain = max(FREQUENCIES_A_TASK, int(LEAST_WORK / products))
+        grain = max(MIN_FREQUENCIES, int(MIN_PRODUCTS / n_products))
         with own_threads() as threads:
             parts = parallel_ranges(work, len(self.gram), grain=grain, threads=threads)
         return [reduce(add, terms) for terms in zip(*parts, strict=True)]
 
-    def newton_direction(self, point: _DualPoint) -> Array:
-        """Newton on the free multipliers; those held at zero by their gradient stay there."""
+    def newton_direction(self, point: DualPoint) -> Array:
+        """Return the Newton direction of the free multipliers; zero multipliers with a negative gradient stay zero."""
         xp = namespace(self.gram)
         held = (point.multipliers <= 0.0) & (point.gradient <= 0.0)
         free = ~held
@@ -199,22 +230,22 @@ class _Dual:
         system = -point.hessian * mask + xp.diag(xp.where(free, floor + 0.0 * diagonal, 1.0 + 0.0 * diagonal))
         return xp.linalg.solve(system, xp.where(free, point.gradient, 0.0 * point.gradient))
 
-    def residual(self, point: _DualPoint) -> float:
-        """Return the largest violation of the KKT conditions, in units of the ball."""
+    def residual(self, point: DualPoint) -> float:
+        """Return the largest violation of the KKT conditions: half the error of a squared norm."""
         xp = namespace(self.gram)
         held = point.multipliers <= 0.0
         violation = xp.where(held, xp.clip(point.gradient, 0.0, None), abs(point.gradient))
         return float(violation.max())
 
-    def value_on_sphere(self, point: _DualPoint) -> Array:
-        """Return the objective of the atoms that :meth:`recover` puts on the sphere, up to the squared violation."""
+    def value_on_sphere(self, point: DualPoint) -> Array:
+        """Return the objective of the atoms that :meth:`recover` scales to norm one, up to the squared violation."""
         norms = namespace(self.gram).where(point.multipliers > 0.0, 1.0, 1.0 + 2.0 * point.gradient)
         return point.value - 0.5 * (self.shifts * norms).sum()
 
-    def recover(self, point: _DualPoint, start_hat: Array, like: Array, *, on_sphere: bool) -> tuple[Array, Any]:
-        """Return the full dictionary, unused atoms as they were, of the kind of ``like``, and all multipliers.
+    def recover(self, point: DualPoint, start_hat: Array, like: Array, *, on_sphere: bool) -> tuple[Array, Array]:
+        """Return the dictionary as an array like ``like``, unused atoms as they were, and all multipliers.
 
-        ``on_sphere`` gives atoms that a multiplier holds the length one they have at the solution.
+        ``on_sphere`` scales atoms with a positive multiplier to norm one, which they have at the solution.
         """
         xp = namespace(self.gram)
         hat = start_hat + 0.0
@@ -226,15 +257,16 @@ class _Dual:
         return self.problem.from_spectrum(hat, like), multipliers
 
 
-class _CompiledDual(_Dual):
-    """The same by a compiled kernel, for images on a device, whose other steps leave little time for this one.
+class CompiledDual(Dual):
+    """The same function by a compiled kernel, used when the images are on a device.
 
-    Arrays keep NumPy's own inverse, which takes half as long again: this one would take two seconds to compile.
+    There the other steps are so fast that this one matters. For NumPy arrays the inverse of NumPy takes half as long
+    again, but the kernel would take two seconds to compile.
     """
 
     def _terms(self, multipliers: Array) -> tuple[Array, Array, Array, Array]:
-        """Return the same."""
-        from tubal.backends.cpu.dual import dual_terms
+        """Return D̂ and three sums over the full spectrum, as :class:`Dual` does."""
+        from tubal.backends.cpu.dictionary_dual import dual_terms
 
         gram, cross = (np.ascontiguousarray(part) for part in (self.gram, self.cross))
         n_frequencies, _, n_atoms = cross.shape
@@ -244,7 +276,7 @@ class _CompiledDual(_Dual):
         def work(start: int, stop: int) -> None:
             dual_terms(gram, cross, self.counts, multipliers, start, stop, hat, fitted, norms, curvature)
 
-        grain = max(1, int(LEAST_WORK / n_atoms**3))
+        grain = max(1, int(MIN_PRODUCTS / n_atoms**3))
         with own_threads() as threads:
             parallel_ranges(work, n_frequencies, grain=grain, threads=threads)
         return hat, fitted.sum(), norms.sum(0), curvature.sum(0)

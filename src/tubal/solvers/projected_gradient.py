@@ -1,4 +1,4 @@
-"""The dictionary step by accelerated projected gradient: slower, independent of the dual, its referee."""
+"""The dictionary step by accelerated projected gradient: for every model, and an independent check of the dual."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from math import sqrt
 
 from tubal.backends.arrays import Array, as_double, as_like
-from tubal.problems.tubal_dictionary import TubalDictionary
-from tubal.solvers.iterate import Monitor, Solution, ignore, iterate
-from tubal.solvers.lagrange_dual import DictionaryState
+from tubal.problems.base import DictionaryProblem
+from tubal.solvers.base import DictionaryState, Monitor, Solution, check_integer, check_number, ignore, iterate
 
 
 @dataclass(frozen=True)
 class _Position:
+    """Where the iteration is: the dictionary, the extrapolated point, the inertia, and the last change of an entry."""
+
     dictionary: Array
     ahead: Array
     inertia: float
@@ -21,15 +22,44 @@ class _Position:
 
 @dataclass(frozen=True)
 class ProjectedGradient:
-    """Accelerated gradient on the atoms, projected to the unit ball, with restart; any statistics."""
+    """Accelerated gradient steps on the atoms, each projected to the unit ball, with adaptive restart.
+
+    Slower than :class:`LagrangeDual`, but it solves the dictionary problem of every model.
+
+    Parameters
+    ----------
+    max_iter : int, default=500
+        Maximum number of steps.
+    tol : float, default=1e-9
+        Stop when no entry of the dictionary changes by more than this in one step.
+    """
 
     max_iter: int = 500
     tol: float = 1e-9
 
+    def __post_init__(self) -> None:
+        check_integer("max_iter", self.max_iter)
+        check_number("tol", self.tol, least=0.0)
+
     def minimise(
-        self, problem: TubalDictionary, start: DictionaryState, monitor: Monitor = ignore
+        self, problem: DictionaryProblem, start: DictionaryState, monitor: Monitor = ignore
     ) -> Solution[DictionaryState]:
-        """Return the best dictionary found from ``start``."""
+        """Minimise a dictionary problem.
+
+        Parameters
+        ----------
+        problem : DictionaryProblem
+            The problem of one part of the dictionary.
+        start : DictionaryState
+            The current dictionary.
+        monitor : callable, optional
+            ``monitor(n_iter, state)`` is called after every step.
+
+        Returns
+        -------
+        Solution
+            The final dictionary and how it was reached.
+        """
         lipschitz = problem.lipschitz
         if lipschitz <= 0.0:
             return Solution(start, 0, converged=True)
@@ -45,7 +75,7 @@ class ProjectedGradient:
         dictionary = as_like(solution.state.dictionary, start.dictionary)
         return Solution(DictionaryState(dictionary), solution.n_iter, solution.converged)
 
-    def _step(self, problem: TubalDictionary, now: _Position, step_size: float) -> _Position:
+    def _step(self, problem: DictionaryProblem, now: _Position, step_size: float) -> _Position:
         dictionary = problem.project(now.ahead - step_size * problem.gradient(now.ahead))
         move = dictionary - now.dictionary
         if float(((now.ahead - dictionary) * move).sum()) > 0.0:

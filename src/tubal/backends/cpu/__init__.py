@@ -1,1 +1,5 @@
-"""Numba kernels for NumPy arrays on the CPU."""
+"""Numba kernels for NumPy arrays, one file for each computation.
+
+The modules in ``tubal.problems``, ``tubal.solvers`` and ``tubal.graph`` call them from several threads. Kernels import
+nothing but the compiler options in ``jit``.
+"""

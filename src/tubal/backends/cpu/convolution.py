@@ -1,23 +1,25 @@
-"""Compiled passes of convolutional coding over single images, for NumPy arrays.
+"""Kernels of convolutional coding, image by image.
 
-Filters are small, so a convolution is one GEMM between filters and shifted planes (support · hw · atoms
-products) followed by adding up the shifts: faster than Fourier transforms of every code plane, and an image's
-codes stay in cache for all steps of a burst. Only the images themselves, one plane a channel, are transformed.
+Filters are small, so a convolution is one matrix product between filters and code planes, followed by a sum of shifted
+planes. That is faster than a Fourier transform of every code plane, and the codes of one image stay in the cache for
+all steps of a burst. Only the images, one plane per channel, are transformed.
+
+Arrays are sample-first: codes (image, atom, h·w), data (image, channel, h, w), filters (channel·down·across, atom).
+``support`` is the shape (down, across) of a filter.
 """
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
-LANES = 128  # coefficient rows solved side by side in the graph systems: long runs of memory, a block in cache
+from tubal.backends.cpu.jit import compiled
 
-_compiled = nb.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+STRIP = 128  # coefficients solved side by side in the graph systems: long runs of memory that still fit into the cache
 
 
-@_compiled
+@compiled
 def _add_shifts(patches, n_down, n_across, planes):
-    """Set ``planes`` (channel, h, w) to the sum of ``patches`` (channel·down·across, h·w), each moved by its shift."""
+    """Set ``planes`` (channel, h, w) to the sum of ``patches`` (channel·down·across, h·w), each circularly shifted."""
     n_channels, height, width = planes.shape
     planes[:] = 0.0
     index = 0
@@ -35,9 +37,9 @@ def _add_shifts(patches, n_down, n_across, planes):
                         target[column + across - width] += values[column]
 
 
-@_compiled
+@compiled
 def _take_shifts(planes, n_down, n_across, patches):
-    """Set ``patches`` (channel·down·across, h·w) to ``planes`` moved back by every shift: the adjoint of adding."""
+    """Set ``patches`` (channel·down·across, h·w) to ``planes`` shifted back: the adjoint of :func:`_add_shifts`."""
     n_channels, height, width = planes.shape
     index = 0
     for channel in range(n_channels):
@@ -54,12 +56,12 @@ def _take_shifts(planes, n_down, n_across, patches):
                         values[column] = source[column + across - width]
 
 
-@_compiled
+@compiled
 def _filter_planes(planes, response, along, down, back, spectra, work, mixed):
     """Multiply the spectra of ``planes`` by ``response`` (channel, channel, h, w_half), in place.
 
-    ``along`` and ``back`` are real transforms of rows to interleaved half spectra and back, ``down`` the complex
-    transform of columns; scale factors are in ``response``.
+    ``along`` transforms rows to half spectra (real and imaginary parts interleaved), ``back`` transforms them back,
+    ``down`` transforms columns. Scale factors are part of ``response``.
     """
     n_channels = planes.shape[0]
     for channel in range(n_channels):
@@ -73,15 +75,14 @@ def _filter_planes(planes, response, along, down, back, spectra, work, mixed):
         np.dot(work, back, planes[channel])
 
 
-@_compiled
+@compiled
 def split_images(
     point, data, filters, filters_t, support, response, along, down, back, bound, relaxation, n_steps, active,
     start, stop, change, size,
 ):  # fmt: skip
-    """Make ``n_steps`` Douglas-Rachford steps on images [start, stop), in place.
+    """Make ``n_steps`` over-relaxed Douglas-Rachford steps on images [start, stop), in place.
 
-    point : (n, atom, h·w); data : (n, channel, h, w); filters : (channel·down·across, atom).
-    With v the reflected point a step solves ``x = v + Dᵀ (DDᵀ + penalty)⁻¹ (X - D v)``.
+    With v the reflected point, a step solves ``x = v + Dᵀ (DDᵀ + penalty)⁻¹ (X - D v)``; ``response`` is the inverse.
     """
     _, n_atoms, n_pixels = point.shape
     n_channels, height, width = data.shape[1:]
@@ -97,7 +98,7 @@ def split_images(
             continue
         here = point[image].reshape(-1)
         for step in range(n_steps):
-            _reflect(here, bound, reflected.reshape(-1))
+            _reflect_codes(here, bound, reflected.reshape(-1))
             np.dot(filters, reflected, patches)
             _add_shifts(patches, support[0], support[1], planes)
             for channel in range(n_channels):
@@ -106,30 +107,35 @@ def split_images(
             _take_shifts(planes, support[0], support[1], patches)
             np.dot(filters_t, patches, correction)
             if step + 1 < n_steps:
-                _relax(here, correction.reshape(-1), bound, relaxation)
+                _relax_codes(here, correction.reshape(-1), bound, relaxation)
             else:
-                change[image], size[image] = _relax_and_measure(here, correction.reshape(-1), bound, relaxation)
+                change[image], size[image] = _relax_codes_and_measure(here, correction.reshape(-1), bound, relaxation)
 
 
-@_compiled
-def _reflect(point, bound, reflected):
+@compiled
+def _reflect_codes(point, bound, reflected):
+    """Set ``reflected`` to the codes minus the scaled dual, ``point - 2 clip(point)``."""
     for index in range(point.size):
         value = point[index]
         clipped = min(max(value, -bound), bound)
         reflected[index] = value - clipped - clipped
 
 
-@_compiled
-def _relax(point, correction, bound, relaxation):
-    """Move towards ``reflected + correction + clipped``, which less ``point`` is ``correction - clipped``."""
+@compiled
+def _relax_codes(point, correction, bound, relaxation):
+    """Move ``point`` towards ``reflected + correction + clipped``, in place.
+
+    Minus ``point`` this is ``correction - clipped``.
+    """
     for index in range(point.size):
         value = point[index]
         clipped = min(max(value, -bound), bound)
         point[index] = value + relaxation * (correction[index] - clipped)
 
 
-@_compiled
-def _relax_and_measure(point, correction, bound, relaxation):
+@compiled
+def _relax_codes_and_measure(point, correction, bound, relaxation):
+    """Do the same as :func:`_relax_codes`, and return the squared lengths of the move and of the former point."""
     moved = length = 0.0
     for index in range(point.size):
         value = point[index]
@@ -141,7 +147,7 @@ def _relax_and_measure(point, correction, bound, relaxation):
     return moved, length
 
 
-@_compiled
+@compiled
 def reconstruct_images(codes, filters, support, start, stop, images):
     """Set ``images`` (n, channel, h, w) to the convolutions of ``codes`` (n, atom, h·w) with the filters."""
     patches = np.empty((filters.shape[0], codes.shape[2]), codes.dtype)
@@ -150,7 +156,7 @@ def reconstruct_images(codes, filters, support, start, stop, images):
         _add_shifts(patches, support[0], support[1], images[image])
 
 
-@_compiled
+@compiled
 def correlate_images(images, filters_t, support, start, stop, codes):
     """Set ``codes`` (n, atom, h·w) to the correlations of ``images`` (n, channel, h, w) with the filters."""
     patches = np.empty((filters_t.shape[1], codes.shape[2]), codes.dtype)
@@ -159,23 +165,23 @@ def correlate_images(images, filters_t, support, start, stop, codes):
         np.dot(filters_t, patches, codes[image])
 
 
-@_compiled
-def solve_rows(source, scale, order, lower, upper, start, stop, solution):
-    """Solve one factored system in the samples for coefficient rows [start, stop) · LANES of ``source`` (n, rows).
+@compiled
+def solve_factored(source, scale, order, lower, upper, start, stop, solution):
+    """Solve the factored graph system for columns [start, stop) · STRIP of ``scale · source`` (image, coefficient).
 
-    ``lower`` and ``upper`` are (pointers, columns, values, diagonal) of the factors' rows; ``order`` is where
-    each sample goes. Rows lie side by side, so that every step of the substitution is one vector operation.
+    ``lower`` and ``upper`` are (pointers, columns, values, inverse diagonal) of the rows of the two factors; ``order``
+    is the place of each image in them. Coefficients lie side by side, so every substitution is one vector operation.
     """
     n_samples, n_rows = source.shape
-    block = np.empty((n_samples, LANES), source.dtype)
+    block = np.empty((n_samples, STRIP), source.dtype)
     for slab in range(start, stop):
-        first = slab * LANES
-        width = min(LANES, n_rows - first)
+        first = slab * STRIP
+        width = min(STRIP, n_rows - first)
         for sample in range(n_samples):
             target = block[order[sample]]
             for lane in range(width):
                 target[lane] = scale * source[sample, first + lane]
-            for lane in range(width, LANES):
+            for lane in range(width, STRIP):
                 target[lane] = 0.0
         _substitute(block, lower, upper)
         for sample in range(n_samples):
@@ -184,21 +190,24 @@ def solve_rows(source, scale, order, lower, upper, start, stop, solution):
                 solution[sample, first + lane] = values[lane]
 
 
-@_compiled
-def split_rows(point, linear, bound, penalty, order, lower, upper, start, stop, solution):
-    """Solve as :func:`solve_rows` for ``linear + penalty · reflected point``, never stored."""
+@compiled
+def solve_factored_step(point, linear, bound, penalty, order, lower, upper, start, stop, solution):
+    """Solve as :func:`solve_factored` does, with ``linear + penalty · (point - 2 clip(point))`` on the right.
+
+    The right-hand side is formed strip by strip and never stored.
+    """
     n_samples, n_rows = point.shape
-    block = np.empty((n_samples, LANES), point.dtype)
+    block = np.empty((n_samples, STRIP), point.dtype)
     for slab in range(start, stop):
-        first = slab * LANES
-        width = min(LANES, n_rows - first)
+        first = slab * STRIP
+        width = min(STRIP, n_rows - first)
         for sample in range(n_samples):
             target = block[order[sample]]
             for lane in range(width):
                 value = point[sample, first + lane]
                 clipped = min(max(value, -bound), bound)
                 target[lane] = linear[sample, first + lane] + penalty * (value - clipped - clipped)
-            for lane in range(width, LANES):
+            for lane in range(width, STRIP):
                 target[lane] = 0.0
         _substitute(block, lower, upper)
         for sample in range(n_samples):
@@ -207,11 +216,11 @@ def split_rows(point, linear, bound, penalty, order, lower, upper, start, stop, 
                 solution[sample, first + lane] = values[lane]
 
 
-@_compiled
+@compiled
 def _substitute(block, lower, upper):
-    """Solve both triangular systems in place; rows of ``block`` are samples in the factors' order."""
+    """Solve both triangular systems in place; rows of ``block`` are images in the order of the factors."""
     pointers, columns, values, _ = lower
-    lanes = block.shape[1]  # known at run time only: a constant would be unrolled into scalar code
+    lanes = block.shape[1]  # a run-time value: the compiler would unroll a constant into scalar code
     for row in range(block.shape[0]):
         target = block[row]
         for entry in range(pointers[row], pointers[row + 1]):
@@ -229,11 +238,11 @@ def _substitute(block, lower, upper):
             target[lane] *= inverse[row]
 
 
-@_compiled
+@compiled
 def relax_images(solved, planes, filters_t, support, bound, relaxation, active, start, stop, point, change, size):
-    """Move ``point`` towards ``solved - correlation of planes``, the end of a step with a graph, in place.
+    """Finish a step with a graph: move ``point`` towards ``solved`` minus the correlation of ``planes``, in place.
 
-    point, solved : (n, atom, h·w); planes : (n, channel, h, w), what the rank-one part takes away.
+    ``point`` and ``solved`` are (image, atom, h·w); ``planes`` (image, channel, h, w) is the correction in image space.
     """
     patches = np.empty((filters_t.shape[1], point.shape[2]), point.dtype)
     correction = np.empty((point.shape[1], point.shape[2]), point.dtype)
@@ -242,12 +251,12 @@ def relax_images(solved, planes, filters_t, support, bound, relaxation, active, 
             continue
         _take_shifts(planes[image], support[0], support[1], patches)
         np.dot(filters_t, patches, correction)
-        taken, found, target = correction.reshape(-1), solved[image].reshape(-1), point[image].reshape(-1)
+        correlated, found, target = correction.reshape(-1), solved[image].reshape(-1), point[image].reshape(-1)
         moved = length = 0.0
         for index in range(target.size):
             value = target[index]
             clipped = min(max(value, -bound), bound)
-            move = found[index] - taken[index] + clipped - value
+            move = found[index] - correlated[index] + clipped - value
             moved += move * move
             length += value * value
             target[index] = value + relaxation * move

@@ -1,28 +1,27 @@
-"""Compiled inner loops of the deformable graph: fields (gradients), their warps, the local-warp distance.
+"""Kernels of the deformable graph: gradient fields of images, their warps, and the local-warp distance.
 
-Kernels are plain and release the interpreter lock; callers run them from threads over ranges of rows, which
-costs a fraction of the compile time of Numba's own parallel loops.
+Callers run the kernels from several threads on ranges of rows. That compiles in a fraction of the time of Numba's own
+parallel loops.
 
-A field is stored flat, ``(channels, length)``. Each image row is preceded by a gap of ``gap`` columns and
-framed by ``margin`` replicated pixels; the gap holds a value so large that a comparison which leaves the
-image can never be a minimum. So every loop below is one long contiguous loop without tests on columns.
+A field is stored flat, ``(channels, length)``. Each image row is preceded by a gap of ``gap`` columns and framed by
+``margin`` replicated pixels. The gap holds a value so large that a comparison outside the image can never be a
+minimum. So every loop below is one long contiguous loop without tests on columns.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import boolean, float32, int32, int64, njit, void
 
-FAR = np.float32(1e3)
+from tubal.backends.cpu.jit import CACHED, inlined
 
-_flags: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": True, "error_model": "numpy"}
+FAR = np.float32(1e3)  # larger than any value of a field of unit length
+
 _vector, _matrix, _cube = float32[::1], float32[:, ::1], float32[:, :, ::1]
 
 
-@njit(void(_vector, int64, int64, int64, int64), **_flags)
-def replicate_margin(plane: Any, height: Any, width: Any, margin: Any, stride: Any) -> None:
+@njit(void(_vector, int64, int64, int64, int64), **CACHED)
+def replicate_margin(plane, height, width, margin, stride):
     """Repeat the outermost pixels of one padded plane ``margin`` times on every side."""
     gap = stride - width - 2 * margin
     for y in range(margin, margin + height):
@@ -38,8 +37,8 @@ def replicate_margin(plane: Any, height: Any, width: Any, margin: Any, stride: A
             plane[bottom + x] = plane[last + x]
 
 
-@njit(float32(_matrix, int64, int64, int64, int64, boolean, _matrix), **_flags)
-def raw_field(image: Any, height: Any, width: Any, margin: Any, gap: Any, plain: Any, field: Any) -> Any:
+@njit(float32(_matrix, int64, int64, int64, int64, boolean, _matrix), **CACHED)
+def raw_field(image, height, width, margin, gap, plain, field):
     """Write the Sobel derivatives of ``image`` (channels, pixels) into ``field``; return their energy.
 
     If ``plain`` is set the first plane of each pair holds the pixels themselves and the second zeros.
@@ -72,9 +71,9 @@ def raw_field(image: Any, height: Any, width: Any, margin: Any, gap: Any, plain:
     return energy
 
 
-@njit(float32(_matrix, int64, int64, int64, int64, boolean, _matrix), **_flags)
-def unit_field(image: Any, height: Any, width: Any, margin: Any, gap: Any, plain: Any, field: Any) -> Any:
-    """Write the field of ``image``, scaled to unit length, into ``field``; return its energy before."""
+@njit(float32(_matrix, int64, int64, int64, int64, boolean, _matrix), **CACHED)
+def unit_field(image, height, width, margin, gap, plain, field):
+    """Write the field of ``image``, scaled to unit length, into ``field``; return its energy before scaling."""
     stride = width + 2 * margin + gap
     energy = raw_field(image, height, width, margin, gap, plain, field)
     # A blank image keeps a zero field.
@@ -94,18 +93,16 @@ def unit_field(image: Any, height: Any, width: Any, margin: Any, gap: Any, plain
     return energy
 
 
-@njit(void(_cube, int64, int64, int64, int64, boolean, _cube, _vector), **_flags)
-def unit_fields(
-    images: Any, height: Any, width: Any, margin: Any, gap: Any, plain: Any, fields: Any, energies: Any
-) -> None:
-    """:func:`unit_field` of every image."""
+@njit(void(_cube, int64, int64, int64, int64, boolean, _cube, _vector), **CACHED)
+def unit_fields(images, height, width, margin, gap, plain, fields, energies):
+    """Write the field of every image, scaled to unit length, into ``fields``, and its energy into ``energies``."""
     for index in range(len(images)):
         energies[index] = unit_field(images[index], height, width, margin, gap, plain, fields[index])
 
 
-@njit(void(_matrix, int32[:, ::1], _matrix, _matrix), **_flags)
-def warp_image(image: Any, corners: Any, shares: Any, warped: Any) -> None:
-    """Bilinear warp: each pixel is the mean of four ``corners`` of ``image`` weighted by ``shares``."""
+@njit(void(_matrix, int32[:, ::1], _matrix, _matrix), **CACHED)
+def warp_image(image, corners, shares, warped):
+    """Warp ``image`` bilinearly: each pixel is the mean of four ``corners`` weighted by ``shares``."""
     for channel in range(image.shape[0]):
         pixels, result = image[channel], warped[channel]
         for p in range(len(result)):
@@ -117,8 +114,8 @@ def warp_image(image: Any, corners: Any, shares: Any, warped: Any) -> None:
             )
 
 
-@njit(inline="always", **_flags)
-def _squared_differences(a: Any, b: Any, start: Any, move: Any, count: Any, error: Any) -> None:
+@inlined
+def _squared_differences(a, b, start, move, count, error):
     """Set ``error[:count]`` to squared differences of ``a`` from ``start`` and ``b`` from ``move``, over channels."""
     for channel in range(0, a.shape[0], 2):
         a0, a1 = a[channel, start : start + count], a[channel + 1, start : start + count]
@@ -133,9 +130,9 @@ def _squared_differences(a: Any, b: Any, start: Any, move: Any, count: Any, erro
                 error[t] += d0 * d0 + d1 * d1
 
 
-@njit(inline="always", **_flags)
-def _total(least_a: Any, least_b: Any, layout: Any, complete: Any) -> Any:
-    """Sum the least differences of both images; where some pixels have no partner the others speak for them."""
+@inlined
+def _total(least_a, least_b, layout, complete):
+    """Sum the smallest differences of both images; pixels without a partner count as the mean of the others."""
     height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
     stride = width + 2 * margin + gap
     total, n_matched = float32(0.0), 0
@@ -155,14 +152,14 @@ def _total(least_a: Any, least_b: Any, layout: Any, complete: Any) -> Any:
     return total * float32(2 * height * width / max(n_matched, 1))
 
 
-@njit(float32(_matrix, _matrix, int64[::1], int64, int64, _matrix), **_flags)
-def distortion(a: Any, b: Any, layout: Any, shift_y: Any, shift_x: Any, scratch: Any) -> Any:
-    """Sum over pixels of both images of the least squared context difference within the window.
+@njit(float32(_matrix, _matrix, int64[::1], int64, int64, _matrix), **CACHED)
+def distortion(a, b, layout, shift_y, shift_x, scratch):
+    """Return the sum, over the pixels of both images, of the smallest squared context difference within the window.
 
-    ``layout`` is (height, width, margin, gap, window_y, window_x). With ``D(p, o)`` the squared difference of
-    the contexts of ``a`` at ``p`` and ``b`` at ``p + o``, one pass over the offsets ``o`` around the shift
-    gives both ``min_o D(p, o)`` for the pixels of ``a`` and ``min_p D(p, q - p)`` for the pixels of ``b``.
-    A window narrower than the shift leaves border pixels without a partner; the others then speak for them.
+    ``layout`` is (height, width, margin, gap, window_y, window_x). Let ``D(p, o)`` be the squared difference between
+    the context of ``a`` at ``p`` and that of ``b`` at ``p + o``. One pass over the offsets ``o`` around the shift
+    gives both ``min_o D(p, o)`` for the pixels of ``a`` and ``min_p D(p, q - p)`` for the pixels of ``b``. If the
+    window is narrower than the shift, border pixels have no partner; they count as the mean of the others.
     """
     height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
     window_y, window_x = layout[4], layout[5]
@@ -218,9 +215,9 @@ def distortion(a: Any, b: Any, layout: Any, shift_y: Any, shift_x: Any, scratch:
     return _total(least_a, least_b, layout, abs(shift_y) <= window_y and abs(shift_x) <= window_x)
 
 
-@njit(void(_cube, int64, int64, int32[:, :, ::1], _cube, boolean, _matrix), **_flags)
-def warped_energies(images: Any, height: Any, width: Any, corners: Any, shares: Any, plain: Any, energies: Any) -> None:
-    """Energy of the field of every warp of every image, ``(n, warps)``."""
+@njit(void(_cube, int64, int64, int32[:, :, ::1], _cube, boolean, _matrix), **CACHED)
+def warped_energies(images, height, width, corners, shares, plain, energies):
+    """Set ``energies`` (image, warp) to the energy of the field of every warp of every image."""
     warped = np.empty((images.shape[1], images.shape[2]), np.float32)
     field = np.empty((2 * images.shape[1], images.shape[2]), np.float32)
     for index in range(len(images)):
@@ -233,24 +230,24 @@ def warped_energies(images: Any, height: Any, width: Any, corners: Any, shares: 
     void(
         _cube, _cube, int32[:, ::1], int64, int64, int32[:, :, ::1], _cube, int64[:, ::1], int64[::1], boolean, _vector
     ),
-    **_flags,
+    **CACHED,
 )  # fmt: skip
 def pair_distances(
-    images: Any,
-    fields: Any,
-    pairs: Any,
-    start: Any,
-    stop: Any,
-    corners: Any,
-    shares: Any,
-    shifts: Any,
-    layout: Any,
-    plain: Any,
-    distances: Any,
-) -> None:
-    """Distortion of ``pairs[start:stop]``; a pair is (other, warp, field, shift), sorted in that order.
+    images,
+    fields,
+    pairs,
+    start,
+    stop,
+    corners,
+    shares,
+    shifts,
+    layout,
+    plain,
+    distances,
+):
+    """Set ``distances[start:stop]`` to the distortion of the pairs (other, warp, field, shift), sorted in that order.
 
-    Each warp of an image is built once for all the pairs that need it.
+    Because of the order, each warp of an image is computed once for all pairs that need it.
     """
     height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
     field = np.empty((fields.shape[1], fields.shape[2]), np.float32)
@@ -266,13 +263,12 @@ def pair_distances(
         distances[pair] = distortion(fields[pairs[pair, 2]], field, layout, shift[0], shift[1], scratch)
 
 
-@njit(void(_cube, _cube, int32[:, ::1], int64, int64, _matrix, int32[:, ::1], int32[:, ::1]), **_flags)
-def best_transforms(
-    shifted: Any, warped: Any, candidates: Any, start: Any, stop: Any, scores: Any, warps: Any, shifts: Any
-) -> None:
-    """Best (warp, shift) of every candidate by inner products of coefficients.
+@njit(void(_cube, _cube, int32[:, ::1], int64, int64, _matrix, int32[:, ::1], int32[:, ::1]), **CACHED)
+def best_transforms(shifted, warped, candidates, start, stop, scores, warps, shifts):
+    """Find the best (warp, shift) of every candidate by inner products of coefficients.
 
-    ``shifted`` is (m, shifts, rank), ``warped`` (n, warps, rank), ``candidates`` (m, K); negative: none.
+    ``shifted`` is (m, shifts, rank), ``warped`` (n, warps, rank), ``candidates`` (m, K). A negative candidate means
+    none; its score is very low.
     """
     n_shifts, rank = shifted.shape[1], shifted.shape[2]
     n_warps, n_candidates = warped.shape[1], candidates.shape[1]
@@ -295,9 +291,9 @@ def best_transforms(
             warps[image, slot], shifts[image, slot] = best_warp, best_shift
 
 
-@njit(void(_matrix, int32[:, ::1], _matrix), **_flags)
-def largest(scores: Any, indices: Any, values: Any) -> None:
-    """The ``indices.shape[1]`` largest entries of every row, largest first, ties to the lower index."""
+@njit(void(_matrix, int32[:, ::1], _matrix), **CACHED)
+def largest(scores, indices, values):
+    """Find the ``indices.shape[1]`` largest entries of every row, largest first; equal ones in order of their index."""
     n_kept = indices.shape[1]
     for row in range(len(scores)):
         line, kept, best = scores[row], indices[row], values[row]

@@ -1,4 +1,4 @@
-"""Fused passes on tensors against the generic steps, the NumPy kernels and each other."""
+"""Tubal coding on tensors against the generic steps and the NumPy kernels; Triton kernels against plain torch."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
+from tubal import GTSC
+from tubal.algebra import to_coefficients
 from tubal.backends.arrays import gram_eigh
 from tubal.graph import deformable_graph, knn_graph, laplacian
 from tubal.problems.base import CodingProblem, SplitState
-from tubal.problems.fourier import to_coefficients
-from tubal.problems.tubal import TubalCoding
-from tubal.problems.tubal_dictionary import TubalDictionary, TubalStatistics
-from tubal.solvers import Admm, LagrangeDual
-from tubal.solvers.lagrange_dual import DictionaryState, _CompiledDual, _Dual
+from tubal.problems.tubal import TubalCoding, TubalDictionary, TubalStatistics
+from tubal.solvers import Admm, DictionaryState, LagrangeDual
+from tubal.solvers.lagrange_dual import CompiledDual, Dual
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
 
@@ -41,11 +41,11 @@ def coding(parts, graph_weight=0.0, kind=torch.float64, **terms):
 
 @pytest.mark.parametrize("tube_length", [1, 2, 5, 6, 16])
 @pytest.mark.parametrize("chunk", [7, 31])
-def test_steps_equal_the_generic_ones(rng, tube_length, chunk):
+def test_tensors_make_the_generic_steps(rng, tube_length, chunk):
     problem = coding(problem_parts(rng, tube_length))
-    problem._compiled.chunk = chunk
+    problem._driver.chunk = chunk
     generic, fused = (SplitState(problem.zeros()) for _ in (0, 1))
-    for _ in range(3):  # the second and third burst leave images at rest where they are
+    for _ in range(3):  # the second and third call leave converged images as they are
         generic = CodingProblem.split(problem, generic, n_steps=10, tol=3e-3, **STEPS)
         fused = problem.split(fused, n_steps=10, tol=3e-3, **STEPS)
     assert_allclose(fused.point, generic.point, atol=1e-12)
@@ -54,7 +54,7 @@ def test_steps_equal_the_generic_ones(rng, tube_length, chunk):
 
 @pytest.mark.parametrize("tube_length", [1, 5, 8])
 @pytest.mark.parametrize("graph_weight", [0.3, 10.0])
-def test_graph_minimiser_is_that_of_the_kernels(rng, tube_length, graph_weight):
+def test_arrays_and_tensors_reach_the_same_minimum(rng, tube_length, graph_weight):
     parts = problem_parts(rng, tube_length, n_rows=9)  # more rows than atoms: one minimiser
     atoms, data, matrix = parts
     solver = Admm(max_iter=3000, tol=1e-9)
@@ -66,7 +66,7 @@ def test_graph_minimiser_is_that_of_the_kernels(rng, tube_length, graph_weight):
     assert_allclose(found, codes, atol=1e-4)
 
 
-def test_new_images_tied_to_fixed_ones_only(rng):
+def test_images_with_fixed_neighbours_only(rng):
     atoms, data, _ = problem_parts(rng, 6)
     pull = rng.normal(size=(6, 6, 31)) * 0.1
     degrees = sp.csr_array(np.diag(rng.integers(1, 4, 31).astype(float)))
@@ -79,8 +79,8 @@ def test_new_images_tied_to_fixed_ones_only(rng):
     assert abs(gradient)[~used].max() < 0.01 + 1e-6
 
 
-def test_correction_is_that_of_steps_on_the_solution(rng):
-    """The Chebyshev steps written on the solution itself, two cycles, each beginning with a Jacobi step."""
+def test_corrections_equal_steps_on_the_solution(rng):
+    """Two Chebyshev cycles on the solution itself, each starting with a Jacobi step."""
     problem = coding(problem_parts(rng, 4), 5.0)
     systems = problem.split(SplitState(problem.zeros()), n_steps=2, tol=0.0, **STEPS).extra
     scale, now, before = systems.couplings.diagonal[:, None] + systems.shifts, systems.solution.clone(), None
@@ -88,13 +88,13 @@ def test_correction_is_that_of_steps_on_the_solution(rng):
         jacobi = (systems.couplings.matrix @ now + systems.right) / scale
         before, now = now, jacobi if weight is None else before + weight * (jacobi - before)
     assert len(systems.weights) > 2
-    systems.improve(problem._compiled.passes)
+    systems.improve(problem._driver.passes)
     assert_allclose(systems.solution, now, atol=1e-13)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 @pytest.mark.parametrize("tube_length", [1, 6])
-def test_short_corrections_lead_to_the_same_codes(rng, device, tube_length):
+def test_short_corrections_give_the_same_codes(rng, device, tube_length):
     atoms, data, matrix = problem_parts(rng, tube_length, n_rows=9)
     solver, found = Admm(max_iter=2000, tol=1e-6), []
     for kind in (torch.float32, torch.float64):
@@ -104,8 +104,8 @@ def test_short_corrections_lead_to_the_same_codes(rng, device, tube_length):
     assert_allclose(found[0], found[1], atol=2e-5)
 
 
-def test_two_cycles_never_turn_an_error_around(rng):
-    """The factor of every error is a square: within [0, 1), or over-relaxed splitting drifts away."""
+def test_two_cycles_never_change_the_sign_of_an_error(rng):
+    """Every error is multiplied by a number in [0, 1); with a negative one, over-relaxed ADMM would diverge."""
     problem = coding(problem_parts(rng, 4), 5.0)
     systems = problem.split(SplitState(problem.zeros()), n_steps=1, tol=0.0, **STEPS).extra
     n_samples = 31
@@ -114,7 +114,7 @@ def test_two_cycles_never_turn_an_error_around(rng):
     square = torch.zeros(n_samples, n_samples, dtype=torch.float64)
     systems.right, systems.solution = square, torch.eye(n_samples, dtype=torch.float64)
     systems.corrections = [square.clone() for _ in systems.corrections]
-    systems.improve(problem._compiled.passes)
+    systems.improve(problem._driver.passes)
     factors = np.linalg.eigvals(systems.solution.numpy())
     assert abs(factors.imag).max() < 1e-12
     assert factors.real.min() > -1e-12
@@ -122,9 +122,9 @@ def test_two_cycles_never_turn_an_error_around(rng):
 
 
 @pytest.mark.parametrize("tube_length", [1, 5, 8])
-def test_sums_are_those_of_the_whole_spectrum(rng, tube_length):
+def test_sums_over_chunks_equal_those_of_the_whole(rng, tube_length):
     problem = coding(problem_parts(rng, tube_length))
-    problem._compiled.chunk = 7
+    problem._driver.chunk = 7
     codes = torch.as_tensor(rng.normal(size=problem.codes_shape))
     summary = problem.summary(codes, statistics=True)
     residual = problem.data - problem.reconstruct(codes)
@@ -136,7 +136,7 @@ def test_sums_are_those_of_the_whole_spectrum(rng, tube_length):
 
 
 @pytest.mark.parametrize("n_rows", [2, 3, 5, 9])
-def test_eigenvectors_of_a_product_from_its_factor(rng, n_rows):
+def test_gram_eigh_diagonalises_the_product(rng, n_rows):
     factors = rng.normal(size=(4, n_rows, 6)) + 1j * rng.normal(size=(4, n_rows, 6))
     factors[1], factors[2, 1] = 0.0, factors[2, 0]  # of less than full rank
     values, vectors = gram_eigh(factors)
@@ -146,12 +146,12 @@ def test_eigenvectors_of_a_product_from_its_factor(rng, n_rows):
 
 
 @pytest.mark.parametrize("tube_length", [1, 5, 8])
-def test_compiled_dual_is_that_of_numpy(rng, tube_length):
+def test_compiled_dual_equals_numpy(rng, tube_length):
     data, codes = rng.normal(size=(tube_length, 7, 50)), rng.normal(size=(tube_length, 5, 50))
     codes[:, 3] = 0.0  # an atom that no image uses
     dictionary = rng.normal(size=(tube_length, 7, 5))
     problem = TubalDictionary(TubalStatistics.from_coefficients(to_coefficients(data), to_coefficients(codes)))
-    by_numpy, compiled = _Dual(problem, 1e-10), _CompiledDual(problem, 1e-10)
+    by_numpy, compiled = Dual(problem, 1e-10), CompiledDual(problem, 1e-10)
     wanted, found = (dual.at(np.full(4, 0.3)) for dual in (by_numpy, compiled))
     assert_allclose(found.value, wanted.value, rtol=1e-13)
     assert_allclose(found.gradient, wanted.gradient, atol=1e-13)
@@ -162,7 +162,7 @@ def test_compiled_dual_is_that_of_numpy(rng, tube_length):
     assert_allclose(found.multipliers, wanted.multipliers, atol=1e-9)
 
 
-def test_deformable_graph_of_a_tensor_is_that_of_the_array(rng):
+def test_deformable_graph_of_a_tensor_equals_that_of_the_array(rng):
     images = rng.random((40, 12, 10, 2)).astype(np.float32)
     images[7], images[11:13] = images[3], 0.5  # a copy and two blank images
     wanted, found = deformable_graph(images, 4), deformable_graph(torch.as_tensor(images), 4)
@@ -173,12 +173,9 @@ def test_deformable_graph_of_a_tensor_is_that_of_the_array(rng):
 
 
 @needs_gpu
-def test_fit_on_the_gpu_is_that_of_the_processor(rng):
-    from tubal import GTSC
-    from tubal.solvers import Admm
-
+def test_fit_on_the_gpu_equals_that_on_the_cpu(rng):
     images = rng.random((60, 8, 8)).astype(np.float32)
-    # Graph systems are improved by other steps there: short coding steps differ on the way, long ones do not.
+    # The GPU solves graph systems by other steps, so short coding steps differ; long ones do not.
     for steps, tolerance in ((5, 0.02), (100, 1e-3)):
         model = GTSC(n_atoms=6, random_state=0, max_iter=6, tol=0.0, code_solver=Admm(max_iter=steps, tol=1e-6))
         wanted, found = model.fit(images).objective_, model.fit(torch.as_tensor(images, device="cuda")).objective_
@@ -191,12 +188,12 @@ def test_fit_on_the_gpu_is_that_of_the_processor(rng):
 @pytest.mark.parametrize(
     ("tube_length", "n_samples", "n_atoms"), [(1, 50, 6), (5, 77, 20), (16, 300, 45), (28, 65, 6), (4, 40, 110)]
 )
-def test_kernels_compute_what_plain_torch_does(rng, monkeypatch, tube_length, n_samples, n_atoms):
+def test_triton_kernels_equal_plain_torch(rng, monkeypatch, tube_length, n_samples, n_atoms):
     from tubal.backends.gpu.passes import PlainPasses
     from tubal.backends.gpu.triton_passes import TritonPasses
 
-    # A correction just between two short numbers may go to either, and its image's point with it.
-    monkeypatch.setattr("tubal.problems.tubal_gpu.short_type", lambda reference: reference.dtype)
+    # In a short type, a correction halfway between two numbers may be rounded to either.
+    monkeypatch.setattr("tubal.problems.tubal_torch.short_type", lambda reference: reference.dtype)
     atoms, data, _ = problem_parts(rng, tube_length, n_atoms=n_atoms, n_samples=n_samples)
     matrix = laplacian(knn_graph(data.reshape(-1, n_samples).T, 3))
     atoms, data = (torch.as_tensor(part, dtype=torch.float32, device="cuda") for part in (atoms, data))
@@ -204,7 +201,7 @@ def test_kernels_compute_what_plain_torch_does(rng, monkeypatch, tube_length, n_
         points = []
         for kind in (PlainPasses, TritonPasses):
             problem = TubalCoding(atoms, data, sparsity=0.01, graph_weight=graph_weight, laplacian=matrix)
-            problem._compiled.passes = kind(problem._compiled.basis)
+            problem._driver.passes = kind(problem._driver.basis)
             state = SplitState(problem.zeros())
             for _ in range(3):
                 state = problem.split(state, n_steps=7, tol=1e-4, **STEPS)

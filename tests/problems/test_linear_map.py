@@ -1,4 +1,4 @@
-"""Shifted graph systems: the rate promised for Jacobi's method, and what Chebyshev's weights make of it."""
+"""Graph systems: the bound on the rate of Jacobi's method, and the error after Chebyshev steps."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from tubal.backends.cpu import graph_coding as kernels
+from tubal.backends.cpu import graph_systems as kernels
 from tubal.graph import laplacian
-from tubal.problems.graph_term import MOST_STEPS, GraphTerm, SharedLaplacian, WarmSystems, sweeps
+from tubal.problems.linear_map import (
+    MAX_SWEEPS,
+    GraphTerm,
+    SharedLaplacian,
+    WarmStartedSystems,
+    chebyshev_schedule,
+)
 
 N_IMAGES, WEIGHT = 40, 1.7
 
@@ -18,7 +24,7 @@ def random_weights(rng):
 
 
 def laplacians(rng):
-    """Yield Laplacians that try a bound: uneven weights, a hub, loners, normalised, and edges that leave the batch."""
+    """Yield hard cases: uneven weights, a hub, isolated images, normalised, edges to images outside the batch."""
     weights = np.triu(random_weights(rng), 1)
     star = np.zeros_like(weights)
     star[0, 1:30] = 1.0
@@ -31,7 +37,7 @@ def laplacians(rng):
 
 
 @pytest.mark.parametrize("shift", [0.01, 0.3, 1.0, 7.0, 500.0])
-def test_the_rate_bounds_what_a_jacobi_step_leaves(rng, shift):
+def test_rate_bounds_the_error_of_a_jacobi_step(rng, shift):
     for matrix in laplacians(rng):
         dense = matrix.toarray()
         diagonal = np.diag(dense)
@@ -42,20 +48,20 @@ def test_the_rate_bounds_what_a_jacobi_step_leaves(rng, shift):
         assert rate < 1.0
 
 
-def test_the_rate_is_no_rough_guess():
-    """On an even graph it is within a tenth of the exact one: a loose bound would cost steps."""
+def test_rate_is_tight_on_a_regular_graph():
+    """A loose bound would cost steps."""
     ring = np.roll(np.eye(N_IMAGES), 1, 1)
     assert_allclose(SharedLaplacian(laplacian(ring + ring.T)).jacobi_rate(1.0), 2.0 / 3.0, rtol=0.1)
 
 
 @pytest.mark.parametrize("reduction", [0.5, 0.1, 1e-6])
 @pytest.mark.parametrize("n_lanes", [1, 5, 70])
-def test_every_error_shrinks_as_promised(rng, reduction, n_lanes):
+def test_errors_shrink_by_the_reduction(rng, reduction, n_lanes):
     for matrix in laplacians(rng):
         graph, n_images = GraphTerm(matrix, WEIGHT), matrix.shape[0]
         shifts = rng.uniform(0.5, 20.0, (2, n_lanes))
-        rates, counts = sweeps(graph, shifts, reduction)
-        if counts.max() == MOST_STEPS:  # weights a million times the shift: closer with every solve, no further
+        rates, counts = chebyshev_schedule(graph, shifts, reduction)
+        if counts.max() == MAX_SWEEPS:  # weights a million times the shift need more steps than allowed
             continue
         right, start = rng.normal(size=(2, 2, n_images, n_lanes))
         found = start.copy()
@@ -67,10 +73,10 @@ def test_every_error_shrinks_as_promised(rng, reduction, n_lanes):
             assert after <= reduction * before + 1e-12
 
 
-def test_warm_systems_come_closer_with_every_solve(rng):
+def test_warm_started_solves_converge(rng):
     weights = np.triu(random_weights(rng), 1)
     matrix = laplacian(weights + weights.T)
-    systems, shifts = WarmSystems(GraphTerm(matrix, WEIGHT)), rng.uniform(0.5, 20.0, (3, 30))
+    systems, shifts = WarmStartedSystems(GraphTerm(matrix, WEIGHT)), rng.uniform(0.5, 20.0, (3, 30))
     right = rng.normal(size=(3, 30, N_IMAGES))
     exact = np.stack(
         [

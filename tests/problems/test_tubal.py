@@ -1,4 +1,4 @@
-"""Coding problems against dense algebra, and compiled kernels against the plain iterations they replace."""
+"""The tubal coding problem against dense algebra, and compiled steps against the generic ones."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from helpers import oracles
+from tubal.algebra import to_coefficients
 from tubal.backends import threads
 from tubal.backends.arrays import to_numpy
-from tubal.problems import tubal_cpu as _compiled
-from tubal.problems import tubal_gpu as _fused
+from tubal.problems import tubal_numba, tubal_torch
 from tubal.problems.base import CodingProblem, MomentumState, SplitState, relative_movement
-from tubal.problems.fourier import to_coefficients
-from tubal.problems.tubal import TubalCoding, TubalModel
-from tubal.problems.tubal_dictionary import TubalStatistics
+from tubal.problems.tubal import TubalCoding, TubalModel, TubalStatistics
 
 HEIGHT, ATOMS, SAMPLES = 4, 3, 6
 SPARSITY, GRAPH_WEIGHT = 0.1, 0.7
@@ -23,7 +21,7 @@ graphs = pytest.mark.parametrize("graph_weight", [0.0, GRAPH_WEIGHT, 20.0])
 
 
 class Case:
-    """One random problem, its dense twin, and codes to try."""
+    """One random problem, its dense equivalent, and codes to evaluate."""
 
     def __init__(self, rng, tube_length, graph_weight=0.0, *, backend=np.asarray, samples=SAMPLES, dtype="float64"):
         self.dictionary = oracles.unit_atoms(rng, HEIGHT, ATOMS, tube_length)
@@ -46,7 +44,7 @@ class Case:
 
 @tube_lengths
 @graphs
-def test_value_and_gradient_are_the_dense_ones(rng, backend, tube_length, graph_weight):
+def test_value_and_gradient_equal_dense_algebra(rng, backend, tube_length, graph_weight):
     case = Case(rng, tube_length, graph_weight, backend=backend)
     assert_allclose(case.problem.value(case.inner), case.dense_value(), rtol=1e-12)
     gradient = oracles.tube_last(to_numpy(case.problem.gradient(case.inner)))
@@ -56,14 +54,14 @@ def test_value_and_gradient_are_the_dense_ones(rng, backend, tube_length, graph_
 
 @tube_lengths
 @graphs
-def test_curvature_is_the_hessian_by_finite_differences(rng, tube_length, graph_weight):
+def test_hessian_product_equals_finite_differences(rng, tube_length, graph_weight):
     case = Case(rng, tube_length, graph_weight, samples=3)
     shape = case.inner.shape
     jacobian = oracles.finite_jacobian(
         lambda flat: case.problem.gradient(flat.reshape(shape)).ravel(), case.inner.ravel(), step=1e-3
     )
     direction = rng.normal(size=shape)
-    assert_allclose(case.problem.curvature(direction).ravel(), jacobian @ direction.ravel(), atol=1e-8)
+    assert_allclose(case.problem.hessian_product(direction).ravel(), jacobian @ direction.ravel(), atol=1e-8)
     assert_allclose(jacobian, jacobian.T, atol=1e-8)
 
 
@@ -81,12 +79,12 @@ def test_lipschitz_constant_is_the_largest_eigenvalue(rng, backend, tube_length,
 def test_shifted_solve_is_exact(rng, backend, tube_length, graph_weight, penalty):
     case = Case(rng, tube_length, graph_weight, backend=backend)
     solved = case.problem.solve_shifted(case.inner, penalty)
-    back = case.problem.curvature(solved) + penalty * solved
+    back = case.problem.hessian_product(solved) + penalty * solved
     assert_allclose(to_numpy(back), to_numpy(case.inner), atol=1e-9)
 
 
 @tube_lengths
-def test_terms_of_each_image_add_up(rng, backend, tube_length):
+def test_summary_terms_add_up(rng, backend, tube_length):
     case = Case(rng, tube_length, GRAPH_WEIGHT, backend=backend)
     summary = case.problem.summary(case.inner, statistics=True)
     residual = case.data - oracles.slow_t_product(case.dictionary, case.codes)
@@ -101,11 +99,11 @@ def test_terms_of_each_image_add_up(rng, backend, tube_length):
 
 
 @tube_lengths
-def test_fixed_neighbours_enter_as_a_pull(rng, backend, tube_length):
-    """Half the images fixed: the problem of the rest has the whole problem's gradient and, up to a constant, value."""
+def test_fixed_neighbours_are_part_of_the_problem(rng, backend, tube_length):
+    """With half the images fixed, the rest has the gradient of the whole problem and, up to a constant, its value."""
     case = Case(rng, tube_length, GRAPH_WEIGHT, backend=backend)
     free, fixed = slice(0, 4), slice(4, None)
-    outside = -case.laplacian[fixed, free]  # weights of edges that leave
+    outside = -case.laplacian[fixed, free]  # weights of edges to fixed images
     neighbor_sum = backend(np.ascontiguousarray(oracles.tube_first(case.codes)[:, :, fixed] @ outside))
     part = TubalCoding(
         case.problem.dictionary, backend(oracles.tube_first(case.data)[:, :, free].copy()), sparsity=SPARSITY,
@@ -124,22 +122,22 @@ def test_fixed_neighbours_enter_as_a_pull(rng, backend, tube_length):
 @pytest.mark.parametrize("tube_length", [1, 5, 6])
 @pytest.mark.parametrize("samples", [1, 31, 32, 33, 70])
 @graphs
-def test_compiled_splitting_is_the_plain_one(rng, monkeypatch, tube_length, samples, graph_weight):
-    """Kernels work on blocks of images, plain code on all at once: the same steps, graph solves made exact."""
-    monkeypatch.setattr(_compiled, "REDUCTION", 1e-13)
+def test_compiled_admm_makes_the_generic_steps(rng, monkeypatch, tube_length, samples, graph_weight):
+    """Kernels work on blocks of images, generic code on all at once; graph systems are solved to rounding here."""
+    monkeypatch.setattr(tubal_numba, "GRAPH_REDUCTION", 1e-13)
     case = Case(rng, tube_length, graph_weight if samples > 1 else 0.0, samples=samples)
     options = {"penalty": 1.0, "relaxation": 1.8, "n_steps": 1, "tol": 0.0}
     state, plain = SplitState(case.inner.copy()), SplitState(case.inner.copy())
     for _ in range(60):
         state = case.problem.split(SplitState(state.point, extra=state.extra), **options)
         plain = CodingProblem.split(case.problem, SplitState(plain.point), **options)
-    assert_allclose(case.problem.settle(state).point, plain.point, atol=1e-9)
+    assert_allclose(case.problem.plain_state(state).point, plain.point, atol=1e-9)
 
 
 @pytest.mark.parametrize("tube_length", [1, 5, 6])
 @pytest.mark.parametrize("samples", [1, 33])
 @graphs
-def test_compiled_acceleration_is_the_plain_one(rng, tube_length, samples, graph_weight):
+def test_compiled_acceleration_makes_the_generic_steps(rng, tube_length, samples, graph_weight):
     case = Case(rng, tube_length, graph_weight if samples > 1 else 0.0, samples=samples)
     step_size = 1.0 / case.problem.lipschitz
     ones = np.ones(samples)
@@ -153,9 +151,9 @@ def test_compiled_acceleration_is_the_plain_one(rng, tube_length, samples, graph
 
 
 @graphs
-def test_backends_make_the_same_steps(rng, monkeypatch, graph_weight):
-    """Fused passes on tensors make the plain steps, graph solves made exact."""
-    monkeypatch.setattr(_fused, "CYCLE_SHARE", 20.0)
+def test_tensors_make_the_generic_steps(rng, monkeypatch, graph_weight):
+    """Graph systems are solved to rounding here."""
+    monkeypatch.setattr(tubal_torch, "STEPS_PER_DOUBLING", 20.0)
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
     case = Case(rng, 6, graph_weight)
     other = TubalCoding(
@@ -170,7 +168,7 @@ def test_backends_make_the_same_steps(rng, monkeypatch, graph_weight):
 
 
 @pytest.mark.parametrize("graph_weight", [0.0, GRAPH_WEIGHT])
-def test_threads_do_not_change_a_bit(rng, monkeypatch, graph_weight):
+def test_threads_do_not_change_the_result(rng, monkeypatch, graph_weight):
     case = Case(rng, 6, graph_weight, samples=200)
     found = []
     for count in (1, 2, 3):
@@ -189,7 +187,7 @@ def test_single_precision_is_kept(rng, backend, graph_weight):
     for array in (
         case.problem.gradient(case.inner), case.problem.solve_shifted(case.inner, 1.0), case.problem.zeros(),
         case.problem.reconstruct(case.inner),
-        case.problem.settle(
+        case.problem.plain_state(
             case.problem.split(SplitState(case.inner), penalty=1.0, relaxation=1.8, n_steps=2, tol=0.0)
         ).point,
     ):  # fmt: skip
@@ -214,7 +212,7 @@ def test_statistics_of_chunks_add_up(rng, backend):
     assert_allclose(to_numpy(together.scaled(0.5).gram), 0.5 * to_numpy(together.gram))
 
 
-def test_replaced_atoms_have_unit_length_and_others_stay(rng, backend):
+def test_replaced_atoms_have_unit_norm(rng, backend):
     dictionary, images = rng.normal(size=(5, 4, 3)), rng.normal(size=(5, 4, 1))
     replaced = to_numpy(
         TubalModel().replace_atoms(backend(dictionary), np.array([False, True, False]), backend(images))
@@ -223,7 +221,7 @@ def test_replaced_atoms_have_unit_length_and_others_stay(rng, backend):
     assert_allclose(replaced[:, :, 1], images[:, :, 0] / np.linalg.norm(images))
 
 
-def test_relative_movement_of_images_at_rest_is_zero(backend):
+def test_relative_movement_without_a_move_is_zero(backend):
     move, point = np.zeros((2, 3, 3)), np.zeros((2, 3, 3))
     move[0, 0, 1], point[0, 0, 1], move[1, 1, 2] = 1.0, 4.0, 1.0
     assert_allclose(to_numpy(relative_movement(backend(move), backend(point))), [0.0, 0.25, np.inf])

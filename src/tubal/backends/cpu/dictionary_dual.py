@@ -1,20 +1,19 @@
-"""The dictionary step's small systems, compiled: what the dual needs of one frequency after another.
+"""Kernel of the dictionary step: value, gradient and Hessian terms of the Lagrange dual, frequency by frequency.
 
-Real and imaginary parts are kept apart, so that every inner loop runs along whole vector registers. LAPACK is as
-fast on one thread, takes five times as long to compile in, and its threads wait for each other.
+Real and imaginary parts are stored apart, so that every inner loop fills whole vector registers. Calling LAPACK instead
+would be as fast on one thread, but takes Numba five times as long to compile, and its threads wait for each other.
 """
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
-_compiled = nb.njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+from tubal.backends.cpu.jit import compiled
 
 
-@_compiled
+@compiled
 def _invert(real, imag):
-    """Replace a positive definite Hermitian matrix by its inverse: Gauss-Jordan, which needs no pivoting here."""
+    """Invert a positive definite Hermitian matrix in place, by Gauss-Jordan steps, which need no pivoting here."""
     size = real.shape[0]
     row_real, row_imag = np.empty(size), np.empty(size)
     for pivot in range(size):
@@ -35,9 +34,9 @@ def _invert(real, imag):
         real[pivot, pivot], imag[pivot, pivot] = scale, 0.0
 
 
-@_compiled
-def _fit(cross, real, imag, hat_real, hat_imag):
-    """Set the dictionary's parts to ``cross`` (row, atom) times the inverse; return ``Re <D̂, cross>``."""
+@compiled
+def _solve_dictionary(cross, real, imag, hat_real, hat_imag):
+    """Set D̂ (``hat_real``, ``hat_imag``) to ``cross`` (row, atom) times the inverse; return ``Re <D̂, cross>``."""
     total = 0.0
     for row in range(cross.shape[0]):
         for column in range(cross.shape[1]):
@@ -52,9 +51,9 @@ def _fit(cross, real, imag, hat_real, hat_imag):
     return total
 
 
-@_compiled
-def _curve(hat_real, hat_imag, real, imag, count, norms, curvature):
-    """Set the atoms' squared norms and ``Re[(D̂ᴴ D̂) ∘ inverseᵀ]``, times ``count``; the inverse is Hermitian."""
+@compiled
+def _curvature(hat_real, hat_imag, real, imag, count, norms, curvature):
+    """Set the squared norms of the atoms and ``Re[(D̂ᴴ D̂) ∘ inverseᵀ]``, both times ``count``."""
     n_rows, n_atoms = hat_real.shape
     product_real, product_imag = np.empty(n_atoms), np.empty(n_atoms)
     for atom in range(n_atoms):
@@ -67,17 +66,18 @@ def _curve(hat_real, hat_imag, real, imag, count, norms, curvature):
                 product_imag[other] += here_real * hat_imag[row, other] - here_imag * hat_real[row, other]
         norms[atom] = count * product_real[atom]
         for other in range(n_atoms):
+            # The inverse is Hermitian, so its transpose is its conjugate.
             both = product_real[other] * real[atom, other] + product_imag[other] * imag[atom, other]
             curvature[atom, other] = count * both
 
 
-@_compiled
+@compiled
 def dual_terms(gram, cross, counts, multipliers, start, stop, dictionary_hat, fitted, norms, curvature):
-    """Set every frequency's share of the dual at ``multipliers`` (atom,) for frequencies [start, stop).
+    """Compute the terms of the dual at ``multipliers`` (atom,) for frequencies [start, stop).
 
-    With ``D̂ = cross (gram + Λ)⁻¹``, (frequency, row, atom): ``fitted`` (frequency,) is ``Re <D̂, cross>``, ``norms``
-    (frequency, atom) the atoms' squared norms, ``curvature`` (frequency, atom, atom) is
-    ``Re[(D̂ᴴ D̂) ∘ ((gram + Λ)⁻¹)ᵀ]``, each times its frequency's count.
+    ``dictionary_hat`` (frequency, row, atom) is set to ``D̂ = cross (gram + Λ)⁻¹``. The three sums are multiplied by
+    the count of their frequency: ``fitted`` (frequency,) is ``Re <D̂, cross>``, ``norms`` (frequency, atom) are the
+    squared norms of the atoms, ``curvature`` (frequency, atom, atom) is ``Re[(D̂ᴴ D̂) ∘ ((gram + Λ)⁻¹)ᵀ]``.
     """
     n_rows, n_atoms = cross.shape[1], cross.shape[2]
     real, imag = np.empty((n_atoms, n_atoms)), np.empty((n_atoms, n_atoms))
@@ -90,8 +90,8 @@ def dual_terms(gram, cross, counts, multipliers, start, stop, dictionary_hat, fi
             real[row, row] += multipliers[row]
         _invert(real, imag)
         count = counts[frequency]
-        fitted[frequency] = count * _fit(cross[frequency], real, imag, hat_real, hat_imag)
-        _curve(hat_real, hat_imag, real, imag, count, norms[frequency], curvature[frequency])
+        fitted[frequency] = count * _solve_dictionary(cross[frequency], real, imag, hat_real, hat_imag)
+        _curvature(hat_real, hat_imag, real, imag, count, norms[frequency], curvature[frequency])
         for row in range(n_rows):
             for column in range(n_atoms):
                 dictionary_hat[frequency, row, column] = complex(hat_real[row, column], hat_imag[row, column])

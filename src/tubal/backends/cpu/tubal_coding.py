@@ -1,0 +1,475 @@
+"""Kernels of tubal coding: both iterations (ADMM and Algorithm 1) and the sums that learning needs.
+
+Each kernel copies a block of images into buffers that fit into the cache and makes all its steps there. The Fourier
+transform is a matrix product with the k × k real basis, the dictionary is one small matrix per frequency pair (see
+``tubal.algebra``), and the element-wise part is a single pass. Threads run a kernel on disjoint ranges of images,
+with BLAS limited to one thread each (``tubal.backends.threads.own_threads``).
+
+Arrays are tube-first: codes (tube, atom, image), data (tube, row, image). A block operator is a ``head`` (the mean's
+matrix, for tubes of odd length) and ``pairs`` (one matrix per frequency pair).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tubal.backends.cpu.jit import compiled, inlined
+
+BLOCK = 32  # images per block: wide enough for fast matrix products, small enough for the cache
+STATISTICS_BLOCK = 128  # images summed in single precision before they are added to the double-precision totals
+
+
+# --- blocks of images -------------------------------------------------------------------------------------------------
+@compiled
+def _load(source, first, last, block):
+    """Copy images [first, last) of ``source`` (tube, row, image) into ``block``; fill the rest with zeros."""
+    width = last - first
+    for time in range(source.shape[0]):
+        for row in range(source.shape[1]):
+            for column in range(width):
+                block[time, row, column] = source[time, row, first + column]
+            for column in range(width, block.shape[2]):
+                block[time, row, column] = 0.0
+
+
+@compiled
+def _store(block, first, last, target):
+    """Copy ``block`` into images [first, last) of ``target``."""
+    for time in range(target.shape[0]):
+        for row in range(target.shape[1]):
+            for column in range(last - first):
+                target[time, row, first + column] = block[time, row, column]
+
+
+@compiled
+def _store_active(block, first, last, active, target):
+    """Copy the active images of ``block`` into ``target``.
+
+    Converged images keep their values, so that the codes of an image do not depend on the rest of its batch.
+    """
+    for time in range(target.shape[0]):
+        for row in range(target.shape[1]):
+            for column in range(last - first):
+                if active[first + column]:
+                    target[time, row, first + column] = block[time, row, column]
+
+
+@compiled
+def gather_blocks(point, start, stop, blocks):
+    """Copy images [start, stop) of ``point`` (tube, row, image) into ``blocks`` (block, tube, row, width).
+
+    The last block is filled up with zeros. The loop runs row by row, so that it reads memory in order.
+    """
+    width = blocks.shape[3]
+    for time in range(point.shape[0]):
+        for row in range(point.shape[1]):
+            for first in range(start, stop, width):
+                source, target = point[time, row, first:], blocks[first // width, time, row]
+                n_here = min(width, stop - first)
+                for column in range(n_here):
+                    target[column] = source[column]
+                for column in range(n_here, width):
+                    target[column] = 0.0
+
+
+@compiled
+def scatter_blocks(blocks, start, stop, point):
+    """Undo :func:`gather_blocks`."""
+    width = blocks.shape[3]
+    for time in range(point.shape[0]):
+        for row in range(point.shape[1]):
+            for first in range(start, stop, width):
+                source, target = blocks[first // width, time, row], point[time, row, first:]
+                for column in range(min(width, stop - first)):
+                    target[column] = source[column]
+
+
+# --- one step on one block --------------------------------------------------------------------------------------------
+@compiled
+def _transform(basis, source, target):
+    """Set ``target`` to ``basis`` applied along the tube of ``source``."""
+    tube_length = source.shape[0]
+    np.dot(basis, source.reshape(tube_length, -1), target.reshape(tube_length, -1))
+
+
+@compiled
+def _apply(head, pairs, source, target):
+    """Set ``target`` (tube, row, width) to the block operator applied to ``source`` (tube, inner, width)."""
+    if head.shape[0]:
+        np.dot(head[0], source[0], target[0])
+    n_head, width = head.shape[0], source.shape[2]
+    n_pairs = pairs.shape[0]
+    tail_in = source[n_head:].reshape(n_pairs, -1, width)
+    tail_out = target[n_head:].reshape(n_pairs, -1, width)
+    for pair in range(n_pairs):
+        np.dot(pairs[pair], tail_in[pair], tail_out[pair])
+
+
+@inlined
+def _reflect(point, bound, times, reflected):
+    """Set ``reflected`` to ``point - times · clip(point)``.
+
+    With ``times`` = 1 this is the codes, with ``times`` = 2 the codes minus the scaled dual.
+    """
+    source, target = point.reshape(-1), reflected.reshape(-1)
+    for index in range(source.size):
+        value = source[index]
+        target[index] = value - times * min(max(value, -bound), bound)
+
+
+@inlined
+def _relax(point, solved, bound, relaxation):
+    """Move ``point`` towards ``solved + clip(point)``, in place."""
+    target, source = point.reshape(-1), solved.reshape(-1)
+    for index in range(target.size):
+        value = target[index]
+        clipped = min(max(value, -bound), bound)
+        target[index] = value + relaxation * (source[index] + clipped - value)
+
+
+@inlined
+def _measure(point, solved, bound, first, last, change, size):
+    """Set each image's squared change in the next step, and the squared length of its point."""
+    width = point.shape[2]
+    moved = np.zeros(width)
+    total = np.zeros(width)
+    for time in range(point.shape[0]):
+        for row in range(point.shape[1]):
+            here, there = point[time, row], solved[time, row]
+            for column in range(width):
+                value = here[column]
+                clipped = min(max(value, -bound), bound)
+                difference = there[column] + clipped - value
+                moved[column] += difference * difference
+                total[column] += value * value
+    for column in range(last - first):
+        change[first + column] = moved[column]
+        size[first + column] = total[column]
+
+
+# --- ADMM without a graph ---------------------------------------------------------------------------------------------
+@compiled
+def split_independent(
+    point, data, basis, basis_t, adjoint_head, adjoint_pairs, inverse_head, inverse_pairs,
+    bound, penalty, relaxation, n_steps, active, start, stop, change, size,
+):  # fmt: skip
+    """Make ``n_steps`` over-relaxed Douglas-Rachford steps on images [start, stop), in place.
+
+    ``adjoint`` is Dᵀ and ``inverse`` is penalty · (DᵀD + penalty)⁻¹. Blocks without an active image are skipped.
+    """
+    tube_length, n_atoms, _ = point.shape
+    block = np.empty((tube_length, n_atoms, BLOCK), point.dtype)
+    first_buffer = np.empty_like(block)
+    second_buffer = np.empty_like(block)
+    offset = np.empty_like(block)
+    image = np.empty((tube_length, data.shape[1], BLOCK), point.dtype)
+    image_hat = np.empty_like(image)
+    twice = point.dtype.type(2.0)
+    for first in range(start, stop, BLOCK):
+        last = min(first + BLOCK, stop)
+        if not active[first:last].any():
+            continue
+        _load(point, first, last, block)
+        _load(data, first, last, image)
+        _transform(basis, image, image_hat)
+        _apply(adjoint_head, adjoint_pairs, image_hat, first_buffer)
+        _apply(inverse_head, inverse_pairs, first_buffer, offset)
+        flat_offset = offset.reshape(-1)
+        for index in range(flat_offset.size):
+            flat_offset[index] /= penalty
+        for step in range(n_steps):
+            _reflect(block, bound, twice, first_buffer)
+            _transform(basis, first_buffer, second_buffer)
+            _apply(inverse_head, inverse_pairs, second_buffer, first_buffer)
+            flat = first_buffer.reshape(-1)
+            for index in range(flat.size):
+                flat[index] += flat_offset[index]
+            _transform(basis_t, first_buffer, second_buffer)
+            if step == n_steps - 1:
+                _measure(block, second_buffer, bound, first, last, change, size)
+            _relax(block, second_buffer, bound, relaxation)
+        _store_active(block, first, last, active, point)
+
+
+# --- ADMM with a graph ------------------------------------------------------------------------------------------------
+# Between the two halves of a step, coefficients are kept as slabs (slab, image, lane): one slab per frequency pair, its
+# rows side by side. ``tubal.backends.cpu.graph_systems`` solves the graph systems in this order.
+@compiled
+def _write_slab(tile, scale, offset, slab, first, last, slabs):
+    """Set images [first, last) of one slab to ``scale · tile + offset``; ``offset`` has slabs too, or is empty."""
+    n_lanes = tile.shape[1]
+    for column in range(last - first):
+        source, target = tile[column], slabs[slab, first + column]
+        if offset.size:
+            extra = offset[slab, first + column]
+            for lane in range(n_lanes):
+                target[lane] = scale * source[lane] + extra[lane]
+        else:
+            for lane in range(n_lanes):
+                target[lane] = scale * source[lane]
+
+
+@inlined
+def _rotate(source, head, pairs, scale, offset, first, last, slabs):
+    """Write ``scale`` times the *transposed* block operator applied to ``source`` (tube, inner, width) into ``slabs``.
+
+    The operator multiplies from the right, so that images come out as rows with the lanes of a pair side by side: the
+    order of the slabs. The head's slab is as wide as the others and half empty.
+    """
+    n_head, n_pairs, width = head.shape[0], pairs.shape[0], source.shape[2]
+    if n_head:
+        narrow = np.empty((width, head.shape[2]), source.dtype)
+        np.dot(source[0].T, head[0], narrow)
+        _write_slab(narrow, scale, offset, 0, first, last, slabs)
+    tile = np.empty((width, pairs.shape[2]), source.dtype)
+    tail = source[n_head:].reshape(n_pairs, -1, width)
+    for pair in range(n_pairs):
+        np.dot(tail[pair].T, pairs[pair], tile)
+        _write_slab(tile, scale, offset, n_head + pair, first, last, slabs)
+
+
+@compiled
+def _read_slab(slab, first, last, tile):
+    """Set ``tile`` (lane, column) to images [first, last) of ``slab``; columns past the last image are zero.
+
+    Transposing here, in the cache, makes the product that follows a third faster than a transposed right factor.
+    """
+    n_lanes, width = tile.shape
+    for column in range(width):
+        source = slab[min(first + column, last - 1)]
+        here = tile.dtype.type(1.0 if first + column < last else 0.0)
+        for lane in range(n_lanes):
+            tile[lane, column] = here * source[lane]
+
+
+@inlined
+def _rotate_back(slabs, head, pairs, first, last, target):
+    """Set ``target`` (tube, row, width) to the block operator applied to images [first, last) of ``slabs``."""
+    n_head, n_pairs, width = head.shape[0], pairs.shape[0], target.shape[2]
+    if n_head:
+        narrow = np.empty((head.shape[2], width), target.dtype)
+        _read_slab(slabs[0], first, last, narrow)
+        np.dot(head[0], narrow, target[0])
+    tile = np.empty((pairs.shape[2], width), target.dtype)
+    tail = target[n_head:].reshape(n_pairs, -1, width)
+    for pair in range(n_pairs):
+        _read_slab(slabs[n_head + pair], first, last, tile)
+        np.dot(pairs[pair], tile, tail[pair])
+
+
+@compiled
+def rotate_blocks(blocks, basis, head, pairs, bound, times, scale, offset, start, stop, slabs):
+    """Write the rotated Fourier coefficients of ``scale · (point - times · dual) + offset`` into ``slabs``.
+
+    With ``times`` = 2 these are the right-hand sides of a graph step, with 1 the codes, with 0 the blocks themselves.
+    ``head`` and ``pairs`` are the transpose of the rotation. ``offset`` has the shape of ``slabs`` or is empty, and
+    may be ``slabs`` itself.
+    """
+    reflected = np.empty_like(blocks[0])
+    buffer = np.empty_like(reflected)
+    width = blocks.shape[3]
+    for first in range(start, stop, width):
+        _reflect(blocks[first // width], bound, times, reflected)
+        _transform(basis, reflected, buffer)
+        _rotate(buffer, head, pairs, scale, offset, first, min(first + width, stop), slabs)
+
+
+@compiled
+def finish_graph_step(
+    solved, basis, basis_t, head, pairs, bound, penalty, relaxation, linear, measure, prepare_next, start, stop, blocks,
+    right, change, size,
+):  # fmt: skip
+    """Rotate the solution of the graph systems back, relax, and measure the change if ``measure`` is set.
+
+    If ``prepare_next`` is set, also write the right-hand sides of the next step (as :func:`rotate_blocks` does) while
+    the block is in the cache.
+    """
+    buffer = np.empty_like(blocks[0])
+    rotated = np.empty_like(buffer)
+    width, twice = blocks.shape[3], blocks.dtype.type(2.0)
+    for first in range(start, stop, width):
+        last = min(first + width, stop)
+        block = blocks[first // width]
+        _rotate_back(solved, head, pairs, first, last, buffer)
+        _transform(basis_t, buffer, rotated)
+        if measure:
+            _measure(block, rotated, bound, first, last, change, size)
+        _relax(block, rotated, bound, relaxation)
+        if prepare_next:
+            _reflect(block, bound, twice, buffer)
+            _transform(basis, buffer, rotated)
+            _rotate(rotated, head, pairs, penalty, linear, first, last, right)
+
+
+# --- sums over images -------------------------------------------------------------------------------------------------
+@compiled
+def _add_product(left, right, product, total):
+    """Add left · rightᵀ of the mean's coefficients to ``total``."""
+    np.dot(left, right.T, product)
+    # Loops, because adding whole arrays would take Numba two seconds more to compile.
+    for row in range(total.shape[0]):
+        for column in range(total.shape[1]):
+            total[row, column] += product[row, column]
+
+
+@compiled
+def _add_pair(left, right, ends, product, first, second):
+    """Add the Hermitian product of one pair of coefficients, real part to ``first``, imaginary part to ``second``.
+
+    See ``tubal.algebra.hermitian_parts``. ``ends`` marks the pair (mean, Nyquist), which are both real.
+    """
+    np.dot(left, right.T, product)
+    n_rows, n_columns = first.shape
+    for row in range(n_rows):
+        above, below = product[row], product[n_rows + row]
+        for column in range(n_columns):
+            here, there = above[column], below[n_columns + column]
+            first[row, column] += here if ends else here + there
+            second[row, column] += there if ends else below[column] - above[n_columns + column]
+
+
+@compiled
+def summarize_images(codes, data, basis, map_head, map_pairs, start, stop, residuals, absolutes, gram, cross):
+    """Set squared residual and l1 norm of images [start, stop), and add their statistics to ``gram`` and ``cross``.
+
+    The statistics are the Hermitian products codes · codesᵀ and data · codesᵀ, as real and imaginary parts. They are
+    formed ``STATISTICS_BLOCK`` images at a time and added in double precision; empty arrays ask for none.
+    """
+    tube_length, n_atoms, _ = codes.shape
+    n_rows, n_images = data.shape[1], stop - start
+    n_blocks = (n_images + STATISTICS_BLOCK - 1) // STATISTICS_BLOCK
+    width = (n_images + n_blocks - 1) // max(n_blocks, 1)  # nearly equal blocks: little padding in the last one
+    block = np.empty((tube_length, n_atoms, width), codes.dtype)
+    coefficients = np.empty_like(block)
+    image = np.empty((tube_length, n_rows, width), codes.dtype)
+    image_hat = np.empty_like(image)
+    n_head, n_pairs = map_head.shape[0], map_pairs.shape[0]
+    head_gram = np.empty((n_atoms, n_atoms), codes.dtype)
+    head_cross = np.empty((n_rows, n_atoms), codes.dtype)
+    pair_gram = np.empty((2 * n_atoms, 2 * n_atoms), codes.dtype)
+    pair_cross = np.empty((2 * n_rows, 2 * n_atoms), codes.dtype)
+    for first in range(start, stop, width):
+        last = min(first + width, stop)
+        _load(codes, first, last, block)
+        _load(data, first, last, image)
+        _transform(basis, block, coefficients)
+        _transform(basis, image, image_hat)
+        _sum_absolutes(block, first, last, absolutes)
+        if gram.shape[0]:
+            if n_head:
+                _add_product(coefficients[0], coefficients[0], head_gram, gram[0])
+                _add_product(image_hat[0], coefficients[0], head_cross, cross[0])
+            code_pairs = coefficients[n_head:].reshape(n_pairs, -1, width)
+            image_pairs = image_hat[n_head:].reshape(n_pairs, -1, width)
+            for pair in range(n_pairs):
+                ends, place = n_head + pair == 0, n_head + 2 * pair
+                _add_pair(code_pairs[pair], code_pairs[pair], ends, pair_gram, gram[place], gram[place + 1])
+                _add_pair(image_pairs[pair], code_pairs[pair], ends, pair_cross, cross[place], cross[place + 1])
+        _apply(map_head, map_pairs, coefficients, image)
+        _sum_squares(image_hat, image, first, last, residuals)
+
+
+@inlined
+def _sum_absolutes(block, first, last, absolutes):
+    """Set the l1 norm of every image of a block."""
+    totals = np.zeros(block.shape[2])
+    for time in range(block.shape[0]):
+        for row in range(block.shape[1]):
+            values = block[time, row]
+            for column in range(totals.size):
+                totals[column] += abs(values[column])
+    for column in range(last - first):
+        absolutes[first + column] = totals[column]
+
+
+@inlined
+def _sum_squares(wanted, found, first, last, residuals):
+    """Set the squared distance between ``wanted`` and ``found`` for every image of a block."""
+    totals = np.zeros(wanted.shape[2])
+    for time in range(wanted.shape[0]):
+        for row in range(wanted.shape[1]):
+            there, here = wanted[time, row], found[time, row]
+            for column in range(totals.size):
+                totals[column] += (there[column] - here[column]) ** 2
+    for column in range(last - first):
+        residuals[first + column] = totals[column]
+
+
+# --- Algorithm 1 ------------------------------------------------------------------------------------------------------
+@compiled
+def _extrapolate(codes, momentum, gradient, inertia, restart, step_size, threshold, first, last):
+    """Make one extrapolated shrinkage step (Algorithm 1, lines 6-8) on a block; every image has its own inertia.
+
+    On return ``restart`` is positive for images whose step pointed against their momentum (O'Donoghue and Candès
+    2015); :func:`_drop_momentum` handles them before the next step.
+    """
+    width = codes.shape[2]
+    push = np.zeros(width, codes.dtype)
+    against = np.zeros(width)
+    for column in range(last - first):
+        before = inertia[first + column]
+        after = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * before * before))
+        push[column] = (before - 1.0) / after
+        inertia[first + column] = after
+    for time in range(codes.shape[0]):
+        for row in range(codes.shape[1]):
+            old, here, slope = codes[time, row], momentum[time, row], gradient[time, row]
+            for column in range(width):
+                value = here[column] - step_size * slope[column]
+                value -= min(max(value, -threshold), threshold)
+                against[column] += (here[column] - value) * (value - old[column])
+                here[column] = value + push[column] * (value - old[column])
+                old[column] = value
+    for column in range(last - first):
+        restart[first + column] = against[column]
+
+
+@compiled
+def _drop_momentum(codes, momentum, inertia, restart, first, last):
+    """Reset momentum and inertia of the images whose ``restart`` is positive."""
+    for column in range(last - first):
+        if restart[first + column] > 0.0:
+            inertia[first + column] = 1.0
+            for time in range(codes.shape[0]):
+                for row in range(codes.shape[1]):
+                    momentum[time, row, column] = codes[time, row, column]
+
+
+@compiled
+def accelerated_steps(
+    codes, momentum, inertia, restart, linear, graph_term, basis, basis_t, gram_head, gram_pairs,
+    step_size, threshold, n_steps, start, stop,
+):  # fmt: skip
+    """Make ``n_steps`` of Algorithm 1 with restart on images [start, stop), in place.
+
+    ``linear`` is Dᵀx (tube, atom, image). ``graph_term`` is the gradient of the graph term, or empty. It changes with
+    every step, so with a graph the caller makes one step at a time.
+    """
+    tube_length, n_atoms, _ = codes.shape
+    block = np.empty((tube_length, n_atoms, BLOCK), codes.dtype)
+    ahead, slope, buffer, constant = (
+        np.empty_like(block),
+        np.empty_like(block),
+        np.empty_like(block),
+        np.empty_like(block),
+    )
+    for first in range(start, stop, BLOCK):
+        last = min(first + BLOCK, stop)
+        _load(codes, first, last, block)
+        _load(momentum, first, last, ahead)
+        _load(linear, first, last, constant)
+        if graph_term.size:
+            _load(graph_term, first, last, buffer)
+            constant -= buffer
+        flat_constant = constant.reshape(-1)
+        for _ in range(n_steps):
+            _drop_momentum(block, ahead, inertia, restart, first, last)
+            _transform(basis, ahead, buffer)
+            _apply(gram_head, gram_pairs, buffer, slope)
+            _transform(basis_t, slope, buffer)
+            flat = buffer.reshape(-1)
+            for index in range(flat.size):
+                flat[index] -= flat_constant[index]
+            _extrapolate(block, ahead, buffer, inertia, restart, step_size, threshold, first, last)
+        _store(block, first, last, codes)
+        _store(ahead, first, last, momentum)

@@ -1,0 +1,554 @@
+"""Coding problems of linear maps with a graph term: the base class of all models.
+
+:class:`LinearMapCoding` minimises ``1/2 ||X - map(B)||² + α Tr(B L Bᵀ) + β ||B||₁`` for a map that a subclass defines.
+:class:`GraphTerm` is the second term: gradient, energies, and the systems ``b (2 α L + shift) = right``, one for each
+coefficient row b of the codes. They are solved by conjugate gradients to rounding precision (:meth:`GraphTerm.solve`)
+or, inside ADMM, by a few warm-started Chebyshev steps (:class:`WarmStartedSystems`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from copy import copy
+from functools import cached_property, partial
+from typing import Any, Self, TypeAlias, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from tubal.backends.arrays import (
+    Array,
+    as_double,
+    as_like,
+    is_torch,
+    machine_epsilon,
+    namespace,
+    new_zeros,
+    sparse_like,
+    to_numpy_together,
+)
+from tubal.backends.cpu import graph_systems as kernels
+from tubal.backends.cpu.graph_systems import BUNDLE, LANES
+from tubal.backends.threads import own_threads, parallel_ranges
+from tubal.graph import laplacian_norm
+from tubal.problems.base import CodingProblem, Dictionary, Laplacian, ModelStatistics, SplitState, Summary
+
+# Convergence rates of Jacobi's method are computed for shifts on a geometric grid with this ratio, by this many power
+# iterations each.
+RATE_GRID, POWER_STEPS = 1.1, 10
+# Every solve reduces the error of its warm start, the last solution, by at least this factor. The error then decreases
+# together with the changes of ADMM, so ADMM converges as with exact solves. The first solve has no warm start.
+WARM_REDUCTION, FIRST_REDUCTION = 1e-2, 1e-5
+MAX_SWEEPS = 1000
+
+# First bundle of every image, neighbours (bundle, 4), weights (bundle, 4) and diagonal of L, for the kernels.
+Bundles: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any], NDArray[Any]]
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+
+
+# --- the coding problem -----------------------------------------------------------------------------------------------
+class LinearMapCoding(CodingProblem):
+    """The coding problem of a linear map from codes to images, with or without a graph.
+
+    It minimises ``1/2 ||X - map(B)||² + graph_weight Tr(B L Bᵀ) + sparsity ||B||₁`` over the codes B. A subclass says
+    what ``codes_shape``, ``reconstruct`` (the map), ``correlate`` (its adjoint), ``map_norm``, ``solve_shifted`` and
+    ``statistics`` are. With a graph, ``solve_shifted`` uses :meth:`solve_rows` for the systems in the Laplacian.
+
+    Parameters
+    ----------
+    dictionary : array or tuple of arrays
+        The atoms, as the model stores them.
+    data : array of shape (..., n_images)
+        The images as the layout of the model arranges them, samples last.
+    sparsity : float
+        Weight of the l1 penalty (the paper's β).
+    graph_weight : float, default=0.0
+        Weight of the graph term (the paper's α).
+    laplacian : matrix of shape (n_images, n_images), optional
+        Graph Laplacian of the batch. Its degrees may count edges to images outside the batch.
+    neighbor_sum : array of shape codes_shape, optional
+        Weighted sum of the codes of neighbours outside the batch, which are fixed.
+
+    Attributes
+    ----------
+    graph : GraphTerm or None
+        The graph term; None without a graph.
+    """
+
+    # Images that one thread codes at a time without a graph, so that they stay in the cache.
+    block_size = 64
+
+    def __init__(
+        self,
+        dictionary: Dictionary,
+        data: Array,
+        *,
+        sparsity: float,
+        graph_weight: float = 0.0,
+        laplacian: SharedLaplacian | Laplacian | None = None,
+        neighbor_sum: Array | None = None,
+    ) -> None:
+        self.dictionary, self.data, self.sparsity = dictionary, data, float(sparsity)
+        with_graph = graph_weight > 0.0 and laplacian is not None
+        self.graph = GraphTerm(laplacian, graph_weight, neighbor_sum) if with_graph else None
+        self.independent = self.graph is None or not self.graph.has_edges
+        self._systems: WarmStartedSystems | None = None
+
+    # --- what a model defines -----------------------------------------------------------------------------------------
+    @abstractmethod
+    def correlate(self, images: Array) -> Array:
+        """Apply the adjoint of the map to images.
+
+        Parameters
+        ----------
+        images : array of the shape of the data
+            Any images.
+
+        Returns
+        -------
+        array of shape codes_shape
+            Inner products of the images with the atoms at all positions.
+        """
+
+    @property
+    @abstractmethod
+    def map_norm(self) -> float:
+        """Largest eigenvalue of the map's Gram operator (adjoint times map)."""
+
+    @abstractmethod
+    def statistics(self, codes: Array) -> ModelStatistics:
+        """Return the statistics of the first dictionary step.
+
+        Parameters
+        ----------
+        codes : array of shape codes_shape
+            Codes of the images of this problem.
+
+        Returns
+        -------
+        Statistics
+            An object of the model's own class.
+        """
+
+    # --- what follows from it -----------------------------------------------------------------------------------------
+    @cached_property
+    def linear(self) -> Array:
+        """The adjoint applied to the images, plus the term of fixed neighbours."""
+        correlation = self.correlate(self.data)
+        return correlation if self.graph is None else self.graph.add_fixed_neighbors(correlation)
+
+    @cached_property
+    def lipschitz(self) -> float:
+        """``map_norm + 2 α ||L||₂``. This is exact, because map and graph act on different axes of the codes."""
+        return max(self.map_norm + (self.graph.lipschitz if self.graph else 0.0), np.finfo(np.float64).tiny)
+
+    def zeros(self) -> Array:
+        """Return codes that are all zero.
+
+        Returns
+        -------
+        array of shape codes_shape
+            Zeros of the type and device of the data.
+        """
+        return new_zeros(self.codes_shape, self.data)
+
+    def hessian_product(self, codes: Array) -> Array:
+        """Return the Gram operator applied to codes, plus ``2 α B L``.
+
+        Parameters
+        ----------
+        codes : array of shape codes_shape
+            Any codes.
+
+        Returns
+        -------
+        array of shape codes_shape
+            The product.
+        """
+        product = self.correlate(self.reconstruct(codes))
+        return product if self.graph is None else product + self.graph.product(codes)
+
+    def summary(self, codes: Array, *, statistics: bool = False) -> Summary:
+        """Return the terms of the objective for each image.
+
+        Parameters
+        ----------
+        codes : array of shape codes_shape
+            Any codes.
+        statistics : bool, default=False
+            Also compute the statistics of the first dictionary step.
+
+        Returns
+        -------
+        Summary
+            The terms and, if asked for, the statistics.
+        """
+        difference = as_double(self.data) - as_double(self.reconstruct(codes))
+        residuals = (difference**2).sum(tuple(range(difference.ndim - 1)))
+        xp = namespace(codes)
+        absolutes = xp.sum(abs(codes), tuple(range(codes.ndim - 1)), dtype=xp.float64)
+        return self._summarize(codes, residuals, absolutes, self.statistics(codes) if statistics else None)
+
+    def _summarize(self, codes: Array, residuals: Array, absolutes: Array, statistics: ModelStatistics) -> Summary:
+        """Add the graph term to each image's ``residual/2 + sparsity · l1``."""
+        energies, fixed = self.graph.energies(codes) if self.graph else (0.0 * residuals, 0.0 * residuals)
+        residual, absolute, energy, product = (
+            np.asarray(term, np.float64) for term in to_numpy_together(residuals, absolutes, energies, fixed)
+        )
+        weight = self.graph.weight if self.graph is not None else 0.0
+        values = 0.5 * residual + self.sparsity * absolute + weight * energy - 2.0 * weight * product
+        return Summary(values, residual, absolute, statistics)
+
+    def solve_rows(self, rows: Array, shifts: Array) -> Array:
+        """Solve ``b (2 α L + shift) = row`` for every row; without a graph, divide by the shifts.
+
+        Parameters
+        ----------
+        rows : array of shape (..., n_images)
+            Right-hand sides.
+        shifts : array of shape (...)
+            Positive shifts, one per row.
+
+        Returns
+        -------
+        array of shape (..., n_images)
+            The solutions.
+        """
+        if self.graph is None:
+            return rows / shifts[..., None]
+        return self.graph.solve(rows, shifts) if self._systems is None else self._systems.solve(rows, shifts)
+
+    def restrict(self, start: int, stop: int) -> Self:
+        """Return the same problem for images [start, stop); only used without a graph.
+
+        Cached values are shared, except ``linear`` and ``_driver``. Override this if others depend on the images.
+
+        Parameters
+        ----------
+        start, stop : int
+            Range of images.
+
+        Returns
+        -------
+        LinearMapCoding
+            The smaller problem.
+        """
+        part = copy(self)
+        part.data = self.data[..., start:stop]
+        for name in ("linear", "_driver"):
+            part.__dict__.pop(name, None)
+        return part
+
+    @contextmanager
+    def _warm_started(self, state: SplitState) -> Iterator[WarmStartedSystems | None]:
+        """Let :meth:`solve_rows` start at the solutions of the last step; yield what the next state must keep."""
+        if self.independent or self.graph is None or is_torch(self.data):
+            yield None
+            return
+        former = state.extra
+        self._systems = former if isinstance(former, WarmStartedSystems) else WarmStartedSystems(self.graph)
+        try:
+            yield self._systems
+        finally:
+            self._systems = None
+
+    def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
+        """Make steps of over-relaxed ADMM; without a graph, blocks of images are coded in several threads.
+
+        Parameters
+        ----------
+        state : SplitState
+            Where to start. Its point may be changed in place.
+        penalty : float
+            Weight of the augmented Lagrangian.
+        relaxation : float
+            Over-relaxation, in (0, 2).
+        n_steps : int
+            Number of steps.
+        tol : float
+            Independent images whose last relative change was at most ``tol`` stay as they are.
+
+        Returns
+        -------
+        SplitState
+            The state after the steps.
+        """
+        steps = partial(CodingProblem.split, penalty=penalty, relaxation=relaxation, n_steps=n_steps, tol=tol)
+        if self.graph is not None or is_torch(self.data) or self.codes_shape[-1] <= self.block_size:
+            with self._warm_started(state) as systems:
+                done = steps(self, state)
+            return SplitState(done.point, done.movement, systems)
+        blocks: dict[int, CodingProblem] = state.extra if isinstance(state.extra, dict) else {}
+
+        def work(start: int, stop: int) -> SplitState:
+            if start not in blocks:
+                blocks[start] = self.restrict(start, stop)
+            former = None if state.movement is None else state.movement[start:stop]
+            return steps(blocks[start], SplitState(state.point[..., start:stop], former))
+
+        with own_threads() as threads:
+            parts = parallel_ranges(work, self.codes_shape[-1], grain=self.block_size, threads=threads)
+        join = namespace(state.point).concatenate
+        return SplitState(join([part.point for part in parts], -1), join([part.movement for part in parts], -1), blocks)
+
+
+# --- the graph term ---------------------------------------------------------------------------------------------------
+class SharedLaplacian:
+    """A graph Laplacian together with everything computed from it alone, shared by successive coding problems.
+
+    Parameters
+    ----------
+    laplacian : sparse or dense matrix of shape (n_images, n_images)
+        Symmetric. Its degrees may count edges to images outside the batch.
+    """
+
+    def __init__(self, laplacian: Laplacian) -> None:
+        self.matrix = sp.csr_array(laplacian)
+        self._cache: dict[Hashable, Any] = {}
+        self._rates: dict[int, float] = {}
+
+    def cached(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return ``make()``, computed once for each key; backends keep their form of the matrix here."""
+        if key not in self._cache:
+            self._cache[key] = make()
+        value: Value = self._cache[key]
+        return value
+
+    @cached_property
+    def off_diagonal(self) -> NDArray[np.bool_]:
+        """Which stored entries lie off the diagonal."""
+        rows = np.repeat(np.arange(self.matrix.shape[0]), np.diff(self.matrix.indptr))
+        return np.asarray(self.matrix.indices != rows)
+
+    @cached_property
+    def has_edges(self) -> bool:
+        """Whether any two images of the batch are connected. New images are connected to fixed ones only."""
+        return bool((self.matrix.data[self.off_diagonal] != 0).any())
+
+    def jacobi_rate(self, shift: float) -> float:
+        """Return a bound below one on the factor by which a Jacobi step for ``L + shift`` reduces the error.
+
+        For non-negative weights the factor is the spectral radius of ``(E + shift)⁻¹ W``, with E the diagonal of L and
+        W minus the rest. It is at most the largest quotient ``(W v) / ((E + shift) v)`` for any positive v (Collatz and
+        Wielandt), and power iterations make that quotient smaller. The factor decreases as the shift grows, so the next
+        lower shift of the grid gives a valid bound.
+        """
+        level = int(np.floor(np.log(shift) / np.log(RATE_GRID)))
+        if level not in self._rates:
+            self._rates[level] = self._rate_bound(RATE_GRID**level)
+        return self._rates[level]
+
+    def _rate_bound(self, shift: float) -> float:
+        matrix = self.matrix.astype(np.float64)
+        diagonal = matrix.diagonal()
+        vector, bound = np.ones(matrix.shape[0]), 1.0 - 1e-9
+        for _ in range(POWER_STEPS):
+            after = (diagonal * vector - matrix @ vector) / (diagonal + shift)
+            bound = min(bound, float((after / vector).max(initial=0.0)))
+            vector = np.maximum(after, 1e-9 * vector)
+        return max(bound, 0.0)
+
+
+class GraphTerm:
+    """``weight · (Tr(B L Bᵀ) - 2 <B, neighbor_sum>)``: smoothness within a batch, and edges to fixed codes outside it.
+
+    Parameters
+    ----------
+    laplacian : matrix of shape (n_images, n_images) or SharedLaplacian
+        The Laplacian of the batch.
+    weight : float
+        The paper's α.
+    neighbor_sum : array of the shape of the codes, optional
+        Weighted sum of the codes of neighbours outside the batch, which are fixed.
+    """
+
+    def __init__(
+        self, laplacian: SharedLaplacian | Laplacian, weight: float, neighbor_sum: Array | None = None
+    ) -> None:
+        self.shared = laplacian if isinstance(laplacian, SharedLaplacian) else SharedLaplacian(laplacian)
+        self.laplacian, self.has_edges = self.shared.matrix, self.shared.has_edges
+        self.weight = float(weight)
+        self.neighbor_sum = neighbor_sum
+
+    @cached_property
+    def lipschitz(self) -> float:
+        """Lipschitz constant of the gradient, ``2 α ||L||₂``."""
+        return 2.0 * self.weight * laplacian_norm(self.laplacian)
+
+    def bundles(self, dtype: DTypeLike) -> Bundles:
+        """Return L as the kernels read it: neighbours in bundles of four."""
+        return self.shared.cached(np.dtype(dtype), lambda: _in_bundles(self.shared, dtype))
+
+    def _sparse_tensor(self, codes: Array) -> Array:
+        """Return L as a sparse tensor, sent to the device once."""
+        return self.shared.cached((codes.dtype, codes.device), lambda: sparse_like(self.laplacian, codes))
+
+    def add_fixed_neighbors(self, linear: Array) -> Array:
+        """Return ``linear + 2 α neighbor_sum``, the linear term with the neighbours whose codes are fixed."""
+        return linear if self.neighbor_sum is None else linear + 2.0 * self.weight * self.neighbor_sum
+
+    def product(self, codes: Array) -> Array:
+        """Return ``2 α B L`` for codes (..., image)."""
+        rows = codes.reshape(-1, codes.shape[-1])
+        if is_torch(codes):
+            return 2.0 * self.weight * (self._sparse_tensor(codes) @ rows.T).T.reshape(codes.shape)
+        graph, scale = self.bundles(codes.dtype), codes.dtype.type(2.0 * self.weight)
+        product = np.empty_like(rows)
+        _over_slabs(lambda start, stop: kernels.multiply_by_graph(rows, graph, scale, start, stop, product), len(rows))
+        return product.reshape(codes.shape)
+
+    def energies(self, codes: Array) -> tuple[Array, Array]:
+        """Return each image's part of ``Tr(B L Bᵀ)`` and of ``<B, neighbor_sum>``, both of shape (image,)."""
+        if is_torch(codes):
+            by_sample = codes.reshape(-1, codes.shape[-1]).T.contiguous()  # the fast order for a sparse product
+            energy = (by_sample * (self._sparse_tensor(codes) @ by_sample)).sum(1)
+        else:
+            energy = self._energies(codes.reshape(-1, codes.shape[-1]))
+        if self.neighbor_sum is None:
+            return energy, 0.0 * energy
+        return energy, (codes * self.neighbor_sum).sum(tuple(range(codes.ndim - 1)))
+
+    def _energies(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """Return each image's part of ``Tr(B L Bᵀ)`` in double precision, without forming ``B L``."""
+        graph = self.bundles(rows.dtype)
+
+        def work(start: int, stop: int) -> NDArray[np.float64]:
+            found = np.zeros(rows.shape[1])
+            kernels.graph_energies(rows, graph, start, stop, found)
+            return found
+
+        return np.asarray(np.sum(_over_slabs(work, len(rows)), 0))
+
+    def solve(self, right: Array, shifts: Array) -> Array:
+        """Solve ``b (2 α L + shift) = right`` for every coefficient row, to rounding precision.
+
+        ``right`` is (..., image) and ``shifts`` (...). The method is conjugate gradients with a Jacobi preconditioner,
+        for all rows side by side.
+        """
+        xp = namespace(right)
+        shifts = as_like(shifts, right)[..., None]
+        diagonal = 2.0 * self.weight * as_like(self.laplacian.diagonal(), right)
+        if not self.has_edges:  # a diagonal system; solved directly, so that no image affects another
+            return right / (diagonal + shifts)
+        conditioner = 1.0 / (diagonal + shifts)
+        solution = right * conditioner
+        residual = right - self.product(solution) - shifts * solution
+        conditioned = residual * conditioner
+        direction, energy = conditioned, (residual * conditioned).sum(-1)
+        floor = ((right**2) * conditioner).sum(-1) * (4.0 * machine_epsilon(right)) ** 2
+        for _ in range(10 * right.shape[-1] + 10):
+            unsolved = energy > floor
+            if not bool(unsolved.any()):
+                break
+            product = self.product(direction) + shifts * direction
+            curvature = (direction * product).sum(-1)
+            length = xp.where(unsolved & (curvature > 0), energy / xp.where(curvature > 0, curvature, 1.0), 0.0)
+            solution = solution + length[..., None] * direction
+            residual = residual - length[..., None] * product
+            conditioned = residual * conditioner
+            before, energy = energy, (residual * conditioned).sum(-1)
+            push = xp.where(before > 0, energy / xp.where(before > 0, before, 1.0), 0.0)
+            direction = conditioned + push[..., None] * direction
+        return solution
+
+
+def _over_slabs(work: Callable[[int, int], Result], n_rows: int) -> list[Result]:
+    """Run ``work(start, stop)`` over slabs of coefficient rows, in several threads."""
+    with own_threads() as threads:
+        return parallel_ranges(work, -(-n_rows // LANES), grain=1, threads=threads)
+
+
+def _in_bundles(shared: SharedLaplacian, dtype: DTypeLike) -> Bundles:
+    """Return the first bundle of each image, neighbours and weights in bundles (bundle, 4), and the diagonal.
+
+    Every image has at least one bundle. Unused places hold the image itself, with weight zero.
+
+    >>> path = sp.csr_array(np.array([[1.0, -1.0, 0.0], [-1.0, 2.0, -1.0], [0.0, -1.0, 1.0]]))
+    >>> starts, neighbors, weights, diagonal = _in_bundles(SharedLaplacian(path), np.float64)
+    >>> starts.tolist(), neighbors[1].tolist(), weights[1].tolist(), diagonal.tolist()
+    ([0, 1, 2, 3], [0, 2, 1, 1], [-1.0, -1.0, 0.0, 0.0], [1.0, 2.0, 1.0])
+    """
+    matrix, off_diagonal = shared.matrix, shared.off_diagonal
+    n_images = matrix.shape[0]
+    rows = np.repeat(np.arange(n_images), np.diff(matrix.indptr))[off_diagonal]
+    columns, values = matrix.indices[off_diagonal], matrix.data[off_diagonal]
+    degrees = np.bincount(rows, minlength=n_images)
+    n_bundles = np.maximum(1, -(-degrees // BUNDLE))
+    starts = np.concatenate([[0], np.cumsum(n_bundles)])
+    neighbors = np.repeat(np.arange(n_images), n_bundles)[:, None] + np.zeros(BUNDLE, np.int64)
+    weights = np.zeros(neighbors.shape, dtype)
+    rank = np.arange(len(rows)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
+    where = starts[rows] + rank // BUNDLE, rank % BUNDLE
+    neighbors[where], weights[where] = columns, values
+    return starts, neighbors, weights, matrix.diagonal().astype(dtype)
+
+
+# --- warm-started systems ---------------------------------------------------------------------------------------------
+def chebyshev_schedule(
+    graph: GraphTerm, shifts: NDArray[Any], reduction: float
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return the Jacobi rate of every slab of ``shifts`` (slab, lane), and how many steps reach ``reduction``."""
+    rates = np.array([graph.shared.jacobi_rate(float(shift) / (2.0 * graph.weight)) for shift in shifts.min(1)])
+    with np.errstate(divide="ignore"):  # with a rate of zero one step is exact
+        counts = np.ceil(np.arccosh(1.0 / reduction) / np.arccosh(1.0 / rates))
+    return rates, np.clip(counts, 1, MAX_SWEEPS).astype(np.int64)
+
+
+def _rows_by_shift(shifts: NDArray[Any]) -> NDArray[np.int64]:
+    """Return which coefficient row each lane holds, (slab, LANES).
+
+    Rows with similar shifts share a slab, because the smallest shift of a slab sets its number of steps. The padding
+    lanes of the last slab repeat its last row.
+    """
+    n_slabs = -(-shifts.size // LANES)
+    order = np.argsort(shifts, kind="stable")
+    return np.concatenate([order, np.full(n_slabs * LANES - order.size, order[-1])]).reshape(n_slabs, LANES)
+
+
+class WarmStartedSystems:
+    """Systems ``b (2 α L + shift) = right``, one per coefficient row; each solve starts at the last solution.
+
+    Parameters
+    ----------
+    graph : GraphTerm
+        The graph term with at least one edge.
+    """
+
+    def __init__(self, graph: GraphTerm) -> None:
+        self.graph = graph
+        self.solution: NDArray[Any] | None = None
+
+    def _prepare(self, shifts: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+        """Sort the rows into slabs, and return a first solution of zeros."""
+        self.rows = _rows_by_shift(shifts)
+        self.shifts = shifts[self.rows].astype(right.dtype)
+        self.bundles = self.graph.bundles(right.dtype)
+        solution = np.zeros((len(self.rows), right.shape[-1], LANES), right.dtype)
+        self.right = np.empty_like(solution)
+        self.schedule = chebyshev_schedule(self.graph, self.shifts, WARM_REDUCTION)
+        return solution
+
+    def solve(self, right: NDArray[Any], shifts: ArrayLike) -> NDArray[Any]:
+        """Return an approximate solution for ``right`` (..., image); ``shifts`` (...) must not change between calls."""
+        if self.solution is None:
+            self.solution = self._prepare(np.asarray(shifts).reshape(-1), right)
+            rates, counts = chebyshev_schedule(self.graph, self.shifts, FIRST_REDUCTION)
+        else:
+            rates, counts = self.schedule
+        slabs = self.solution
+        flat = np.ascontiguousarray(right).reshape(-1, right.shape[-1])
+        solved, scale = np.empty_like(flat), right.dtype.type(2.0 * self.graph.weight)
+
+        def work(start: int, stop: int) -> None:
+            held = self.rows[start:stop]
+            kernels.to_slabs(flat, held, self.right[start:stop])
+            kernels.solve_graph_systems(self.bundles, scale, self.shifts, rates, counts, self.right, start, stop, slabs)
+            kernels.from_slabs(slabs[start:stop], held, solved)
+
+        with own_threads() as threads:
+            parallel_ranges(work, len(self.rows), grain=1, threads=threads)
+        return solved.reshape(right.shape)
