@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tubal.experiments.runner import machine, package_versions
+from tubal.storage.provenance import machine, versions
 
 Result = TypeVar("Result")
 Row = dict[str, Any]  # one line of a table: column title -> value
@@ -58,6 +58,6 @@ def environment() -> dict[str, Any]:
     return {
         **machine(),
         "python": platform.python_version(),
-        "versions": package_versions(_PACKAGES),
+        "versions": versions(_PACKAGES),
         "load before": os.getloadavg()[0],
     }

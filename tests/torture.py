@@ -66,8 +66,8 @@ def generated_fits(share: float) -> list[str]:
 
     search()
     return [
-        f"{sum(found.values())} generated fits: {found['answer']} succeeded, {found['sentence']} raised a clear error; "
-        "no NaN, no rising objective, no atom outside the unit ball, no other exception"
+        f"{sum(found.values())} generated fits: {found['result']} results, {found['error']} clear errors; "
+        "no NaN, no rising objective, no atom outside the ball, no other exception"
     ]
 
 
@@ -76,13 +76,13 @@ def hostile_matrix(share: float) -> list[str]:
     lines = []
     for name in hostile.ESTIMATORS:
         found = collections.Counter(hostile.outcome(name, case) for case in hostile.CASES)
-        lines.append(f"{name}: {found['answer']} correct results, {found['sentence']} clear errors")
-    return [f"{len(hostile.CASES)} kinds of input · " + "; ".join(lines)]
+        lines.append(f"{name}: {found['result']} right results, {found['error']} clear errors")
+    return [f"{len(hostile.CASES)} classes of input · " + "; ".join(lines)]
 
 
 def killed_fits(share: float) -> list[str]:
     """Kill fits at random moments and resume them."""
-    from learning.test_checkpoints import kill_and_resume
+    from helpers.kills import kill_and_resume
 
     lines, images = [], np.random.default_rng(0).random((40, 6, 5))
     for chunk, label in ((0, "in memory"), (9, "in chunks on disk")):
@@ -98,7 +98,7 @@ def killed_fits(share: float) -> list[str]:
 
 def killed_saves(share: float) -> list[str]:
     """Kill saves at random moments."""
-    from storage.test_persistence import SAVE_FOREVER
+    from helpers.kills import SAVE_FOREVER
 
     kills, random = max(1, round(20 * share)), np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:

@@ -31,8 +31,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
-from tubal.experiments.runner import versions
+from tubal.experiments.runner import PACKAGES
 from tubal.experiments.trials import Images
+from tubal.storage.provenance import versions
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -434,7 +435,7 @@ def run(folder: Path, *, n_samples: int = 5, most_images: int = MOST_IMAGES, see
             "defaults": defaults(),
             "collections": measured,
             "verdicts": verdicts(measured),
-            "versions": versions(),
+            "versions": versions(PACKAGES),
         }
         paths = write_summary("criterion", study, page(study), folder)
     return paths

@@ -1,4 +1,4 @@
-"""The import path of :class:`Checkpoint`, which lives in :mod:`tubal.learning.checkpoints`."""
+"""Public import path of :class:`Checkpoint`, which is defined in :mod:`tubal.learning.checkpoints`."""
 
 from tubal.learning.checkpoints import Checkpoint
 

@@ -66,5 +66,5 @@ def test_faces_reproduce_bit_for_bit_and_transform_reproduces_codes(faces, estim
     first, second = (estimator(20, max_iter=3, random_state=0).fit(images) for _ in range(2))
     assert_array_equal(first.codes_, second.codes_)
     assert_array_equal(first.encode(images), first.codes_)
-    explanation = first.explain(images[7])
+    explanation = first.explain(images[7], with_graph=True)
     assert_allclose(explanation.reconstruction(), first.decode(first.codes_[7:8])[0], atol=1e-5)

@@ -1,4 +1,4 @@
-"""The fit on a real cluster of processes: the same objective, the same after a worker's death, an end in words."""
+"""Fits on a cluster of processes: the objective of one process, also after a worker dies or the scheduler is lost."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def coder(name="GTSC", **parameters):
 
 
 @pytest.mark.parametrize("name", ["TubSC", "SparseCoding"])
-def test_without_a_graph_the_objective_is_that_of_one_process(name, images, client):
+def test_without_graph_equals_one_process(name, images, client):
     expected = coder(name).fit(images)
     model = fit(coder(name), da.from_array(images, chunks=(17, 7, 6)), client)
     assert_allclose(model.objective_, expected.objective_, rtol=1e-6)
@@ -60,17 +60,17 @@ def test_without_a_graph_the_objective_is_that_of_one_process(name, images, clie
     assert_allclose(model.transform(images[:4]), expected.transform(images[:4]), atol=1e-5)
 
 
-def test_with_a_graph_the_objective_never_rises_and_ends_no_higher(images, client):
+def test_with_graph_the_objective_never_rises(images, client):
     expected = coder(max_iter=15).fit(images)
     model = fit(coder(max_iter=15), images, client)
     assert (np.diff(model.objective_) <= 1e-10 * model.objective_[0]).all()
-    assert model.objective_[-1] <= (1 + 1e-3) * expected.objective_[-1]  # exchanges in between bring it further
+    assert model.objective_[-1] <= (1 + 1e-3) * expected.objective_[-1]  # exchanges within a step lower it further
     assert (model.graph_.adjacency != expected.graph_.adjacency).nnz == 0
     assert_array_equal(model.transform(images), model._pool(model.codes_))
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
-def test_neighbour_graphs_in_blocks_on_the_workers(metric, images, client):
+def test_graph_on_the_workers_is_exact(metric, images, client):
     copies = images.copy()
     copies[40:60] = copies[3]
     scaled = copies / np.linalg.norm(copies.reshape(len(copies), -1), axis=1)[:, None, None]
@@ -79,7 +79,7 @@ def test_neighbour_graphs_in_blocks_on_the_workers(metric, images, client):
     assert_array_equal(model.graph_.neighbors, expected.neighbors)
 
 
-def test_files_are_read_by_the_workers_and_codes_may_stay_there(images, client, tmp_path):
+def test_workers_read_files_and_keep_codes(images, client, tmp_path):
     paths = []
     for number, part in enumerate(np.array_split(images, 3)):
         paths.append(tmp_path / f"part{number}.npy")
@@ -116,7 +116,7 @@ def victims():
         yield found
 
 
-def test_a_killed_worker_changes_nothing(images, victims):
+def test_killed_worker_changes_nothing(images, victims):
     expected = fit(coder(max_iter=6), images, victims, n_partitions=4)
     model, killer = coder(max_iter=6), None
 
@@ -131,7 +131,7 @@ def test_a_killed_worker_changes_nothing(images, victims):
     assert_array_equal(model.codes_, expected.codes_)
 
 
-def test_a_worker_killed_during_the_graph_changes_nothing(images, victims, monkeypatch):
+def test_worker_killed_during_the_graph_changes_nothing(images, victims, monkeypatch):
     import tubal.distributed.fitting as module
 
     expected = fit(coder(max_iter=1), images, victims, n_partitions=4)
@@ -150,7 +150,7 @@ def test_a_worker_killed_during_the_graph_changes_nothing(images, victims, monke
     assert_array_equal(model.codes_, expected.codes_)
 
 
-def test_a_lost_scheduler_is_one_sentence_and_the_checkpoint_resumes(images, client, tmp_path):
+def test_fit_resumes_after_a_lost_scheduler(images, client, tmp_path):
     expected = fit(coder(max_iter=6), images, client, n_partitions=4)
     place = tmp_path / "fit.ckpt"
     cluster = start(2)
@@ -176,7 +176,7 @@ def test_a_lost_scheduler_is_one_sentence_and_the_checkpoint_resumes(images, cli
     assert_allclose(resumed.codes_, expected.codes_, atol=1e-6)
 
 
-def test_errors_are_sentences(images, client):
+def test_errors_say_what_is_wrong(images, client):
     with pytest.raises(ConnectionError, match="no Dask scheduler at"):
         connect("tcp://127.0.0.1:9")
     with pytest.raises(ValueError, match="NaN or infinity"):
@@ -186,9 +186,9 @@ def test_errors_are_sentences(images, client):
 
 
 @pytest.mark.collection("coil20")
-def test_on_real_images_the_graph_term_ends_where_one_process_does(client):
+def test_real_images_reach_the_objective_of_one_process(client):
     images = np.asarray(fetch_coil20().images, np.float64)[:432:2]
-    # Two ways of descending: with few steps the cluster's is up to 1 % lower on the way, level once both have settled.
+    # With few steps the cluster's objective is up to 1 % lower on the way; after convergence both agree.
     model = tubal.GTSC(n_atoms=15, random_state=0, max_iter=40, tol=0.0, code_solver=Admm(max_iter=20, tol=1e-3))
     expected = model.fit(images).objective_[-1]
     found = fit(model, images, client).objective_[-1]

@@ -1,4 +1,4 @@
-"""Bad input: one clear sentence that names the value that came and the remedy; odd input: no crash, no NaN."""
+"""Bad input raises an error that names the value and the remedy; unusual input gives finite results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_value(value, place=(3, 2, 1)):
 
 
 def check_sentence(caught, *words):
-    """One line, not a traceback's riddle: the value that came, and what to do."""
+    """Check that an error is one line that contains the given words."""
     message = str(caught.value)
     assert "\n" not in message.strip()
     assert 20 < len(message) < 300
@@ -176,14 +176,14 @@ def fitted():
         (lambda model: model.explain(IMAGES[0, :4]), ("(4, 4)", "(5, 4)", "resize")),
     ],
 )
-def test_bad_calls_of_a_fitted_model(fitted, call, words):
+def test_bad_arguments_of_a_fitted_model(fitted, call, words):
     with pytest.raises(ValueError) as caught:
         call(fitted)
     check_sentence(caught, *words)
 
 
 @pytest.mark.parametrize("method", ["transform", "encode", "decode", "explain"])
-def test_unfitted_models_say_so(method):
+def test_unfitted_models_raise(method):
     with pytest.raises(ValueError, match="not fitted yet"):
         getattr(GTSC(), method)(IMAGES)
 
@@ -197,9 +197,9 @@ def test_new_images_with_a_matrix_as_graph_need_neighbours():
     assert model.transform(IMAGES[:2] + 0.1, neighbors=[[0, 1], [2, 3]]).shape == (2, 3)
 
 
-# --- odd but good ------------------------------------------------------------------------------------------
+# --- unusual but valid ------------------------------------------------------------------------------------------
 
-ODD = {
+UNUSUAL = {
     "constant": np.ones((8, 5, 4)),
     "blank": np.zeros((8, 5, 4)),
     "one blank among others": np.concatenate([IMAGES[:7], np.zeros((1, 5, 4))]),
@@ -227,9 +227,9 @@ ODD = {
 
 
 @pytest.mark.parametrize("estimator", ALL)
-@pytest.mark.parametrize("name", ODD)
-def test_odd_images_neither_crash_nor_give_nan(estimator, name):
-    images = ODD[name]
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_images_give_finite_results(estimator, name):
+    images = UNUSUAL[name]
     model = estimator(n_atoms=6, max_iter=3, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -250,14 +250,14 @@ def test_equal_images_get_equal_features():
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_input_is_left_alone(estimator):
+def test_input_is_not_changed(estimator):
     images = IMAGES.copy()
     estimator(n_atoms=3, max_iter=2, random_state=0).fit(images).transform(images)
     assert np.array_equal(images, IMAGES)
 
 
 @pytest.mark.parametrize("scale", ["unit", "max", None])
-def test_single_precision_stays(scale):
+def test_single_precision_is_kept(scale):
     images = IMAGES.astype(np.float32)
     model = GTSC(n_atoms=3, max_iter=2, scale=scale, random_state=0).fit(images)
     for values in (model.atoms_, model.codes_, model.transform(images), model.decode(model.codes_)):

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks on the defaults of the four estimators: no exception is declared, no tag avoids a check."""
+"""scikit-learn's own checks of the four estimators; none is declared to fail, and no tag avoids a check."""
 
 from __future__ import annotations
 

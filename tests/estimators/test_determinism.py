@@ -1,4 +1,4 @@
-"""Same seed, same threads: the same bits. Other thread counts: within a stated tolerance."""
+"""The same seed and threads give identical results; other thread counts agree within a stated tolerance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sklearn.base import clone
 import tubal
 import tubal.solvers
 
-# What docs/scale.md promises of other thread counts.
+# The tolerance that docs/scale.md states for other thread counts.
 THREADS_TOLERANCE = 1e-6
 
 
@@ -25,7 +25,7 @@ def images():
 
 
 @pytest.mark.parametrize("name", ["GTSC", "TubSC", "GraphSC", "SparseCoding", "CSC", "TenSR"])
-def test_twice_the_same_is_the_same(name, images):
+def test_fits_repeat_exactly(name, images):
     parameters = {"n_atoms": (4, 4) if name == "TenSR" else 6, "max_iter": 4, "random_state": 3}
     first, second = (getattr(tubal, name)(**parameters).fit(images) for _ in range(2))
     for attribute in ("atoms_", "codes_", "objective_"):
@@ -33,12 +33,12 @@ def test_twice_the_same_is_the_same(name, images):
     assert_array_equal(first.transform(images[:9] + 0.1), second.transform(images[:9] + 0.1))
 
 
-def test_clusters_twice_the_same(images):
+def test_clusters_repeat_exactly(images):
     first, second = (tubal.ImageClusterer(n_clusters=3, random_state=0).fit_predict(images) for _ in range(2))
     assert_array_equal(first, second)
 
 
-def test_seeds_differ(images):
+def test_seeds_give_different_fits(images):
     first, second = (tubal.TubSC(n_atoms=6, max_iter=2, random_state=seed).fit(images) for seed in (0, 1))
     assert abs(np.asarray(first.atoms_) - second.atoms_).max() > 1e-3
 
@@ -58,7 +58,7 @@ def run_with(threads, path):
     return np.load(path)
 
 
-def test_other_thread_counts_agree_within_the_documented_tolerance(tmp_path):
+def test_thread_counts_agree_within_tolerance(tmp_path):
     one, same, two = (run_with(threads, tmp_path / f"{at}.npz") for at, threads in enumerate((1, 1, 2)))
     assert_array_equal(one["features"], same["features"])
     assert_allclose(one["objective"], two["objective"], rtol=THREADS_TOLERANCE)
@@ -67,7 +67,7 @@ def test_other_thread_counts_agree_within_the_documented_tolerance(tmp_path):
 
 def test_tensors_agree_with_arrays(images):
     torch = pytest.importorskip("torch")
-    # Both solve the graph's systems inexactly, each in its own way: short coding steps differ, long ones do not.
+    # Both solve the graph's systems inexactly and differently: short coding steps differ, long ones do not.
     for steps, tolerance in ((5, 0.05), (100, 2e-4)):
         solver = tubal.solvers.Admm(max_iter=steps, tol=1e-6)
         model = tubal.GTSC(n_atoms=6, max_iter=4, random_state=0, tol=0.0, code_solver=solver)

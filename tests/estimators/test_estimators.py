@@ -1,4 +1,4 @@
-"""The four estimators: shapes, parameters, graphs, new images, and explanations."""
+"""The four estimators: shapes, parameters, graphs, and new images."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_rows_without_a_shape_are_one_row_images(shapes):
     assert model.codes_.shape == (30, 5, 72)
 
 
-def test_the_other_axis_is_the_transposed_image(shapes):
+def test_tube_axis_transposes_the_image(shapes):
     down = small(TubSC, tube_axis=-2).fit(shapes)
     across = small(TubSC).fit(shapes.swapaxes(1, 2).copy())
     assert_allclose(down.objective_, across.objective_, rtol=1e-6)
@@ -97,10 +97,10 @@ def test_sparse_coding_is_tubsc_of_columns(shapes):
 
 
 def test_no_graph_weight_is_tubsc(shapes):
-    tied = small(GTSC, graph_weight=0.0).fit(shapes)
-    free = small(TubSC).fit(shapes)
-    assert_array_equal(tied.codes_, free.codes_)
-    assert_array_equal(tied.transform(shapes), free.transform(shapes))
+    without_weight = small(GTSC, graph_weight=0.0).fit(shapes)
+    without_graph = small(TubSC).fit(shapes)
+    assert_array_equal(without_weight.codes_, without_graph.codes_)
+    assert_array_equal(without_weight.transform(shapes), without_graph.transform(shapes))
 
 
 @pytest.mark.parametrize("estimator", TUBAL)
@@ -138,7 +138,7 @@ def test_constructor_keeps_parameters_as_given(estimator):
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_defaults_are_the_paper_where_it_speaks(estimator):
+def test_defaults_are_those_of_the_paper(estimator):
     parameters = estimator().get_params()
     assert parameters["n_atoms"] == 45
     if "graph_weight" in parameters:
@@ -161,7 +161,7 @@ def test_scale(shapes, scale):
     lengths = np.sqrt((images**2).sum((1, 2)))
     sizes = {"unit": lengths, "max": np.full(30, images.max()), None: np.ones(30)}[scale]
     rebuilt = model.decode(model.codes_, norms=sizes)
-    # Up to the least images nearly everything is explained at so small a penalty.
+    # At so small a sparsity the codes explain nearly everything.
     assert np.linalg.norm(rebuilt - images) < 0.2 * np.linalg.norm(images)
 
 
@@ -215,7 +215,7 @@ def test_callbacks_stop_and_verbose_draws_on_standard_error(shapes, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_dead_atoms_are_counted(shapes):
+def test_reseeded_atoms_are_counted(shapes):
     model = small(TubSC, n_atoms=40, sparsity=0.4, max_iter=4).fit(shapes)
     assert model.n_reseeded_ > 0
 
@@ -245,19 +245,19 @@ def test_transform_reproduces_the_codes_of_training_images(shapes, backend, esti
     features = model.fit_transform(images)
     assert_array_equal(to_numpy(model.encode(images)), to_numpy(model.codes_))
     assert_array_equal(to_numpy(model.transform(images)), to_numpy(features))
-    # In a smaller batch a product of tensors may round otherwise.
+    # In a smaller batch a product of tensors may round differently.
     assert_allclose(to_numpy(model.encode(images[5:9])), to_numpy(model.codes_)[5:9], atol=1e-5)
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_a_new_image_is_coded_alike_alone_and_in_company(shapes, estimator):
+def test_codes_do_not_depend_on_the_batch(shapes, estimator):
     model = small(estimator).fit(shapes[:20])
     together = model.encode(shapes[20:])
     for image in (20, 25):
         assert_allclose(model.encode(shapes[[image]])[0], together[image - 20], atol=1e-6)
 
 
-def test_new_images_are_tied_to_fixed_neighbours(shapes):
+def test_new_images_are_joined_to_fixed_neighbours(shapes):
     """The code of a new image minimises its own part of eq. 8, neighbours' codes held fixed."""
     images = shapes.astype(np.float64)
     model = small(GTSC, code_solver=Admm(max_iter=500, tol=1e-11)).fit(images[:25])
@@ -282,7 +282,7 @@ def test_neighbours_may_be_named(shapes):
 
 
 @pytest.mark.parametrize("kind", ["matrix", "array", "Graph"])
-def test_a_graph_of_ones_own(shapes, kind):
+def test_graph_may_be_given(shapes, kind):
     unit = shapes / np.sqrt((shapes**2).sum((1, 2), keepdims=True))
     graph = knn_graph(unit, 3)
     given = {"matrix": graph.adjacency, "array": graph.adjacency.toarray(), "Graph": graph}[kind]
@@ -309,34 +309,11 @@ def test_neighbours_pull_codes_together(shapes):
     assert spread(10.0) < spread(1.0) < spread(0.01)
 
 
-# --- explanations --------------------------------------------------------------------------------------------
+# --- shift invariance, batches ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tube_axis", [-1, -2])
-@pytest.mark.parametrize("shape", [(8, 7), (5, 4, 3)])
-@pytest.mark.parametrize("estimator", ALL)
-def test_explanation_adds_up_to_the_reconstruction(rng, estimator, shape, tube_axis):
-    images = rng.random((12, *shape))
-    model = small(estimator, tube_axis=tube_axis).fit(images)
-    explanation = model.explain(images[3])
-    rebuilt = model.decode(model.codes_[3:4])[0]
-    assert len(explanation) == np.count_nonzero(model.codes_[3])
-    assert_allclose(explanation.reconstruction(), rebuilt, atol=1e-10)
-    assert_allclose(sum(explanation.term(index) for index in range(len(explanation))), rebuilt, atol=1e-10)
-    assert np.all(np.diff(np.abs(explanation.coefficients)) <= 0.0)
-    first = np.roll(model.atoms_[explanation.atoms[0]], explanation.shifts[0], axis=1 if tube_axis == -1 else 0)
-    if estimator in TUBAL:
-        assert_allclose(explanation.term(0), explanation.coefficients[0] * first, atol=1e-12)
-
-
-def test_explanations_of_rows(shapes):
-    model = small(TubSC, image_shape=(8, 9)).fit(shapes.reshape(30, -1))
-    from_row, from_image = model.explain(shapes[2].ravel()), model.explain(shapes[2])
-    assert_array_equal(from_row.coefficients, from_image.coefficients)
-
-
-def test_a_shifted_image_is_explained_by_shifted_atoms(shapes):
-    """Shift invariance, the point of the model: rolled along the tube, same atoms, same sizes, moved shifts."""
+def test_codes_shift_with_the_image(shapes):
+    """Shift invariance, the point of the model: an image rolled along the tube has the same codes, rolled."""
     images = shapes.astype(np.float64)
     model = small(TubSC, n_atoms=4, code_solver=Admm(max_iter=500, tol=1e-12)).fit(images)
     here, there = model.encode(images[:1]), model.encode(np.roll(images[:1], 3, axis=2))
@@ -345,11 +322,11 @@ def test_a_shifted_image_is_explained_by_shifted_atoms(shapes):
 
 
 @pytest.mark.parametrize("estimator", [TubSC, GTSC])
-def test_many_images_are_coded_as_few_are(estimator, shapes, monkeypatch):
+def test_encoding_in_batches_changes_nothing(estimator, shapes, monkeypatch):
     model = small(estimator).fit(shapes)
     new = np.concatenate([shapes[:2], shapes + 0.01])
     expected = model.encode(new)
-    monkeypatch.setattr("tubal.estimators._base.CODED_TOGETHER", 8)
+    monkeypatch.setattr("tubal.estimators.image_coder.ENCODE_BATCH", 8)
     found = model.encode(new)
     assert_allclose(found, expected, atol=1e-6)
-    assert found.strides[0] == found.itemsize  # laid out in memory as codes are
+    assert found.strides[0] == found.itemsize  # the same order in memory as codes_

@@ -1,4 +1,4 @@
-"""Every estimator against every hostile input: the right answer, or one clear sentence."""
+"""Every estimator on every hostile input: the right result, or one clear error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import tubal
-from helpers.hostile import CASES, COMPLAINTS, ESTIMATORS, TOO_SMALL, check_fit, clear, fits, outcome
+from helpers.hostile import CASES, ERRORS, ESTIMATORS, TOO_SMALL, check_clear, check_fit, fits, outcome
 from tubal.datasets import load_images
 from tubal.solvers import Admm, Fista
 
@@ -28,11 +28,11 @@ def test_cluster(case):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            labels, complaint = tubal.ImageClusterer(n_clusters=2, random_state=0).fit_predict(make()), None
-        except COMPLAINTS as error:
-            clear(error)
-            labels, complaint = np.zeros(0, int), error
-    assert wanted == "either" or (wanted == "sentence") == (complaint is not None), f"{case}: {complaint}"
+            labels, raised = tubal.ImageClusterer(n_clusters=2, random_state=0).fit_predict(make()), None
+        except ERRORS as error:
+            check_clear(error)
+            labels, raised = np.zeros(0, int), error
+    assert wanted == "either" or (wanted == "error") == (raised is not None), f"{case}: {raised}"
     assert np.asarray(labels).dtype.kind in "iu"
 
 
@@ -77,8 +77,8 @@ def test_load(loader, name, tmp_path):
     assert 10 <= len(str(caught.value)) <= 600
 
 
-# --- found by the search, kept as they were found --------------------------------------------------------------
-def test_graph_systems_solved_to_the_last_denormal_stay_finite():
+# --- failures that the search found --------------------------------------------------------------
+def test_graph_systems_with_denormals_stay_finite():
     shades = np.array([-5.1e-09, -1.25e-08, 2.15e-08, 5.5e-09, 1.08e-08, 1e-08], np.float32)
     images = np.broadcast_to(shades[:, None, None], (6, 3, 6)).copy()
     solver = Admm(max_iter=7, penalty=0.5)
@@ -88,7 +88,7 @@ def test_graph_systems_solved_to_the_last_denormal_stay_finite():
     assert np.isfinite(model.fit(images, chunk_size=5).codes_).all()
 
 
-def test_atoms_without_curvature_take_steps_of_finite_length():
+def test_steps_stay_finite_without_curvature():
     images = np.zeros((9, 6, 1), np.float32)
     images[3, :, 0] = [4.1e-10, 1e-9, -1e-10, 1.3e-9, -6e-10, 3e-10]
     model = tubal.TenSR(n_atoms=(1, 1), sparsity=0.0, max_iter=1, random_state=0, code_solver=Fista(max_iter=9))

@@ -1,4 +1,4 @@
-"""Images nobody would send on purpose, and what a fit on them must never do."""
+"""Images that nobody passes on purpose, and checks of what a fit makes of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import tubal
 from tubal.solvers import Admm, Fista
 
 ESTIMATORS = ("GTSC", "TubSC", "GraphSC", "SparseCoding", "TenSR", "CSC")
-# Every complaint must be one of these; anything else is a crash.
-COMPLAINTS = (ValueError, TypeError, MemoryError)
+# Every error must be one of these; anything else is a crash.
+ERRORS = (ValueError, TypeError, MemoryError)
 
 
 def _base() -> np.ndarray:
@@ -40,8 +40,8 @@ def _byteswapped() -> np.ndarray:
     return _base().astype(">f8")
 
 
-class _Lying:
-    """Says one shape and gives another."""
+class _Inconsistent:
+    """A dataset that states one shape and returns another."""
 
     shape, dtype, ndim, chunks = (12, 6, 5), np.dtype(np.float64), 3, None
 
@@ -52,70 +52,70 @@ class _Lying:
         return 12
 
 
-# name: (images, "answer" | "sentence" | "either")
+# name: (images, "result" | "error" | "either")
 CASES: dict[str, tuple[Any, str]] = {
-    "ordinary": (_base, "answer"),
-    "nested lists": (lambda: _base().reshape(12, 30).tolist(), "answer"),
-    "strings": (lambda: np.array([["a", "b"], ["c", "d"]]), "sentence"),
+    "ordinary": (_base, "result"),
+    "nested lists": (lambda: _base().reshape(12, 30).tolist(), "result"),
+    "strings": (lambda: np.array([["a", "b"], ["c", "d"]]), "error"),
     "numbers as text": (lambda: _base().reshape(12, 30).astype(str), "either"),
-    "objects": (lambda: np.array([[{}, {}], [{}, {}]], object), "sentence"),
-    "None": (lambda: None, "sentence"),
-    "a number": (lambda: 3.0, "sentence"),
-    "a dict": (lambda: {"images": _base()}, "sentence"),
-    "ragged lists": (lambda: [[1.0, 2.0], [3.0]], "sentence"),
-    "complex": (lambda: _base() + 1j, "sentence"),
-    "dates": (lambda: np.zeros((3, 4), "datetime64[s]"), "sentence"),
-    "booleans": (lambda: _base() > 0.5, "answer"),
-    "uint8": (lambda: (255 * _base()).astype(np.uint8), "answer"),
-    "int64 huge": (lambda: (1e18 * _base()).astype(np.int64), "answer"),
-    "float16": (lambda: _base().astype(np.float16), "answer"),
-    "float32": (lambda: _base().astype(np.float32), "answer"),
-    "longdouble": (lambda: _base().astype(np.longdouble), "answer"),
-    "other byte order": (_byteswapped, "answer"),
-    "read-only": (_read_only, "answer"),
-    "strided and reversed": (_odd_memory, "answer"),
-    "memory map of zeros": (lambda: np.zeros((12, 6, 5)).view(np.memmap), "answer"),
-    "NaN": (lambda: _with(np.nan), "sentence"),
-    "infinity": (lambda: _with(np.inf), "sentence"),
-    "minus infinity": (lambda: _with(-np.inf), "sentence"),
+    "objects": (lambda: np.array([[{}, {}], [{}, {}]], object), "error"),
+    "None": (lambda: None, "error"),
+    "a number": (lambda: 3.0, "error"),
+    "a dict": (lambda: {"images": _base()}, "error"),
+    "ragged lists": (lambda: [[1.0, 2.0], [3.0]], "error"),
+    "complex": (lambda: _base() + 1j, "error"),
+    "dates": (lambda: np.zeros((3, 4), "datetime64[s]"), "error"),
+    "booleans": (lambda: _base() > 0.5, "result"),
+    "uint8": (lambda: (255 * _base()).astype(np.uint8), "result"),
+    "int64 huge": (lambda: (1e18 * _base()).astype(np.int64), "result"),
+    "float16": (lambda: _base().astype(np.float16), "result"),
+    "float32": (lambda: _base().astype(np.float32), "result"),
+    "longdouble": (lambda: _base().astype(np.longdouble), "result"),
+    "other byte order": (_byteswapped, "result"),
+    "read-only": (_read_only, "result"),
+    "strided and reversed": (_odd_memory, "result"),
+    "memory map of zeros": (lambda: np.zeros((12, 6, 5)).view(np.memmap), "result"),
+    "NaN": (lambda: _with(np.nan), "error"),
+    "infinity": (lambda: _with(np.inf), "error"),
+    "minus infinity": (lambda: _with(-np.inf), "error"),
     "masked array": (lambda: np.ma.masked_greater(_base(), 0.5), "either"),
-    "zeros": (lambda: np.zeros((12, 6, 5)), "answer"),
-    "constant": (lambda: np.full((12, 6, 5), 7.0), "answer"),
-    "one blank image": (lambda: np.concatenate([_base(), np.zeros((1, 6, 5))]), "answer"),
-    "all equal": (lambda: np.repeat(_base()[:1], 12, axis=0), "answer"),
-    "pairs of duplicates": (lambda: np.repeat(_base()[:6], 2, axis=0), "answer"),
-    "negative": (lambda: -_base(), "answer"),
-    "huge": (lambda: 1e150 * _base(), "answer"),
-    "tiny": (lambda: 1e-150 * _base(), "answer"),
-    "subnormal": (lambda: 5e-324 * (_base() > 0.5), "answer"),
-    "huge in float32": (lambda: (1e37 * _base()).astype(np.float32), "answer"),
-    "tiny in float32": (lambda: (1e-37 * _base()).astype(np.float32), "answer"),
-    "huge and tiny together": (lambda: _base() * np.logspace(-100, 100, 12)[:, None, None], "answer"),
-    "one huge pixel": (lambda: _with(1e200), "answer"),
+    "zeros": (lambda: np.zeros((12, 6, 5)), "result"),
+    "constant": (lambda: np.full((12, 6, 5), 7.0), "result"),
+    "one blank image": (lambda: np.concatenate([_base(), np.zeros((1, 6, 5))]), "result"),
+    "all equal": (lambda: np.repeat(_base()[:1], 12, axis=0), "result"),
+    "pairs of duplicates": (lambda: np.repeat(_base()[:6], 2, axis=0), "result"),
+    "negative": (lambda: -_base(), "result"),
+    "huge": (lambda: 1e150 * _base(), "result"),
+    "tiny": (lambda: 1e-150 * _base(), "result"),
+    "subnormal": (lambda: 5e-324 * (_base() > 0.5), "result"),
+    "huge in float32": (lambda: (1e37 * _base()).astype(np.float32), "result"),
+    "tiny in float32": (lambda: (1e-37 * _base()).astype(np.float32), "result"),
+    "huge and tiny together": (lambda: _base() * np.logspace(-100, 100, 12)[:, None, None], "result"),
+    "one huge pixel": (lambda: _with(1e200), "result"),
     "one image": (lambda: _base()[:1], "either"),
     "two images": (lambda: _base()[:2], "either"),
     "fewer images than neighbours": (lambda: _base()[:3], "either"),
-    "fewer images than atoms": (lambda: _base()[:5], "answer"),
-    "no images": (lambda: np.empty((0, 6, 5)), "sentence"),
-    "no pixels": (lambda: np.empty((6, 0, 5)), "sentence"),
-    "one axis": (lambda: np.arange(12.0), "sentence"),
-    "five axes": (lambda: np.zeros((2, 3, 4, 5, 6)), "sentence"),
-    "single row": (lambda: _base()[:, :1], "answer"),
-    "single column": (lambda: _base()[..., :1], "answer"),
-    "single pixel": (lambda: _base()[:, :1, :1], "answer"),
-    "more atoms than pixels": (lambda: _base()[:, :2, :2], "answer"),
-    "colour": (lambda: np.random.default_rng(0).random((12, 4, 5, 3)), "answer"),
-    "many channels": (lambda: np.random.default_rng(0).random((8, 3, 4, 17)), "answer"),
-    "rows": (lambda: _base().reshape(12, 30), "answer"),
-    "a lying dataset": (_Lying, "sentence"),
-    "an empty iterator": (lambda: iter([]), "sentence"),
-    "batches that change shape": (lambda: iter([_base(), _base()[:, :2]]), "sentence"),
-    "a function that yields less each time": (lambda: _Shrinking(4), "sentence"),
-    "a function that raises": (lambda: _Raising(1), "sentence"),
+    "fewer images than atoms": (lambda: _base()[:5], "result"),
+    "no images": (lambda: np.empty((0, 6, 5)), "error"),
+    "no pixels": (lambda: np.empty((6, 0, 5)), "error"),
+    "one axis": (lambda: np.arange(12.0), "error"),
+    "five axes": (lambda: np.zeros((2, 3, 4, 5, 6)), "error"),
+    "single row": (lambda: _base()[:, :1], "result"),
+    "single column": (lambda: _base()[..., :1], "result"),
+    "single pixel": (lambda: _base()[:, :1, :1], "result"),
+    "more atoms than pixels": (lambda: _base()[:, :2, :2], "result"),
+    "colour": (lambda: np.random.default_rng(0).random((12, 4, 5, 3)), "result"),
+    "many channels": (lambda: np.random.default_rng(0).random((8, 3, 4, 17)), "result"),
+    "rows": (lambda: _base().reshape(12, 30), "result"),
+    "inconsistent dataset": (_Inconsistent, "error"),
+    "an empty iterator": (lambda: iter([]), "error"),
+    "batches that change shape": (lambda: iter([_base(), _base()[:, :2]]), "error"),
+    "a function that yields less each time": (lambda: _Shrinking(4), "error"),
+    "a function that raises": (lambda: _Raising(1), "error"),
 }
 
 
-# Models that refuse more atoms than an image has places for, in words of their own.
+# Images for which TenSR and CSC raise an error, because they allow fewer atoms than asked for.
 TOO_SMALL = {"nested lists", "rows", "single row", "single column", "single pixel", "more atoms than pixels"}
 
 
@@ -145,13 +145,13 @@ def quick(name: str, **parameters: Any) -> Any:
     return getattr(tubal, name)(**small | parameters)
 
 
-def sound(model: Any) -> None:
-    """Raise unless a fitted model is finite, its objective never rose and its atoms lie in the ball."""
+def check_sound(model: Any) -> None:
+    """Raise unless a fitted model is finite, its objective never rose and its atoms are in the unit ball."""
     objective, codes, atoms = (np.asarray(value) for value in (model.objective_, model.codes_, model.atoms_))
     if not (np.isfinite(objective).all() and np.isfinite(codes).all() and np.isfinite(atoms).all()):
         raise AssertionError("a fit left NaN or infinity")
     tolerance = 1e-5 if codes.dtype == np.float32 else 1e-10
-    # Images have about unit length: a perfect fit ends in the rounding of their squares and of the graph's terms.
+    # Images have about unit length: the objective of a perfect fit is rounding of their squares and graph terms.
     floor = len(codes) * float(np.finfo(codes.dtype).eps) * (1.0 + getattr(model, "graph_weight", 0.0))
     if (np.diff(objective) > tolerance * np.abs(objective[:-1]) + floor).any():
         raise AssertionError(f"the objective rose: {objective}")
@@ -159,30 +159,30 @@ def sound(model: Any) -> None:
         raise AssertionError("an atom lies outside the unit ball")
 
 
-def clear(error: BaseException) -> None:
-    """Raise unless an exception is a complaint in words."""
+def check_clear(error: BaseException) -> None:
+    """Raise unless an exception is a clear error of one sentence."""
     text = str(error)
-    if not isinstance(error, COMPLAINTS) or not 10 <= len(text) <= 600:
-        raise AssertionError(f"not a clear sentence: {type(error).__name__}: {text}") from error
+    if not isinstance(error, ERRORS) or not 10 <= len(text) <= 600:
+        raise AssertionError(f"not a clear error: {type(error).__name__}: {text}") from error
 
 
 def outcome(name: str, case: str) -> str:
-    """Fit one estimator on one hostile input; return "answer" or "sentence", or raise."""
+    """Fit one estimator on one hostile input; return "result" or "error", or raise."""
     make, _ = CASES[case]
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         try:
             model = quick(name).fit(make())
-        except COMPLAINTS as error:
-            clear(error)
-            return "sentence"
-        sound(model)
+        except ERRORS as error:
+            check_clear(error)
+            return "error"
+        check_sound(model)
         _agrees_with_double(name, make, model)
-    return "answer"
+    return "result"
 
 
 def _agrees_with_double(name: str, make: Any, model: Any) -> None:
-    """The right answer is that of a plain, contiguous copy in double precision."""
+    """Check that the fit of a contiguous copy in double precision starts at the same objective."""
     images = make()
     if not isinstance(images, (np.ndarray, list)) or isinstance(images, np.ma.MaskedArray):
         return
@@ -237,16 +237,16 @@ def fits(draw: Any) -> tuple[str, dict[str, Any], np.ndarray, int | None]:
 
 
 def check_fit(case: tuple[str, dict[str, Any], np.ndarray, int | None]) -> str:
-    """Fit a generated case and transform with it; return "answer" or "sentence"."""
+    """Fit a generated case and transform with it; return "result" or "error"."""
     name, parameters, images, chunk = case
     try:
         model = getattr(tubal, name)(**parameters).fit(images, chunk_size=chunk)
-    except COMPLAINTS as error:
-        clear(error)
+    except ERRORS as error:
+        check_clear(error)
         if parameters.get("n_neighbors", 0) < len(images) and name not in ("TenSR", "CSC"):
-            raise AssertionError(f"a fit that should succeed was refused: {error}") from error
-        return "sentence"
-    sound(model)
+            raise AssertionError(f"a fit that should succeed raised: {error}") from error
+        return "error"
+    check_sound(model)
     if not np.isfinite(np.asarray(model.transform(images))).all():
         raise AssertionError("transform gave NaN or infinity")
-    return "answer"
+    return "result"

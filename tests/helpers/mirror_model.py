@@ -1,7 +1,7 @@
 """A model of atoms that may be mirrored: the example of docs/models.md, written with public names only."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -127,7 +127,7 @@ class MirrorGTSC(GTSC):
     """GTSC whose atoms may be mirrored instead of shifted. Pass ``dictionary_solver=ProjectedGradient()``."""
 
     def _model(self):
-        return MirrorModel(self.image_shape_)
+        return MirrorModel  # learning calls it with the shape of an image
 
-    def _layout(self, image_shape):
-        return MirrorLayout(image_shape, whole=True)
+    def _layout(self):
+        return partial(MirrorLayout, whole=True)

@@ -16,7 +16,7 @@ import tubal
 
 
 def damage(data: bytes, random: np.random.Generator) -> bytes:
-    """Return the bytes after one random accident: what disks, networks and editors do to files."""
+    """Return the bytes after one random accident, as disks, networks and editors cause them."""
     place, length = int(random.integers(len(data))), int(random.integers(1, 200))
     accidents: list[Callable[[], bytes]] = [
         lambda: _flip(data, place, 1 << int(random.integers(8))),
@@ -85,12 +85,12 @@ def _plant(tree: Any, random: np.random.Generator) -> None:
 
 
 def try_mutations(original: bytes, count: int, folder: Path, seed: int, check: Callable[[Any], None]) -> dict[str, int]:
-    """Load ``count`` mutated files; return how many were refused, loaded unharmed, or loaded as forged.
+    """Load ``count`` damaged or forged files; return how many raised an error, loaded unchanged, or loaded forged.
 
     ``check`` raises unless the loaded model is the original one.
     """
     random = np.random.default_rng(seed)
-    counts = {"refused": 0, "unharmed": 0, "forged and loaded": 0}
+    counts = {"raised": 0, "unchanged": 0, "forged and loaded": 0}
     path = folder / "mutated.tubal"
     for number in range(count):
         forged = number % 5 == 4
@@ -99,22 +99,22 @@ def try_mutations(original: bytes, count: int, folder: Path, seed: int, check: C
             model = tubal.load(path)
         except ValueError as error:
             if "cannot be loaded" not in str(error) or "\n" in str(error):
-                raise AssertionError(f"mutation {number}: not one clear sentence: {error}") from error
-            counts["refused"] += 1
+                raise AssertionError(f"mutation {number}: not one clear error: {error}") from error
+            counts["raised"] += 1
             continue
         if forged:
             _use(model)
             counts["forged and loaded"] += 1
         else:
             check(model)
-            counts["unharmed"] += 1
+            counts["unchanged"] += 1
     if sorted(entry.name for entry in folder.iterdir()) != [path.name]:
         raise AssertionError("loading wrote outside its target")
     return counts
 
 
 def _use(model: Any) -> None:
-    """A forged model may be refused in use, by an exception; it must not bring the process down."""
+    """Use a forged model: it may raise an exception, but must not crash the process."""
     images = np.random.default_rng(0).random((2, 5, 4))
     try:
         model.transform(images)

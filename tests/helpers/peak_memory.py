@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tubal.learning.memory import Need, fit_need
+from tubal.learning.fitting import MemoryNeed, fit_need
 
 SCRIPT = """
     import sys, h5py, numpy as np, tubal
-    import tubal.estimators._fitting as fitting
+    import tubal.learning.fitting as fitting
     from tubal.solvers import Admm
     fitting.CODES_SHARE = 0.0  # codes do not fit: they stay on disk
     chunk, weight, n_atoms, path = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
@@ -30,7 +30,7 @@ SCRIPT = """
 """
 
 
-def peak_of(images: np.ndarray, folder: Path, *, chunk: int, weight: float, n_atoms: int) -> tuple[int, Need]:
+def peak_of(images: np.ndarray, folder: Path, *, chunk: int, weight: float, n_atoms: int) -> tuple[int, MemoryNeed]:
     """Return the bytes a fit of float32 images (n, h, w) took at its peak, and what fits need."""
     import h5py
 
@@ -41,6 +41,8 @@ def peak_of(images: np.ndarray, folder: Path, *, chunk: int, weight: float, n_at
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # every further thread has buffers of its own
     done = subprocess.run([*command, str(folder)], check=True, capture_output=True, text=True, env=environment)
     height, width = images.shape[1:]
-    pixels, n_tied = height * width, len(images) if weight > 0 else 0
-    need = fit_need(pixels=pixels, codes=n_atoms * width, atom_values=n_atoms * pixels, itemsize=4, n_tied=n_tied)
+    pixels, n_graph_images = height * width, len(images) if weight > 0 else 0
+    need = fit_need(
+        pixels=pixels, codes=n_atoms * width, atom_values=n_atoms * pixels, itemsize=4, n_graph_images=n_graph_images
+    )
     return int(done.stdout), need

@@ -1,20 +1,23 @@
-"""Checkpoints: writing one changes nothing, a fit taken up ends bit for bit the same, and no kill corrupts one."""
+"""Checkpoints: writing one changes nothing, a resumed fit is identical, and no kill damages a file."""
 
 from __future__ import annotations
 
-import signal
+import shutil
 import subprocess
 import sys
 import textwrap
-import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import tubal
+from helpers.kills import kill_and_resume
 from tubal.learning.checkpoints import Checkpoint
 from tubal.solvers import Admm, Fista
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 class Interrupted(RuntimeError):
@@ -49,7 +52,7 @@ def same(left, right):
 @pytest.mark.parametrize("name", ["GTSC", "TubSC", "GraphSC", "SparseCoding", "TenSR", "CSC"])
 @pytest.mark.parametrize("chunk_size", [None, 15])
 @pytest.mark.parametrize("solver", [None, Fista(max_iter=15)])
-def test_an_interrupted_fit_ends_bit_for_bit_the_same(name, chunk_size, solver, images, tmp_path):
+def test_resumed_fit_is_identical(name, chunk_size, solver, images, tmp_path):
     parameters = {"code_solver": solver} | ({"n_atoms": (3, 3)} if name == "TenSR" else {})
     if chunk_size is not None and name in ("TenSR", "CSC"):
         chunk_size = 20
@@ -67,16 +70,16 @@ def test_an_interrupted_fit_ends_bit_for_bit_the_same(name, chunk_size, solver, 
     same(resumed, whole)
 
 
-def test_in_the_middle_of_a_pass_over_chunks_on_disk(images, tmp_path):
+def test_resume_in_the_middle_of_a_pass(images, tmp_path):
     whole = coder().fit(images, chunk_size=9, folder=tmp_path)
 
     class Kill(Checkpoint):
-        def keeper(self, fingerprint):
-            keep, count = super().keeper(fingerprint), 0
+        def saver(self, identity):
+            save, count = super().saver(identity), 0
 
             def counting(state, store):
                 nonlocal count
-                keep(state, store)
+                save(state, store)
                 count += 1
                 if count == 12:
                     raise Interrupted
@@ -92,22 +95,22 @@ def test_in_the_middle_of_a_pass_over_chunks_on_disk(images, tmp_path):
     same(resumed, whole)
 
 
-def test_codes_written_after_a_checkpoint_do_not_spoil_it(images, tmp_path):
+def test_later_codes_do_not_damage_a_checkpoint(images, tmp_path):
     whole = coder().fit(images, chunk_size=9, folder=tmp_path)
 
     class Once(Checkpoint):
-        def keeper(self, fingerprint):
+        def saver(self, identity):
             count = 0
 
-            def keep(state, store):
+            def save(state, store):
                 nonlocal count
                 count += 1
                 if count == 7:
-                    self.write(fingerprint, state, store)
+                    self.write(identity, state, store)
                 if count == 19:
                     raise Interrupted
 
-            return keep
+            return save
 
     place = tmp_path / "fit.ckpt"
     with pytest.raises(Interrupted):
@@ -120,7 +123,7 @@ def test_writing_checkpoints_changes_nothing(images, tmp_path):
     same(coder().fit(images, checkpoint=Checkpoint(tmp_path / "a", every_seconds=0.0)), coder().fit(images))
 
 
-def test_a_finished_fit_is_taken_up_at_its_end(images, tmp_path):
+def test_finished_fit_resumes_at_its_end(images, tmp_path):
     place = tmp_path / "a"
     whole = coder().fit(images, checkpoint=place)
     seen = []
@@ -129,7 +132,7 @@ def test_a_finished_fit_is_taken_up_at_its_end(images, tmp_path):
     same(again, whole)
 
 
-def test_the_interval_is_kept(images, tmp_path, monkeypatch):
+def test_interval_between_checkpoints_is_kept(images, tmp_path, monkeypatch):
     now, written = [0.0], []
     monkeypatch.setattr("tubal.learning.checkpoints.time.monotonic", lambda: now[0])
     monkeypatch.setattr(Checkpoint, "write", lambda self, *rest: written.append(now[0]))
@@ -141,7 +144,7 @@ def test_the_interval_is_kept(images, tmp_path, monkeypatch):
     assert written == [30.0, 60.0, 90.0, 90.0]  # the last because the fit is finished
 
 
-def test_a_checkpoint_of_another_fit_is_refused(images, tmp_path):
+def test_checkpoint_of_another_fit_raises(images, tmp_path):
     place = tmp_path / "a"
     coder().fit(images, checkpoint=place)
     with pytest.raises(ValueError, match="checkpoint of another fit: sparsity differ"):
@@ -156,7 +159,7 @@ def test_a_checkpoint_of_another_fit_is_refused(images, tmp_path):
         coder().fit(images, checkpoint=3)
 
 
-def test_a_damaged_checkpoint_is_refused(images, tmp_path):
+def test_damaged_checkpoint_raises(images, tmp_path):
     place = tmp_path / "a"
     coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=place)
     good = place.read_bytes()
@@ -165,15 +168,30 @@ def test_a_damaged_checkpoint_is_refused(images, tmp_path):
         coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, resume=True))
     place.write_bytes(good)
     codes = next(iter(sorted((tmp_path / "a.codes").iterdir())))
-    spoiled = bytearray(codes.read_bytes())
-    spoiled[5] ^= 1
-    codes.write_bytes(bytes(spoiled))
+    damaged = bytearray(codes.read_bytes())
+    damaged[5] ^= 1
+    codes.write_bytes(bytes(damaged))
     with pytest.raises(ValueError, match="not those of the checkpoint"):
         coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, resume=True))
 
 
+def test_checkpoints_of_earlier_versions_are_resumed(tmp_path):
+    """Written in the middle of a pass over three chunks, when classes and fields had other names."""
+    images = np.random.default_rng(0).random((24, 5, 4)).round(3)
+    place = shutil.copy(DATA / "checkpoint_1.tubal", tmp_path / "fit.ckpt")
+    parameters = {"n_atoms": 3, "max_iter": 4, "n_neighbors": 2}
+    seen = []
+    resumed = coder(**parameters, callbacks=lambda progress: seen.append(progress.n_iter)).fit(
+        images, chunk_size=9, checkpoint=Checkpoint(place, resume=True)
+    )
+    whole = coder(**parameters).fit(images, chunk_size=9)
+    assert seen == [3, 4]
+    assert_allclose(resumed.objective_, whole.objective_, rtol=1e-6)
+    assert_allclose(resumed.atoms_, whole.atoms_, atol=1e-4)
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_on_tensors(device, images, tmp_path):
+def test_tensors_resume(device, images, tmp_path):
     torch = pytest.importorskip("torch")
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA GPU")
@@ -189,46 +207,8 @@ def test_on_tensors(device, images, tmp_path):
 
 
 # --- kills ---------------------------------------------------------------------------------------------------
-FIT = """
-    import sys, numpy as np, tubal
-    from tubal.learning.checkpoints import Checkpoint
-    images = np.random.default_rng(0).random((40, 6, 5))
-    chunk = int(sys.argv[3]) or None
-    print("ready", flush=True)
-    model = tubal.GTSC(n_atoms=4, max_iter=40, tol=0.0, random_state=0)
-    model.fit(images, chunk_size=chunk, folder=sys.argv[2] if chunk else None,
-              checkpoint=Checkpoint(sys.argv[1], every_seconds=0.0, resume=True))
-    np.savez(sys.argv[4], atoms=model.atoms_, codes=model.codes_, objective=model.objective_)
-    print("done", flush=True)
-"""
-
-
-def kill_and_resume(folder, chunk, kills, seed):
-    """Kill a fit at random moments, then let it finish; return what it ends with and how many kills hit it."""
-    random, hits = np.random.default_rng(seed), 0
-    command = [
-        sys.executable, "-c", textwrap.dedent(FIT), str(folder / "fit.ckpt"), str(folder), str(chunk),
-        str(folder / "result.npz"),
-    ]  # fmt: skip
-    for number in range(kills + 1):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        process.stdout.readline()
-        if number < kills:
-            time.sleep(float(random.uniform(0.0, 0.6)))
-            process.send_signal(signal.SIGKILL)
-            hits += process.wait() == -signal.SIGKILL
-            if (folder / "fit.ckpt").exists():
-                from tubal.storage.archive import read_archive
-
-                read_archive(folder / "fit.ckpt", "checkpoint")
-        else:
-            process.wait()
-            assert process.returncode == 0
-    return np.load(folder / "result.npz"), hits
-
-
 @pytest.mark.parametrize("chunk", [0, 9])
-def test_killed_fits_are_taken_up(chunk, tmp_path):
+def test_killed_fits_resume(chunk, tmp_path):
     images = np.random.default_rng(0).random((40, 6, 5))
     model = tubal.GTSC(n_atoms=4, max_iter=40, tol=0.0, random_state=0).fit(images, chunk_size=chunk or None)
     found, _ = kill_and_resume(tmp_path, chunk, 2, 0)
@@ -237,7 +217,7 @@ def test_killed_fits_are_taken_up(chunk, tmp_path):
     assert_array_equal(found["objective"], model.objective_)
 
 
-def test_a_full_disk_is_one_sentence_and_the_former_checkpoint_stays(images, tmp_path):
+def test_full_disk_keeps_the_former_checkpoint(images, tmp_path):
     place = tmp_path / "a"
     with pytest.raises(Interrupted):
         coder(callbacks=stop_at(4)).fit(images, checkpoint=Checkpoint(place, every_seconds=0.0))

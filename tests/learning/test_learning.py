@@ -1,4 +1,4 @@
-"""The alternation: it never goes up, keeps half-steps that helped, re-seeds dead atoms, and stops when told."""
+"""The alternation: the objective never rises, worse steps are rejected, unused atoms are replaced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helpers import oracles
 from tubal.backends.arrays import namespace, to_numpy
 from tubal.datasets import fetch_orl, make_shifted_shapes
 from tubal.graph import knn_graph, laplacian
-from tubal.learning.alternation import Coded, InMemory, MemoryStore, Weights, code_chunk, initial_state, learn
+from tubal.learning.alternation import ChunkCodes, InMemory, MemoryStore, Weights, code_chunk, initial_state, learn
 from tubal.problems.base import atom_norms
 from tubal.problems.layout import ImageLayout
 from tubal.problems.tubal import TubalCoding, TubalModel
@@ -56,7 +56,7 @@ def run(data, graph, *, graph_weight=0.0, n_atoms=6, backend=np.ascontiguousarra
 
 
 def steps_up(objective):
-    """The largest rise of a history, relative to where it stood."""
+    """Return the largest relative rise of a history."""
     values = np.asarray(objective)
     return float(np.max((values[1:] - values[:-1]) / np.abs(values[:-1])))
 
@@ -88,8 +88,8 @@ def test_objective_never_rises_on_real_images(dtype, tolerance, graph_weight):
 
 
 @pytest.mark.parametrize("graph_weight", [0.0, 1.0])
-def test_history_is_the_objective_at_the_codes_and_atoms_it_names(shapes, backend, graph_weight):
-    """Recomputed at every step by the dense formula, from what a callback is shown."""
+def test_history_matches_the_dense_objective(shapes, backend, graph_weight):
+    """Recompute the objective at every step by the dense formula, from what a callback receives."""
     data, graph = shapes
     seen = []
 
@@ -136,58 +136,63 @@ class Zero:
         return Solution(DictionaryState(0.0 * start.dictionary), 1, converged=True)
 
 
-def test_a_coding_step_that_did_not_help_keeps_its_start(shapes, rng):
+def test_worse_codes_are_rejected(shapes, rng):
     data, _ = shapes
-    start = Coded(0.01 * rng.normal(size=(10, 6, 40)), None)
+    start = ChunkCodes(0.01 * rng.normal(size=(10, 6, 40)), None)
     coded = code_chunk(TubalModel(), start_of(data).dictionary, data, Weights(SPARSITY), Worse(), start=start)
     assert coded.codes is start.codes
     fresh = code_chunk(TubalModel(), start_of(data).dictionary, data, Weights(SPARSITY), Worse())
     assert_array_equal(fresh.codes, 0.0)
 
 
-def test_a_start_is_evaluated_only_where_the_gain_is_in_doubt(shapes, monkeypatch):
+def test_start_is_evaluated_only_if_the_gain_is_unclear(shapes, monkeypatch):
     data, _ = shapes
     dictionary, weights, solver = start_of(data).dictionary, Weights(SPARSITY), Admm(max_iter=20)
-    asked = []
+    evaluated = []
     value = TubalCoding.value
-    monkeypatch.setattr(TubalCoding, "value", lambda self, codes: asked.append(1) or value(self, codes))
+    monkeypatch.setattr(TubalCoding, "value", lambda self, codes: evaluated.append(1) or value(self, codes))
 
-    def coded(beginning):
-        start = code_chunk(TubalModel(), dictionary, data, weights, Admm(max_iter=1))  # its state is used up
-        asked.clear()
-        return code_chunk(TubalModel(), dictionary, data, weights, solver, start=start, beginning=beginning)
+    def coded(start_objective):
+        start = code_chunk(TubalModel(), dictionary, data, weights, Admm(max_iter=1))  # minimise changes the state
+        evaluated.clear()
+        return code_chunk(TubalModel(), dictionary, data, weights, solver, start=start, start_objective=start_objective)
 
     reached = float(coded(None).summary.values.sum())
-    for beginning, n_asked in ((2.0 * reached, 0), ((1.0 + 1e-6) * reached, 1), (0.5 * reached, 1), (None, 1)):
-        assert_allclose(coded(beginning).summary.values.sum(), reached)
-        assert len(asked) == n_asked, beginning
+    for start_objective, n_evaluated in (
+        (2.0 * reached, 0),
+        ((1.0 + 1e-6) * reached, 1),
+        (0.5 * reached, 1),
+        (None, 1),
+    ):
+        assert_allclose(coded(start_objective).summary.values.sum(), reached)
+        assert len(evaluated) == n_evaluated, start_objective
 
 
-def test_what_the_next_pass_begins_with_is_known_from_the_dictionary_step(shapes):
+def test_dictionary_step_predicts_the_next_start_objective(shapes):
     data, graph = shapes
-    begun = []
+    starts = []
 
-    def keep(state, store):
+    def save(state, store):
         coded = store.get(0)
         if not state.finished and coded is not None:
             problem = TubalModel().coding(state.dictionary, data, sparsity=SPARSITY, graph_weight=1.0, laplacian=graph)
-            begun.append((state.beginning, problem.value(coded.codes)))
+            starts.append((state.start_objective, problem.value(coded.codes)))
 
-    run(data, graph, graph_weight=1.0, keep=keep, max_iter=4)
-    found, wanted = np.array(begun).T
+    run(data, graph, graph_weight=1.0, save=save, max_iter=4)
+    found, wanted = np.array(starts).T
     assert len(found) == 4
     assert_allclose(found, wanted, rtol=1e-9)
 
 
-def test_a_dictionary_step_that_did_not_help_keeps_its_start(shapes):
+def test_worse_dictionaries_are_rejected(shapes):
     data, graph = shapes
     state, _ = run(data, graph, dictionary_solver=Zero(), max_iter=3)
     assert_array_equal(state.dictionary, start_of(data).dictionary)
     assert steps_up(state.objective) <= 1e-12
 
 
-def test_ends_with_codes_at_the_final_dictionary(shapes):
-    """Untied images are coded afresh at the end, as coding them later would."""
+def test_final_codes_belong_to_the_final_dictionary(shapes):
+    """Without a graph, final codes start from zero, as encode does later."""
     data, graph = shapes
     final = Admm(max_iter=500, tol=1e-9)
     state, store = run(data, graph, final_solver=final)
@@ -196,7 +201,7 @@ def test_ends_with_codes_at_the_final_dictionary(shapes):
     assert problem.value(store.codes_of(0)) <= state.objective[-1]
 
 
-def test_settles_when_the_objective_does(shapes):
+def test_stops_when_the_objective_stops_falling(shapes):
     state, _ = run(*shapes, max_iter=500, tol=1e-3)
     assert state.converged
     assert state.n_iter < 500
@@ -204,25 +209,25 @@ def test_settles_when_the_objective_does(shapes):
     assert state.objective[-3] - state.objective[-2] > 1e-3 * state.objective[-3]
 
 
-def test_callbacks_are_told_and_may_stop(shapes):
-    told = []
+def test_callbacks_can_stop_the_fit(shapes):
+    calls = []
 
     def first(progress):
-        told.append(("first", progress.n_iter, progress.max_iter, progress.seconds >= 0.0))
+        calls.append(("first", progress.n_iter, progress.max_iter, progress.seconds >= 0.0))
         return progress.n_iter == 3
 
     def second(progress):
-        told.append(("second", progress.n_iter, progress.max_iter, True))
-        return "not True itself, so no reason to stop"
+        calls.append(("second", progress.n_iter, progress.max_iter, True))
+        return "only True itself stops the fit"
 
     state, store = run(*shapes, callbacks=[first, second])
     assert state.n_iter == 3
     assert not state.converged
-    assert told == [(name, step, 8, True) for step in (1, 2, 3) for name in ("first", "second")]
+    assert calls == [(name, step, 8, True) for step in (1, 2, 3) for name in ("first", "second")]
     assert store.codes_of(0) is not None
 
 
-def test_unused_atoms_are_seeded_from_the_worst_images_and_counted(shapes):
+def test_unused_atoms_are_replaced_by_bad_images(shapes):
     data, _ = shapes
     start = start_of(data)
     start.dictionary = start.dictionary.copy()
@@ -234,12 +239,12 @@ def test_unused_atoms_are_seeded_from_the_worst_images_and_counted(shapes):
     assert state.n_reseeded >= 1
     norms = np.sqrt((data**2).sum((0, 1)))
     closeness = np.abs(np.einsum("kma,kmn->an", state.dictionary[:, :, [2]], data / norms))
-    # One more dictionary step has moved it on, but it is long and looks like a picture now.
+    # One more dictionary step has changed it, but it is long and resembles an image.
     assert atom_norms(state.dictionary)[2] > 0.5
     assert closeness.max() > 0.5
 
 
-def test_blank_collections_change_nothing(backend):
+def test_blank_images_change_nothing(backend):
     data = backend(np.zeros((5, 4, 6)))
     start = initial_state(backend(np.random.default_rng(0).normal(size=(5, 4, 3))), TubalModel())
     before = to_numpy(start.dictionary).copy()
@@ -265,7 +270,7 @@ def test_backends_learn_the_same(shapes, graph_weight):
 
 @dataclass(frozen=True)
 class Chunks:
-    """Images cut at ``bounds``, tied across chunks by one Laplacian: the slow and obvious collection."""
+    """Images cut at ``bounds``, joined across chunks by one Laplacian: the slow and obvious collection."""
 
     images: Any
     matrix: Any
@@ -299,7 +304,7 @@ class Chunks:
 
 
 @pytest.mark.parametrize("bounds", [(0, 40), (0, 13, 26, 40), (0, 1, 2, 40)])
-def test_chunks_without_a_graph_are_one_collection(shapes, bounds):
+def test_chunks_without_graph_equal_one_chunk(shapes, bounds):
     data, _ = shapes
     whole, _ = run(data, None)
     state = learn(
@@ -311,7 +316,7 @@ def test_chunks_without_a_graph_are_one_collection(shapes, bounds):
 
 
 @pytest.mark.parametrize("bounds", [(0, 20, 40), (0, 7, 22, 31, 40)])
-def test_chunks_tied_by_a_graph_never_rise_and_end_where_the_whole_does(shapes, bounds):
+def test_chunks_with_graph_reach_the_same_objective(shapes, bounds):
     data, graph = shapes
     dense = graph.toarray()
     seen = []
@@ -340,7 +345,7 @@ def test_chunks_tied_by_a_graph_never_rise_and_end_where_the_whole_does(shapes, 
     assert_allclose(state.objective[-1], whole.objective[-1], rtol=0.03)
 
 
-def test_same_start_same_bits(shapes):
+def test_learning_repeats_exactly(shapes):
     data, graph = shapes
     first, store = run(data, graph, graph_weight=1.0)
     second, other = run(data, graph, graph_weight=1.0)
@@ -351,8 +356,8 @@ def test_same_start_same_bits(shapes):
 
 @pytest.mark.collection("orl")
 @pytest.mark.parametrize("estimator", ["TubSC", "GTSC"])
-def test_strong_sparsity_does_not_stop_the_fit_at_zero_codes(estimator):
-    """On bright faces the first few steps under strong sparsity leave nothing; the alternation must go on."""
+def test_strong_sparsity_does_not_stop_at_zero_codes(estimator):
+    """On bright faces the first steps under strong sparsity leave all codes zero; the fit must continue."""
     images = fetch_orl().images[:120]
     model = getattr(tubal, estimator)(n_atoms=20, sparsity=0.2, random_state=0, max_iter=10).fit(images)
     assert model.density_[-1] > 1e-3

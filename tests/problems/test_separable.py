@@ -193,7 +193,7 @@ def test_codes_images_and_explanations_agree(rng, tmp_path, shape, n_atoms, grap
     assert_allclose(model.encode(images), model.codes_, atol=1e-12)
     by_atoms = np.tensordot(model.by_atom(model.codes_), model.atoms_, 1)
     assert_allclose(model.decode(model.codes_), by_atoms, atol=1e-10)
-    explanation = model.explain(images[3])
+    explanation = model.explain(images[3], with_graph=True)
     assert_allclose(explanation.reconstruction(), by_atoms[3], atol=1e-10)
     assert explanation.shifts.shape == (len(explanation), 0)
     tubal.save(model, tmp_path / "model.tubal")

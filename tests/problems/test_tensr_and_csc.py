@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from tubal import CSC, TenSR, plot
-from tubal.report.from_clusterer import image_terms
+from tubal.estimators import explain_images
 
 MODELS = [
     pytest.param(lambda: CSC(n_atoms=4, filter_shape=(3, 2), **SHARED), id="CSC"),
@@ -23,7 +23,7 @@ def test_plots_and_report_show_the_model(make, rng):
     model = make().fit(images)
     for drawn in (plot.atoms(model), plot.codes(model, 2), plot.convergence(model), plot.neighbors(model, images, 3)):
         assert drawn.figure is not None
-    terms = image_terms(model, model.codes_, limit=10**4)
+    terms = [explanation.table() for explanation in explain_images(model, images, with_graph=True)]
     for rows, image in zip(terms, model.decode(model.codes_), strict=True):
         parts = [value * np.roll(model.atoms_[int(atom)], (int(dy), int(dx)), (0, 1)) for atom, dy, dx, value in rows]
         assert_allclose(np.sum(parts, axis=0), image, atol=1e-10)

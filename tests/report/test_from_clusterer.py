@@ -10,8 +10,9 @@ from scipy.ndimage import gaussian_filter
 
 from tubal import GTSC, GraphSC, TubSC
 from tubal.datasets import make_shifted_shapes
+from tubal.estimators import explain_images
 from tubal.graph import Graph, deformable_graph
-from tubal.report.from_clusterer import _neighborhood, as_mask, first_of_group, image_norms, image_terms
+from tubal.report.from_clusterer import _neighborhood, as_mask, first_of_group
 
 
 def rebuild(terms: np.ndarray, atoms: np.ndarray) -> np.ndarray:
@@ -36,14 +37,14 @@ def test_sum_of_all_terms_is_the_reconstruction(model: TubSC, colour: bool) -> N
     images = make_shifted_shapes(12, n_classes=2, image_shape=(8, 9), random_state=0).images
     images = np.stack([images, 0.5 * images, images**2], axis=-1) if colour else images
     model.fit(images)
-    terms = image_terms(model, model.codes_, limit=10_000)
-    assert terms is not None
-    norms = image_norms(model, images)
+    explanations = explain_images(model, images, with_graph=True)
+    norms = [explanation.norm for explanation in explanations]
     expected = model.decode(model.codes_, norms=norms)
     for i in (0, 5, 11):
-        assert_allclose(norms[i] * rebuild(terms[i], model.atoms_), expected[i], atol=1e-4)
-        assert (np.diff(np.abs(terms[i][:, 3])) <= 0).all(), "largest first"
-    assert all(len(rows) <= 3 for rows in image_terms(model, model.codes_, limit=3) or [])
+        terms = explanations[i].table()
+        assert_allclose(norms[i] * rebuild(terms, model.atoms_), expected[i], atol=1e-4)
+        assert (np.diff(np.abs(terms[:, 3])) <= 0).all(), "largest first"
+    assert all(len(explanation.table(3)) <= 3 for explanation in explanations)
 
 
 def test_alignments_move_the_neighbor_onto_the_image() -> None:

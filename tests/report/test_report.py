@@ -14,9 +14,7 @@ import pytest
 from PIL import Image
 
 from helpers.digits_report import HOSTILE_NAMES, NO_OPTIONAL_PARTS, digits_report
-from tubal import GTSC
 from tubal.report import ReportData, build_report, write_report
-from tubal.report.from_clusterer import readable_codes
 from tubal.report.payload import (
     GUTTER,
     Sprites,
@@ -25,12 +23,12 @@ from tubal.report.payload import (
     encode_payload,
     pack,
     pack_sprites,
-    plain,
     shrink,
     to_script_json,
     typical_first,
     typicality,
 )
+from tubal.storage.provenance import to_plain
 
 
 @pytest.fixture(scope="module")
@@ -238,26 +236,6 @@ def test_labels_are_in_natural_order():
     np.testing.assert_array_equal(unpack(labels["codes"]), np.arange(30) % 12)
 
 
-def test_codes_tied_to_a_graph_are_found_again_alone(small):
-    """With a strong graph the model's codes are dense and rebuild badly; the ones shown must do both better."""
-    images = small.images / np.float32(255)
-    model = GTSC(n_atoms=20, graph_weight=10.0, sparsity=0.003, max_iter=2, random_state=0).fit(images)
-    codes, note = readable_codes(model, images)
-    unit = images / np.linalg.norm(images, axis=(1, 2), keepdims=True)
-
-    def left_over(found):
-        return np.linalg.norm(model.decode(found) - unit, axis=(1, 2)).mean()
-
-    assert np.count_nonzero(codes) < 0.5 * np.count_nonzero(model.codes_)
-    assert left_over(codes) < left_over(model.codes_)
-    assert "alone" in note
-    assert model.graph_weight == 10.0
-    plain_model = GTSC(n_atoms=5, graph_weight=0.0, max_iter=1, random_state=0).fit(images)
-    same, nothing = readable_codes(plain_model, images)
-    np.testing.assert_array_equal(same, plain_model.codes_)
-    assert nothing == ""
-
-
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_names_cannot_close_the_script_element(name):
     text = to_script_json({"name": name})
@@ -329,7 +307,7 @@ def test_settings_become_json_values():
         "list": (np.float32(0.5), None),
         "flag": np.True_,
     }
-    assert plain(given) == {"seed": 3, "when": "x", "nan": "nan", "list": [0.5, None], "flag": True}
+    assert to_plain(given) == {"seed": 3, "when": "x", "nan": "nan", "list": [0.5, None], "flag": True}
 
 
 def test_pack_is_little_endian():

@@ -9,7 +9,7 @@ import pytest
 from tubal.storage.files import atomic_write, sha256_of, staged_folder
 
 
-def test_a_failed_write_keeps_the_old_file_and_no_other(tmp_path: Path) -> None:
+def test_failed_write_keeps_the_old_file_only(tmp_path: Path) -> None:
     target = tmp_path / "note.txt"
     target.write_text("old")
 
@@ -24,7 +24,7 @@ def test_a_failed_write_keeps_the_old_file_and_no_other(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["note.txt"]
 
 
-def test_a_new_file_gets_ordinary_permissions(tmp_path: Path) -> None:
+def test_new_file_has_ordinary_permissions(tmp_path: Path) -> None:
     with atomic_write(tmp_path / "ours") as stream:
         stream.write(b"1")
     (tmp_path / "theirs").write_bytes(b"1")
@@ -33,7 +33,7 @@ def test_a_new_file_gets_ordinary_permissions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path, exists: bool) -> None:
+def test_folder_appears_whole_or_not_at_all(tmp_path: Path, exists: bool) -> None:
     out = tmp_path / "below" / "out"
     if exists:
         out.mkdir(parents=True)
@@ -53,7 +53,7 @@ def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path, exists: bool) -
     assert [entry.name for entry in out.parent.iterdir()] == ["out"]
 
 
-def test_force_replaces_what_has_a_successor_and_what_is_stale(tmp_path: Path) -> None:
+def test_force_replaces_new_and_stale_entries(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for name in ("folder/old", "stale/old", "kept/own"):
         (out / name).parent.mkdir(parents=True)
@@ -69,7 +69,7 @@ def test_force_replaces_what_has_a_successor_and_what_is_stale(tmp_path: Path) -
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
 
 
-def test_refusals_come_first(tmp_path: Path) -> None:
+def test_errors_come_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError, match="is a file"), staged_folder(tmp_path / "file"):
         pytest.fail("the block must not run")

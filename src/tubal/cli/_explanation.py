@@ -1,67 +1,26 @@
-"""An image taken apart: its largest terms, the sums they build, and a drawing of both with Pillow alone."""
+"""A drawing of an explanation with Pillow alone: the largest terms of an image, and the sums they build."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from tubal.report.from_clusterer import image_norms, image_terms, readable_coder
+from tubal.estimators.explanation import Explanation
 
-__all__ = ["Explanation", "draw", "explain"]
+__all__ = ["draw"]
 
 CELL, GAP, CAPTION, SIDE = 96, 10, 18, 120
 INK, PAPER, FAINT = (32, 36, 44), (255, 255, 255), (110, 116, 128)
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Terms ``(t, 4)`` with what each adds, the sums so far and the sum of all, in the units of the image.
-
-    ``error`` is the share of the image's energy that the sum of the terms leaves over; ``note`` says how the image was
-    coded, where not as in the fit.
-    """
-
-    image: np.ndarray
-    terms: np.ndarray
-    atoms: np.ndarray
-    parts: np.ndarray
-    sums: np.ndarray
-    whole: np.ndarray
-    n_terms: int
-    error: float
-    note: str
-
-
-def explain(coder: Any, image: np.ndarray, *, limit: int) -> Explanation:
-    """Return the ``limit`` largest terms of an image and how it grows from them."""
-    coder, note = readable_coder(coder)
-    codes = np.asarray(coder.encode(image[None]))
-    found = image_terms(coder, codes, limit=limit)
-    if not found or not len(found[0]):
-        raise ValueError(f"the code of this image under {type(coder).__name__} has no term that could be drawn")
-    terms = found[0]
-    atoms = np.asarray(coder.atoms_)[terms[:, 0].astype(int)]
-    norm = float(image_norms(coder, image[None])[0])
-    parts = np.stack(
-        [
-            norm * weight * np.roll(atom, (int(dy), int(dx)), axis=(0, 1))
-            for atom, (_, dy, dx, weight) in zip(atoms, terms, strict=True)
-        ]
-    )
-    sums = np.cumsum(parts, axis=0)
-    energy = float(np.square(image).sum()) or 1.0
-    error = float(np.square(image - sums[-1]).sum()) / energy
-    whole = norm * np.asarray(coder.decode(codes))[0]
-    return Explanation(image, terms, atoms, parts, sums, whole, int((codes != 0).sum()), error, note)
-
-
-def draw(explanation: Explanation) -> Image.Image:
-    """Draw one column a term: the atom, the atom moved and weighted, the sum so far."""
-    n_terms = len(explanation.terms)
+def draw(explanation: Explanation, limit: int) -> Image.Image:
+    """Draw one column for each of the ``limit`` largest terms: the atom, the atom shifted and weighted, the sum."""
+    n_terms = min(limit, len(explanation))
+    whole = explanation.norm * explanation.reconstruction()
+    parts = [explanation.norm * explanation.term(index) for index in range(n_terms)]
     width = GAP + SIDE + (n_terms + 2) * (CELL + GAP)
     row = CELL + CAPTION + GAP
     sheet = Image.new("RGB", (width, GAP + 3 * row), PAPER)
@@ -73,29 +32,31 @@ def draw(explanation: Explanation) -> Image.Image:
         pen.text((GAP, top + i * row + CELL // 2), title, fill=INK, font=font)
     limits = (0.0, float(explanation.image.max()) or 1.0)
     end = left + (n_terms + 1) * (CELL + GAP)
-    for x, values, caption in ((left, explanation.image, "the image"), (end, explanation.whole, "all terms")):
+    for x, values, caption in ((left, explanation.image, "the image"), (end, whole, "all terms")):
         _paste(sheet, (x, top + 2 * row), values, limits)
         pen.text((x, top + 2 * row + CELL + 2), caption, fill=FAINT, font=font)
     for i in range(n_terms):
-        _draw_term(sheet, pen, font, explanation, i, (left + (i + 1) * (CELL + GAP), top, row))
+        _draw_term(sheet, pen, font, explanation, parts, i, (left + (i + 1) * (CELL + GAP), top, row))
     return sheet
 
 
 def _draw_term(
-    sheet: Image.Image, pen: Any, font: Any, explanation: Explanation, i: int, place: tuple[int, int, int]
-) -> None:
+    sheet: Image.Image, pen: Any, font: Any, explanation: Explanation, parts: Sequence[np.ndarray], i: int,
+    place: tuple[int, int, int],
+) -> None:  # fmt: skip
     x, top, row = place
-    atom, dy, dx, weight = explanation.terms[i]
-    strength = float(np.abs(explanation.parts).max()) or 1.0
-    peak = float(np.abs(explanation.atoms[i]).max()) or 1.0
-    _paste(sheet, (x, top), explanation.atoms[i], (-peak, peak))
-    _paste(sheet, (x, top + row), explanation.parts[i], (-strength, strength))
-    _paste(sheet, (x, top + 2 * row), explanation.sums[i], (0.0, float(explanation.image.max()) or 1.0))
+    atom, (dy, dx), weight = explanation.atoms[i], explanation.offsets[i], explanation.coefficients[i]
+    pixels = explanation.dictionary[atom]
+    strength = float(np.abs(parts).max()) or 1.0
+    peak = float(np.abs(pixels).max()) or 1.0
+    _paste(sheet, (x, top), pixels, (-peak, peak))
+    _paste(sheet, (x, top + row), parts[i], (-strength, strength))
+    _paste(sheet, (x, top + 2 * row), sum(parts[: i + 1], 0.0 * pixels), (0.0, float(explanation.image.max()) or 1.0))
     shift = _shift_in_words(int(dy), int(dx), explanation.image.shape)
     captions = (
         f"atom {int(atom)}",
         f"{weight:+.2f}  {shift or 'not moved'}",
-        f"{i + 1} of {explanation.n_terms}",
+        f"{i + 1} of {len(explanation)}",
     )
     for line, caption in enumerate(captions):
         pen.text((x, top + line * row + CELL + 2), caption, fill=FAINT, font=font)

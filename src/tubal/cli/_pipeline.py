@@ -150,6 +150,7 @@ def describe_run(
 ) -> dict[str, Any]:
     """Return the record of a run: settings, versions, seeds, hashes."""
     from tubal.report.from_clusterer import as_mask
+    from tubal.storage.provenance import platform_name, versions
 
     sizes = np.bincount(clusterer.labels_)
     return {
@@ -171,7 +172,7 @@ def describe_run(
             "threads": state.threads,
         },
         "seed": plan.seed,
-        "versions": results.versions(),
+        "versions": {**versions(), "platform": platform_name()},
         "images_sha256": results.hash_images(stack.images),
         "command": ["tubal", *sys.argv[1:]],
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -8,9 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-import platform
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -18,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tubal import __version__
 from tubal.storage.files import atomic_write, sha256_of
+from tubal.storage.provenance import to_plain
 
 __all__ = [
     "SORTED",
@@ -27,7 +25,6 @@ __all__ = [
     "hash_images",
     "sort_images",
     "sorted_earlier",
-    "versions",
     "write_features",
     "write_labels",
     "write_run",
@@ -36,7 +33,6 @@ __all__ = [
 
 LABEL_COLUMNS = ("file", "cluster", "confidence", "outlier", "near_duplicate_of")
 SORTED = "clusters"
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba", "pillow", "torch")
 
 
 def earlier_run(folder: Path) -> dict[str, Any]:
@@ -93,21 +89,8 @@ def write_features(path: Path, names: Sequence[str], **arrays: np.ndarray) -> No
 def write_run(path: Path, record: Mapping[str, Any], *, outputs: Sequence[Path]) -> dict[str, Any]:
     """Write and return the record of a run with the SHA-256 of every file it produced."""
     complete = {**record, "outputs": {file.name: sha256_of(file) for file in outputs}}
-    path.write_text(json.dumps(complete, indent=2, default=_plain) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(complete, indent=2, default=to_plain) + "\n", encoding="utf-8")
     return complete
-
-
-def versions() -> dict[str, str]:
-    """Return what the result depends on: our version, Python, the platform and the libraries."""
-    from importlib import metadata
-
-    found = {"tubal": __version__, "python": platform.python_version()}
-    for library in LIBRARIES:
-        try:
-            found[library] = metadata.version(library)
-        except metadata.PackageNotFoundError:
-            continue
-    return {**found, "platform": f"{sys.platform} {platform.machine()}"}
 
 
 def hash_images(images: np.ndarray) -> str:
@@ -151,9 +134,3 @@ def _save_png(path: Path, image: np.ndarray) -> None:
 def _open_csv(path: Path) -> Any:
     # A file name need not be Unicode; surrogateescape gives its very bytes back.
     return open(path, "w", encoding="utf-8", errors="surrogateescape", newline="")
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tubal.cli._state import State
+from tubal.storage.provenance import to_plain
 
 __all__ = ["Talk", "printable"]
 
@@ -77,7 +78,7 @@ class Talk:
     def data(self, values: Mapping[str, Any] | Sequence[Any]) -> None:
         """Print JSON on standard output when it was asked for."""
         if self._json:
-            click.echo(json.dumps(values, indent=2, default=_plain))
+            click.echo(json.dumps(values, indent=2, default=to_plain))
 
 
 class _Bar:
@@ -92,10 +93,3 @@ class _Bar:
     def rename(self, detail: str) -> None:
         """Say which part of the stage is running."""
         self._progress.update(self._task, description=f"{self._name}: {detail}")
-
-
-def _plain(value: Any) -> Any:
-    """Turn NumPy numbers and arrays into what JSON knows."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)

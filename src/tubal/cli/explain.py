@@ -41,7 +41,7 @@ def command(
       tubal explain one.png --model tubal-out/model.tubal
       tubal explain one.png --model tubal-out --terms 12 --out why.png
     """
-    from tubal.cli._explanation import draw, explain
+    from tubal.cli._explanation import draw
     from tubal.cli._models import check_place, coder_of, image_shape_of, open_model
     from tubal.cli._talk import Talk
     from tubal.storage.files import atomic_write
@@ -51,18 +51,21 @@ def command(
     loaded = open_model(model)
     stack = read_for_model(talk, state, image, reading, image_shape_of(loaded))
     with talk.stage("coding the image"):
-        explanation = explain(coder_of(loaded), stack.images[0], limit=terms)
-    picture = draw(explanation)
+        explanation = coder_of(loaded).explain(stack.images[0])
+    if not len(explanation):
+        raise ValueError(f"the code of this image under {type(loaded).__name__} has no term that could be drawn")
+    picture = draw(explanation, terms)
+    unexplained = explanation.unexplained(terms)
     with atomic_write(out) as stream:
         picture.save(stream, "PNG")
     talk.say(
-        f"{len(explanation.terms)} of {explanation.n_terms} terms drawn in {out}; "
-        f"they leave {100 * explanation.error:.1f} % of the image unexplained"
+        f"{min(terms, len(explanation))} of {len(explanation)} terms drawn in {out}; "
+        f"they leave {100 * unexplained:.1f} % of the image unexplained"
     )
     if explanation.note:
         talk.say(explanation.note)
     rows = [
         {"atom": int(atom), "dy": int(dy), "dx": int(dx), "coefficient": float(weight)}
-        for atom, dy, dx, weight in explanation.terms
+        for atom, dy, dx, weight in explanation.table(terms)
     ]
-    talk.data({"image": stack.names[0], "out": str(out), "terms": rows, "unexplained": explanation.error})
+    talk.data({"image": stack.names[0], "out": str(out), "terms": rows, "unexplained": unexplained})

@@ -18,11 +18,11 @@ from tubal import clustering
 from tubal.backends.arrays import Array, to_numpy
 from tubal.clustering.cuts import check_n_clusters, cut_or_join, partition
 from tubal.clustering.neighbor_lists import WIDER, better_reading, long_lists
-from tubal.estimators._base import scale_images
-from tubal.estimators._repr import NotebookView
-from tubal.estimators._validation import check_images, check_integer, check_weight
+from tubal.estimators.notebook import NotebookView
 from tubal.estimators.tubal_coders import GTSC
+from tubal.estimators.validation import check_integer, check_new_stack, check_stack, check_weight, column_names
 from tubal.graph import Graph
+from tubal.learning.fitting import scale_images
 from tubal.problems.layout import unit_rows
 from tubal.solvers import Admm
 
@@ -179,7 +179,12 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
 
     def _images(self, X: Any, *, reset: bool) -> Array:
         """Return the images as a stack, each of unit length, as GTSC sees them; so does every graph."""
-        return scale_images(check_images(self, X, self.image_shape, reset=reset), "unit", None)[0]
+        if not reset:
+            return scale_images(check_new_stack(X, self.image_shape, self), "unit")[0]
+        stack = check_stack(X, self.image_shape, self)
+        shape = tuple(int(extent) for extent in stack.shape[1:])
+        self.__dict__ |= {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
+        return scale_images(stack, "unit")[0]
 
     def _check_counts(self, n_images: int) -> None:
         if n_images < 2:

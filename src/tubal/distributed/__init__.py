@@ -1,4 +1,7 @@
-"""The same fits on a Dask cluster."""
+"""Fits on a Dask cluster: the cluster with its images and codes, tasks of the workers, and graphs in blocks.
+
+Built on the estimators and on learning; only the command line calls it.
+"""
 
 import lazy_loader
 

@@ -1,30 +1,40 @@
-"""Neighbour graphs and partitions along them, computed in blocks on the workers of a cluster."""
+"""Neighbour graphs computed in blocks on the workers of a cluster, and partitions reordered along them."""
 
 from __future__ import annotations
 
 import itertools
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tubal.distributed.cluster import Cluster
 from tubal.graph import Graph, resolve_graph
 from tubal.graph.checks import row_digests
 from tubal.graph.chunked import SPARE, Candidates, block_candidates, directions, join_neighbours, rank_candidates
 from tubal.graph.neighbors import ExactSearch
 from tubal.graph.structure import Neighbours, Weighting, symmetric_adjacency
+from tubal.learning.alternation import Indices
+from tubal.learning.fitting import GraphSettings
+
+if TYPE_CHECKING:
+    from distributed import Future
 
 
-def block_graph(cluster: Any, coder: Any, parts: list[Any], sizes: list[int], gather: bool) -> Graph:
+def block_graph(
+    cluster: Cluster, settings: GraphSettings, parts: list[Future], sizes: list[int], gather: bool
+) -> Graph:
     """Return the graph of images on the workers: as given, or found in blocks of pairs of partitions.
 
-    Equal to ``knn_graph`` of all images. With ``gather`` the images come here too, so that new ones can be tied.
+    It equals ``knn_graph`` of all images. With ``gather`` the images are fetched too, so that new images can be
+    joined to the graph.
     """
     n_images = int(sum(sizes))
-    if not isinstance(coder.graph, str):
-        return resolve_graph(coder.graph, range(n_images))
-    wanted, metric = coder._checked_neighbors(n_images), coder.graph
+    if not isinstance(settings.graph, str):
+        return resolve_graph(settings.graph, range(n_images))
+    settings.check_neighbors(n_images)
+    wanted, metric = settings.n_neighbors, settings.graph
     if metric not in ("euclidean", "cosine"):
         raise ValueError(f"graph={metric!r} is not built on a cluster; use 'euclidean' or 'cosine', or pass a Graph")
     firsts, group = _distinct(cluster.fetch([cluster.submit(_digests, part) for part in parts]))
@@ -37,7 +47,8 @@ def block_graph(cluster: Any, coder: Any, parts: list[Any], sizes: list[int], ga
     return Graph.from_neighbours(joined, weighting=Weighting(), search=search, n_neighbors=wanted)
 
 
-def _distinct(digests: list[list[bytes]]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _distinct(digests: list[list[bytes]]) -> tuple[Indices, Indices]:
+    """Return the first image of each set of equal images, and which set each image belongs to."""
     seen: dict[bytes, int] = {}
     firsts: list[int] = []
     group = np.empty(sum(map(len, digests)), np.intp)
@@ -50,9 +61,9 @@ def _distinct(digests: list[list[bytes]]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _pairs(
-    cluster: Any, parts: list[Any], sizes: list[int], firsts: NDArray[Any], reach: int, metric: str
+    cluster: Cluster, parts: list[Future], sizes: list[int], firsts: Indices, reach: int, metric: str
 ) -> list[Neighbours]:
-    """Search every pair of partitions on the workers; merge each partition's answers there."""
+    """Search every pair of partitions on the workers; merge each partition's neighbours there."""
     bounds = np.cumsum([0, *sizes])
     own = [firsts[(firsts >= start) & (firsts < stop)] for start, stop in itertools.pairwise(bounds)]
     rows = [
@@ -70,15 +81,17 @@ def _pairs(
 
 
 def _digests(images: NDArray[Any]) -> list[bytes]:
+    """Return a digest of every image."""
     return row_digests(images.reshape(len(images), -1))
 
 
-def _rows(images: NDArray[Any], places: NDArray[Any], metric: str) -> NDArray[Any]:
+def _rows(images: NDArray[Any], places: Indices, metric: str) -> NDArray[Any]:
+    """Return some images as rows, of unit length under the cosine metric."""
     return directions(images[places].reshape(len(places), -1), metric)
 
 
 def _nearest(
-    queries: NDArray[Any], query_ids: NDArray[Any], known: NDArray[Any], ids: NDArray[Any], reach: int, metric: str
+    queries: NDArray[Any], query_ids: Indices, known: NDArray[Any], ids: Indices, reach: int, metric: str
 ) -> Candidates:
     """Return exact distances to the nearest rows of one block, so that blocks can be merged without their rows."""
     best = block_candidates(queries, query_ids, known, ids, known.mean(axis=0), reach + SPARE)
@@ -90,6 +103,7 @@ def _nearest(
 
 
 def _merged(found: list[Candidates], reach: int, metric: str) -> Neighbours:
+    """Return the nearest of the candidates found in all blocks."""
     best = reduce(lambda left, right: left.merge(right, reach + SPARE), found)
     order = np.lexsort((best.ids, best.scores), axis=1)[:, :reach]
     ids, nearest = (np.take_along_axis(values, order, axis=1) for values in (best.ids, best.scores))
@@ -97,12 +111,12 @@ def _merged(found: list[Candidates], reach: int, metric: str) -> Neighbours:
     return Neighbours(ids.astype(np.intp), distances.astype(np.float32))
 
 
-def deal_out(cluster: Any, parts: list[Any], sizes: list[int], order: NDArray[Any]) -> list[Any]:
-    """Return partitions of the same sizes holding the images in another order, moved between workers."""
+def reorder_partitions(cluster: Cluster, parts: list[Future], sizes: list[int], order: Indices) -> list[Future]:
+    """Return partitions of the same sizes that hold the images in another order, moved between workers."""
     if np.array_equal(order, np.arange(len(order))):
         return parts
     bounds = np.cumsum([0, *sizes])
-    dealt = []
+    reordered = []
     for start, stop in itertools.pairwise(bounds):
         wanted = order[start:stop]
         homes = np.searchsorted(bounds, wanted, side="right") - 1
@@ -111,16 +125,18 @@ def deal_out(cluster: Any, parts: list[Any], sizes: list[int], order: NDArray[An
             at = np.flatnonzero(homes == home)
             pieces.append(cluster.submit(_images_at, parts[home], wanted[at] - bounds[home]))
             places.append(at)
-        dealt.append(cluster.submit(_placed, pieces, places))
-    return dealt
+        reordered.append(cluster.submit(_joined, pieces, places))
+    return reordered
 
 
-def _images_at(images: NDArray[Any], places: NDArray[Any]) -> NDArray[Any]:
+def _images_at(images: NDArray[Any], places: Indices) -> NDArray[Any]:
+    """Return some images."""
     found: NDArray[Any] = images[places]
     return found
 
 
-def _placed(pieces: list[NDArray[Any]], places: list[NDArray[Any]]) -> NDArray[Any]:
+def _joined(pieces: list[NDArray[Any]], places: list[Indices]) -> NDArray[Any]:
+    """Return one stack with every piece's images at their places."""
     found = np.empty((sum(map(len, pieces)), *pieces[0].shape[1:]), pieces[0].dtype)
     for piece, at in zip(pieces, places, strict=True):
         found[at] = piece

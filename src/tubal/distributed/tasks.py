@@ -1,23 +1,29 @@
-"""What the workers of a cluster compute: pure functions of their arguments, so that a lost result can be had again."""
+"""What the workers of a cluster compute: pure functions of their arguments, so that a lost result can be recomputed."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tubal.backends.arrays import Array
-from tubal.estimators._base import scale_images
-from tubal.estimators._validation import as_stack
 from tubal.graph.checks import check_images
-from tubal.learning.alternation import Coded, Tally, Weights, code_chunk
+from tubal.learning.alternation import ChunkCodes, Indices, PassTotals, Weights, code_chunk
+from tubal.learning.fitting import scale_images
+from tubal.problems.base import Dictionary, ImageModel
+from tubal.problems.layout import Layout
 from tubal.problems.linear_map import GraphTerm
+from tubal.solvers import CodeSolver
+
+Value = TypeVar("Value")
 
 
+# --- images --------------------------------------------------------------------------------------------------
 def read_file(path: str) -> NDArray[Any]:
     """Return the images of a file."""
     if path.endswith(".npy"):
@@ -27,23 +33,18 @@ def read_file(path: str) -> NDArray[Any]:
     return np.asarray(load_images(path).images)
 
 
-def same(value: Any) -> Any:
-    """Return the value: a task that holds it."""
+def constant(value: Value) -> Value:
+    """Return the value; as a task, it keeps the value on the cluster."""
     return value
 
 
-def add(left: Any, right: Any) -> Any:
-    """Return the sum."""
-    return left + right
-
-
-def checked(block: Any, image_shape: Any) -> NDArray[Any]:
+def checked_stack(block: ArrayLike, as_stack: Callable[[Array], Array]) -> NDArray[Any]:
     """Return a block as a checked stack of images."""
-    return np.asarray(as_stack(check_images(block), image_shape))
+    return np.asarray(as_stack(check_images(block)))
 
 
-def shape_of(block: NDArray[Any]) -> tuple[tuple[int, ...], str]:
-    """Return shape and type."""
+def shape_and_type(block: NDArray[Any]) -> tuple[tuple[int, ...], str]:
+    """Return the shape and the type of an array."""
     return block.shape, block.dtype.str
 
 
@@ -52,33 +53,38 @@ def largest_pixel(block: NDArray[Any]) -> float:
     return float(abs(block).max())
 
 
-def scaled(block: NDArray[Any], scale: Any, factor: float) -> NDArray[Any]:
-    """Return images scaled."""
+def scaled_stack(block: NDArray[Any], scale: str | None, factor: float) -> NDArray[Any]:
+    """Return images scaled as in fitting."""
     return np.asarray(scale_images(block, scale, factor)[0])
 
 
-def to_tensor(images: NDArray[Any], layout: Any) -> Array:
+def to_tensor(images: NDArray[Any], layout: Layout) -> Array:
     """Return images as a tensor, samples last."""
     return layout.to_tensor(images)
 
 
-def take_columns(array: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
-    """Return some samples."""
+def take_columns(array: NDArray[Any], columns: Indices) -> NDArray[Any]:
+    """Return some samples of a tensor."""
     return np.ascontiguousarray(array[..., columns])
 
 
-class Ties:
-    """How one partition is tied: within itself, and to the images of others it needs the codes of."""
+# --- codes ---------------------------------------------------------------------------------------------------
+class PartitionEdges:
+    """The edges of one partition of the images: inside it, and to images of other partitions.
 
-    def __init__(self, inner: Any, crossing: dict[int, tuple[NDArray[Any], Any]]) -> None:
+    ``inner`` (n, n) is the Laplacian inside the partition, its degrees counting every edge. ``crossing`` has, for each
+    other partition with an edge to this one, the columns of its images that are needed, (c,), and the weights (n, c).
+    """
+
+    def __init__(self, inner: sp.csr_matrix, crossing: dict[int, tuple[Indices, sp.csr_matrix]]) -> None:
         self.inner, self.crossing = inner, crossing
         self.degrees = sum(
             (np.asarray(block.sum(1)).ravel() for _, block in crossing.values()), np.zeros(inner.shape[0])
         )
 
     @classmethod
-    def of(cls, matrix: Any, bounds: NDArray[Any], index: int) -> Ties:
-        """Cut one partition's rows out of the Laplacian; weights are minus its entries."""
+    def from_laplacian(cls, matrix: sp.csr_matrix, bounds: Indices, index: int) -> PartitionEdges:
+        """Cut one partition's rows out of the Laplacian (n, n); weights are minus its entries."""
         rows = matrix[bounds[index] : bounds[index + 1]].tocsc()
         crossing = {}
         for other in range(len(bounds) - 1):
@@ -87,73 +93,75 @@ class Ties:
                 crossing[other] = (columns, sp.csr_matrix(-rows[:, bounds[other] + columns]))
         return cls(sp.csr_matrix(rows[:, bounds[index] : bounds[index + 1]]), crossing)
 
-    def neighbor_sum(self, shape: tuple[int, ...], dtype: Any, edges: list[Any]) -> NDArray[Any]:
-        """Return the weighted sum of the codes of neighbours in other partitions."""
+    def neighbor_sum(self, shape: tuple[int, ...], dtype: DTypeLike, received: list[Array]) -> NDArray[Any]:
+        """Return the weighted sum of neighbours' codes in other partitions, from the codes received of each."""
         total = np.zeros((int(np.prod(shape[:-1])), shape[-1]), dtype)
-        for (_, block), codes in zip(self.crossing.values(), edges, strict=True):
+        for (_, block), codes in zip(self.crossing.values(), received, strict=True):
             total += (block @ codes.reshape(-1, codes.shape[-1]).T).T.astype(dtype, copy=False)
         return total.reshape(shape)
 
-    def majorised(self) -> Any:
-        """Return the Laplacian of the separable majoriser: edges that leave count twice at their own end."""
+    def majoriser(self) -> sp.csr_matrix:
+        """Return the Laplacian of the separable majoriser: edges to other partitions count twice in the degrees."""
         return sp.csr_matrix(self.inner + sp.diags(self.degrees))
 
 
-def pushed(coded: Coded, former: Coded, push: float) -> Coded:
-    """Return codes and solver state moved on along the way they came."""
+def extrapolated(coded: ChunkCodes, former: ChunkCodes, factor: float) -> ChunkCodes:
+    """Return codes and solver state moved on by ``factor`` times their last movement."""
 
-    def ahead(now: Any, before: Any) -> Any:
+    def moved_on(now: Any, before: Any) -> Any:
         moves = isinstance(now, np.ndarray) and now.shape == coded.codes.shape
-        return now + now.dtype.type(push) * (now - before) if moves else now
+        return now + now.dtype.type(factor) * (now - before) if moves else now
 
     moved = {
-        field.name: ahead(getattr(coded.state, field.name), getattr(former.state, field.name))
+        field.name: moved_on(getattr(coded.state, field.name), getattr(former.state, field.name))
         for field in fields(coded.state)
     }
-    return Coded(ahead(coded.codes, former.codes), replace(coded.state, **moved))
+    return ChunkCodes(moved_on(coded.codes, former.codes), replace(coded.state, **moved))
 
 
-def code_part(
-    model: Any, dictionary: Any, weights: Weights, code_solver: Any, data: Array, start: Coded | None,
-    ties: Ties | None, edges: list[Any],
-) -> Coded:  # fmt: skip
-    """Code one partition; with a graph, its part of the separable majoriser. The start is left as it was."""
-    start = None if start is None else Coded(start.codes, copy.deepcopy(start.state))
-    if ties is None:
+def code_partition(
+    model: ImageModel, dictionary: Dictionary, weights: Weights, code_solver: CodeSolver, data: Array,
+    start: ChunkCodes | None, edges: PartitionEdges | None, received: list[Array],
+) -> ChunkCodes:  # fmt: skip
+    """Code one partition; with a graph, minimise its part of the separable majoriser. ``start`` is not changed."""
+    start = None if start is None else ChunkCodes(start.codes, copy.deepcopy(start.state))
+    if edges is None:
         return code_chunk(model, dictionary, data, weights, code_solver, start=start)
     pull = None
     if start is not None:
-        pull = ties.neighbor_sum(start.codes.shape, start.codes.dtype, edges)
-        pull += ties.degrees.astype(pull.dtype) * start.codes
+        pull = edges.neighbor_sum(start.codes.shape, start.codes.dtype, received)
+        pull += edges.degrees.astype(pull.dtype) * start.codes
     return code_chunk(
-        model, dictionary, data, weights, code_solver, laplacian=ties.majorised(), neighbor_sum=pull, start=start
+        model, dictionary, data, weights, code_solver, laplacian=edges.majoriser(), neighbor_sum=pull, start=start
     )
 
 
-def tally_part(index: int, coded: Coded, weights: Weights, ties: Ties | None, edges: list[Any]) -> Tally:
-    """Tally one partition; an edge between partitions counts half at either end, at the new codes of both."""
-    found = Tally.of(index, coded)
-    if ties is None:
-        return found
+def partition_totals(
+    index: int, coded: ChunkCodes, weights: Weights, edges: PartitionEdges | None, received: list[Array]
+) -> PassTotals:
+    """Return the totals of one partition; an edge between partitions counts half at each end, at the new codes."""
+    totals = PassTotals.of_chunk(index, coded)
+    if edges is None:
+        return totals
     summary = coded.summary
     assert summary is not None
-    pull = ties.neighbor_sum(coded.codes.shape, coded.codes.dtype, edges)
-    energies, pulls = GraphTerm(ties.inner, weights.graph_weight, pull).energies(coded.codes)
+    pull = edges.neighbor_sum(coded.codes.shape, coded.codes.dtype, received)
+    energies, pulls = GraphTerm(edges.inner, weights.graph_weight, pull).energies(coded.codes)
     alone = 0.5 * summary.residuals.sum() + weights.sparsity * summary.absolutes.sum()
     graph = weights.graph_weight * (float(energies.sum()) - float(pulls.sum()))
-    return Tally(1, float(alone) + graph, found.nonzero, found.n_codes, found.statistics, found.worst, found.places)
+    return replace(totals, objective=float(alone) + graph)
 
 
-def codes_of(coded: Coded) -> Array:
+def codes_of(coded: ChunkCodes) -> Array:
     """Return the codes alone."""
     return coded.codes
 
 
-def codes_at(coded: Coded, columns: NDArray[Any]) -> Array:
+def codes_at(coded: ChunkCodes, columns: Indices) -> Array:
     """Return the codes of some images."""
     return np.ascontiguousarray(coded.codes[..., columns])
 
 
-def without_summary(coded: Coded) -> Coded:
+def without_summary(coded: ChunkCodes) -> ChunkCodes:
     """Return codes and solver state alone."""
-    return Coded(coded.codes, coded.state)
+    return ChunkCodes(coded.codes, coded.state)

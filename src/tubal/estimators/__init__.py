@@ -1,4 +1,7 @@
-"""The sparse coders, in the manner of scikit-learn."""
+"""The sparse coders as scikit-learn estimators: their parameters, checks of what users pass, and explanations.
+
+The computing is in learning and below; clustering, report and the command line build on the coders.
+"""
 
 import lazy_loader
 

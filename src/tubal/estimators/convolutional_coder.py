@@ -2,59 +2,142 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import RandomState
 
 from tubal.backends.arrays import Array, as_like, namespace, to_numpy
-from tubal.estimators._graph import OptionalGraphCoder
-from tubal.estimators._validation import check_choice, check_integer
+from tubal.estimators.image_coder import Callbacks, GraphCoder, GraphLike, RandomSeed
+from tubal.estimators.validation import RULES, Rule, check_integer
+from tubal.learning.fitting import ImageShape
 from tubal.problems.convolutional import ConvolutionalModel, filter_norms, filter_planes, filters_to_ball
-from tubal.problems.layout import PlaneLayout
-from tubal.solvers import Admm, ProjectedGradient
+from tubal.problems.layout import Layout, PlaneLayout
+from tubal.solvers import Admm, CodeSolver, DictionarySolver, ProjectedGradient
 
 DEFAULT_ATOMS = 45
-# More than the other models take: filters overlap, so codes settle later.
-CODING_STEPS = 10
 DEFAULT_SIDE = 8
-# Filters overlap, so the quadratic is steeper than for atoms as large as the image, and wants a larger penalty.
+# More steps than for the other models: filters overlap, so codes converge more slowly.
+CODING_STEPS = 10
+# Filters overlap, so the quadratic is steeper than for atoms as large as the image, and needs a larger penalty.
 PENALTY = 3.0
 
 
-class CSC(OptionalGraphCoder):
+def check_filter_count(name: str, value: object) -> None:
+    """Raise an error unless a value is None or a positive integer."""
+    if value is not None:
+        check_integer(name, value, least=1)
+
+
+def check_filter_shape(name: str, value: object) -> None:
+    """Raise an error unless a value is None or two positive integers."""
+    if value is None:
+        return
+    if not isinstance(value, tuple | list | np.ndarray) or len(value) != 2:
+        raise ValueError(f"{name}={value!r}; (height, width) is wanted, for example (8, 8)")
+    for side in value:
+        check_integer(name, side, least=1)
+
+
+class CSC(GraphCoder):
     """Convolutional sparse coding: ``X ≈ Σ_j D_j ⊛ B_j``, small filters D_j, sparse maps B_j, in two dimensions.
 
         minimise  1/2 ||X - Σ_j D_j ⊛ B_j||² + graph_weight Tr(B L Bᵀ) + sparsity ||B||₁,  filters in the unit ball
 
     Images are periodic: what leaves on one side comes back on the other. Pad them first where that is wrong. A code
-    is as large as the image times the number of filters. Features are the lengths of the maps, eq. 20 with both
-    positions in place of one: how much of a filter an image holds, wherever it sits.
+    is as large as the image times the number of filters. Features are the norms of the maps, eq. 20 with both
+    positions in place of one: how much of a filter an image contains, wherever it is.
 
     Parameters
     ----------
-    n_atoms : number of filters. None: 45, or one a pixel where images are smaller.
-    filter_shape : (height, width) of a filter. None: 8 × 8, or the image's side where that is smaller.
-    sparsity : weight of the l1 norm of the maps, for images of unit length.
-    graph_weight : weight of the graph term; 0 builds no graph.
-    n_neighbors, graph : as in :class:`tubal.GTSC`.
-    code_solver, dictionary_solver : None means ``Admm`` and ``ProjectedGradient``; the support of a filter is a
-        constraint that the Lagrange dual does not know.
-    init : "images" (random patches), "random", or filters (n_atoms, height, width[, channels]).
-
-    The others are those of :class:`tubal.TubSC`.
+    n_atoms : int, optional
+        Number of filters. By default 45, or one per pixel if images are smaller.
+    filter_shape : tuple of int, optional
+        (height, width) of a filter. By default (8, 8), or the image's side where that is smaller.
+    sparsity : float, default=0.01
+        Weight of the l1 norm of the maps, for images of unit length.
+    graph_weight : float, default=0.0
+        Weight of the graph term. 0 builds no graph.
+    n_neighbors : int, default=3
+        Neighbours per image of a graph given by name.
+    graph : {"euclidean", "cosine", "deformable"}, Graph or sparse matrix of shape (n, n), default="euclidean"
+        Which images are neighbours: the nearest ones in pixels, in direction, or after a small deformation; or a graph
+        of the training images. A matrix must be symmetric.
+    scale : {"unit", "max"} or None, default="unit"
+        "unit" scales every image to unit length, "max" divides all images by the largest pixel, None leaves them.
+    image_shape : tuple of int, optional
+        (height, width) or (height, width, channels) of images that come as rows. Without it, rows are one-row images.
+    max_iter : int, default=25
+        Largest number of iterations, each a coding step and a dictionary step.
+    tol : float, default=1e-4
+        Stop when the objective falls by no more than this share in one iteration.
+    code_solver : solver, optional
+        Solver of the coding steps. By default ``Admm(max_iter=10, tol=1e-3, penalty=3.0)``.
+    dictionary_solver : solver, optional
+        Solver of the dictionary steps. By default ``ProjectedGradient(max_iter=50, tol=1e-6)``: the Lagrange dual
+        cannot restrict filters to their support.
+    init : {"images", "random"} or array of shape (n_atoms, *filter_shape[, channels]), default="images"
+        Initial filters: random patches, random numbers, or the array.
+    random_state : int, RandomState or None, default=None
+        Seed of the initial dictionary.
+    callbacks : callable or list of callable, optional
+        Called with a :class:`~tubal.learning.Progress` after every iteration; a callback that returns True stops
+        the fit.
+    verbose : int, default=0
+        1 shows a progress bar.
 
     Attributes
     ----------
-    filters_ : (n_atoms, *filter_shape[, channels])
-    atoms_ : (n_atoms, height, width[, channels]), the filters at the top left of an empty image.
-    codes_ : (n, n_atoms, height, width)
+    n_atoms_ : int
+        Number of filters.
+    filter_shape_ : tuple of int
+        (height, width) of a filter.
+    filters_ : array of shape (n_atoms, *filter_shape) or (n_atoms, *filter_shape, channels)
+        The filters.
+    atoms_ : array of shape (n_atoms, height, width) or (n_atoms, height, width, channels)
+        The filters at the top left of an empty image.
+    dictionary_ : array of shape (down, across, channels, n_atoms)
+        The filters as the solvers use them.
+    codes_ : array of shape (n, n_atoms, height, width)
+        Maps of the training images.
+    graph_ : Graph or None
+        Graph of the training images; None at ``graph_weight=0``.
+    objective_ : ndarray of shape (n_iter_,)
+        Objective after each iteration; it never increases.
+    density_ : ndarray of shape (n_iter_,)
+        Share of codes that are not zero, after each iteration.
+    n_iter_ : int
+        Number of iterations made.
+    converged_ : bool
+        Whether the objective stopped falling before ``max_iter``.
+    n_reseeded_ : int
+        Number of atoms that no image used and that were replaced by badly reconstructed images.
+    multipliers_ : list of array or None
+        Lagrange multipliers of the atoms' norm constraints.
+    scale_factor_ : float
+        What images are divided by under ``scale="max"``, else 1.
+    image_shape_ : tuple of int
+        Shape of one image.
+    n_features_in_ : int
+        Pixels of one image.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, if the images came as a data frame.
 
+    Examples
+    --------
     >>> images = np.random.default_rng(0).random((20, 6, 5))
     >>> model = CSC(n_atoms=4, filter_shape=(3, 3), random_state=0).fit(images)
     >>> model.codes_.shape, model.transform(images).shape
     ((20, 4, 6, 5), (20, 4))
     """
+
+    _rules: ClassVar[Mapping[str, Rule]] = {
+        **RULES, "n_atoms": check_filter_count, "filter_shape": check_filter_shape,
+    }  # fmt: skip
+    _graph_is_optional = True
 
     def __init__(
         self,
@@ -64,76 +147,73 @@ class CSC(OptionalGraphCoder):
         sparsity: float = 0.01,
         graph_weight: float = 0.0,
         n_neighbors: int = 3,
-        graph: Any = "euclidean",
+        graph: GraphLike = "euclidean",
         scale: str | None = "unit",
-        image_shape: tuple[int, ...] | None = None,
+        image_shape: ImageShape | None = None,
         max_iter: int = 25,
         tol: float = 1e-4,
-        code_solver: Any = None,
-        dictionary_solver: Any = None,
-        init: Any = "images",
-        random_state: Any = None,
-        callbacks: Any = None,
+        code_solver: CodeSolver | None = None,
+        dictionary_solver: DictionarySolver | None = None,
+        init: str | Array = "images",
+        random_state: RandomSeed = None,
+        callbacks: Callbacks = None,
         verbose: int = 0,
     ) -> None:
+        super().__init__(
+            sparsity=sparsity, scale=scale, image_shape=image_shape, max_iter=max_iter, tol=tol,
+            code_solver=code_solver, dictionary_solver=dictionary_solver, init=init, random_state=random_state,
+            callbacks=callbacks, verbose=verbose,
+        )  # fmt: skip
         self.n_atoms = n_atoms
         self.filter_shape = filter_shape
-        self.sparsity = sparsity
         self.graph_weight = graph_weight
         self.n_neighbors = n_neighbors
         self.graph = graph
-        self.scale = scale
-        self.image_shape = image_shape
-        self.max_iter = max_iter
-        self.tol = tol
-        self.code_solver = code_solver
-        self.dictionary_solver = dictionary_solver
-        self.init = init
-        self.random_state = random_state
-        self.callbacks = callbacks
-        self.verbose = verbose
 
-    # --- hooks -------------------------------------------------------------------------------------------
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        self.filter_shape_ = check_filter_shape(self.filter_shape, self.image_shape_)
-        self.n_atoms_ = check_filter_count(self.n_atoms, self.image_shape_)
-
-    def _solvers(self) -> tuple[Any, Any]:
+    # --- hooks -----------------------------------------------------------------------------------------------
+    def _solvers(self) -> tuple[CodeSolver, DictionarySolver]:
         code_solver = self.code_solver or Admm(max_iter=CODING_STEPS, tol=1e-3, penalty=PENALTY)
         return code_solver, self.dictionary_solver or ProjectedGradient(max_iter=50, tol=1e-6)
 
-    def _model(self) -> ConvolutionalModel:
-        return ConvolutionalModel()
+    def _model(self) -> Callable[[ImageShape], ConvolutionalModel]:
+        return convolutional_model
 
-    def _layout(self, image_shape: tuple[int, ...]) -> PlaneLayout:  # type: ignore[override]
-        return PlaneLayout(image_shape)
+    def _layout(self) -> Callable[[ImageShape], Layout]:
+        return PlaneLayout
 
-    def _public_codes(self, codes: Array) -> Array:
-        """Return codes (height, width, atom, sample) as (sample, atom, height, width)."""
-        return namespace(codes).moveaxis(codes, (0, 1, 2, 3), (2, 3, 1, 0))
+    def _initial_dictionary(self) -> Callable[[Array, Layout, RandomState], Array]:
+        return partial(initial_filters, n_atoms=self.n_atoms, filter_shape=self.filter_shape, init=self.init)
 
-    def _inner_codes(self, codes: Array) -> Array:
-        return namespace(codes).moveaxis(codes, (0, 1, 2, 3), (3, 2, 0, 1))
+    def _public_dictionary(self) -> Callable[[Layout, Array], dict[str, Any]]:
+        return filter_atoms
 
-    def _inner_order(self, codes: Array) -> Array:
-        return namespace(codes).moveaxis(codes, 0, 2)
-
-    def _atoms(self, dictionary: Array) -> Array:
-        xp = namespace(dictionary)
-        small = xp.moveaxis(dictionary, 3, 0)
-        self.filters_ = small if len(self.image_shape_) > 2 else small[..., 0]
-        planes = filter_planes(dictionary, self.image_shape_[:2])
-        return self._layout_.to_images(xp.moveaxis(planes, (0, 1, 2, 3), (2, 3, 0, 1)))
-
-    def _initial_dictionary(self, data: Array, random: np.random.RandomState) -> Array:
-        return initial_filters(data, self.n_atoms_, self.filter_shape_, self.init, random)
+    def _code_axes(self) -> tuple[int, ...]:
+        return (3, 2, 0, 1)
 
 
-def check_filter_shape(filter_shape: Any, image_shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the shape of a filter, or say in a sentence why these images cannot have it.
+def convolutional_model(image_shape: ImageShape) -> ConvolutionalModel:
+    """Return the convolutional model, which is the same for images of all shapes."""
+    return ConvolutionalModel()
 
-    >>> check_filter_shape(None, (32, 5))
+
+def filter_atoms(layout: Layout, dictionary: Array) -> dict[str, Any]:
+    """Return the fitted attributes of filters (down, across, channel, atom)."""
+    xp = namespace(dictionary)
+    filters = xp.moveaxis(dictionary, 3, 0)
+    height, width = layout.image_shape[:2]
+    planes = filter_planes(dictionary, (height, width))
+    return {
+        "n_atoms_": int(dictionary.shape[3]),
+        "filter_shape_": tuple(int(side) for side in dictionary.shape[:2]),
+        "filters_": filters if len(layout.image_shape) > 2 else filters[..., 0],
+        "atoms_": layout.to_images(xp.moveaxis(planes, (0, 1, 2, 3), (2, 3, 0, 1))),
+    }
+
+
+def fitting_filter_shape(filter_shape: Sequence[int] | None, image_shape: ImageShape) -> tuple[int, int]:
+    """Return the shape of a filter, or raise an error if it does not fit into images of this shape.
+
+    >>> fitting_filter_shape(None, (32, 5))
     (8, 5)
     """
     height, width = image_shape[:2]
@@ -143,9 +223,7 @@ def check_filter_shape(filter_shape: Any, image_shape: tuple[int, ...]) -> tuple
         )
     if filter_shape is None:
         return min(DEFAULT_SIDE, height), min(DEFAULT_SIDE, width)
-    if not isinstance(filter_shape, tuple | list | np.ndarray) or len(filter_shape) != 2:
-        raise ValueError(f"filter_shape={filter_shape!r}; (height, width) is wanted, for example (8, 8)")
-    down, across = (check_integer("filter_shape", side, least=1) for side in filter_shape)
+    down, across = (int(side) for side in filter_shape)
     if down > height or across > width:
         raise ValueError(
             f"filters of {down} × {across} pixels are larger than the images of {height} × {width}; choose a "
@@ -154,33 +232,33 @@ def check_filter_shape(filter_shape: Any, image_shape: tuple[int, ...]) -> tuple
     return down, across
 
 
-def check_filter_count(n_atoms: Any, image_shape: tuple[int, ...]) -> int:
-    """Return the number of filters, or say in a sentence that there are too many for the image."""
+def filter_count(n_atoms: int | None, image_shape: ImageShape) -> int:
+    """Return the number of filters, or raise an error if it exceeds the number of pixels."""
     n_pixels = prod(image_shape)
     if n_atoms is None:
         return min(DEFAULT_ATOMS, n_pixels)
-    count = check_integer("n_atoms", n_atoms, least=1)
-    if count > n_pixels:
+    if n_atoms > n_pixels:
         raise ValueError(
-            f"n_atoms={count} filters for images of {n_pixels} pixels: each filter is placed at every pixel, so more "
-            f"than one a pixel only repeat each other; use at most {n_pixels}"
+            f"n_atoms={n_atoms} filters for images of {n_pixels} pixels: each filter is placed at every pixel, so more "
+            f"than one per pixel only repeat each other; use at most {n_pixels}"
         )
-    return count
+    return int(n_atoms)
 
 
 def initial_filters(
-    data: Array, n_atoms: int, shape: tuple[int, int], init: Any, random: np.random.RandomState
-) -> Array:
-    """Return starting filters (down, across, channel, atom): patches of images, random ones, or those given."""
+    data: Array, layout: Layout, random: RandomState, *, n_atoms: int | None, filter_shape: Sequence[int] | None,
+    init: str | Array,
+) -> Array:  # fmt: skip
+    """Return initial filters (down, across, channel, atom): patches of random images, random numbers, or ``init``."""
+    down, across = fitting_filter_shape(filter_shape, layout.image_shape)
+    count = filter_count(n_atoms, layout.image_shape)
     height, width, n_channels, n_samples = (int(size) for size in data.shape)
-    down, across = shape
     if not isinstance(init, str):
-        return _given_filters(init, (n_atoms, down, across, n_channels), data)
-    check_choice("init", init, ("images", "random"))
-    filters = random.standard_normal((down, across, n_channels, n_atoms))
+        return _given_filters(init, (count, down, across, n_channels), data)
+    filters = random.standard_normal((down, across, n_channels, count))
     if init == "images":
-        images = to_numpy(data[..., random.randint(0, n_samples, n_atoms)])
-        for atom in range(n_atoms):
+        images = to_numpy(data[..., random.randint(0, n_samples, count)])
+        for atom in range(count):
             top, left = random.randint(height - down + 1), random.randint(width - across + 1)
             patch = images[top : top + down, left : left + across, :, atom]
             # A blank or constant patch teaches nothing; such a filter stays random.
@@ -189,7 +267,8 @@ def initial_filters(
     return as_like(filters / filter_norms(filters), data[..., :1])
 
 
-def _given_filters(init: Any, wanted: tuple[int, ...], data: Array) -> Array:
+def _given_filters(init: Array, wanted: tuple[int, ...], data: Array) -> Array:
+    """Return the user's filters (atom, height, width[, channel]) as (down, across, channel, atom), in the unit ball."""
     filters = as_like(init, data[..., :1])
     if filters.ndim == 3:
         filters = filters[..., None]

@@ -2,55 +2,126 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.random import RandomState
 
 from tubal.backends.arrays import Array, as_like, namespace, to_numpy
-from tubal.estimators._graph import OptionalGraphCoder
-from tubal.estimators._validation import check_choice, check_integer
-from tubal.problems.layout import SeparableLayout, signed_codes
+from tubal.estimators.image_coder import Callbacks, GraphCoder, GraphLike, RandomSeed
+from tubal.estimators.validation import RULES, Rule, check_integer
+from tubal.learning.fitting import ImageShape
+from tubal.problems.layout import Layout, SeparableLayout, signed_codes
 from tubal.problems.separable import Matrices, SeparableModel, multilinear
+from tubal.solvers import CodeSolver, DictionarySolver
 
 LARGEST_DEFAULT = 16
-# Atoms of unit length along one side that still differ usefully; the literature stays at or below twice the side.
+# More atoms of unit length along one side would nearly repeat each other; the literature uses at most two per pixel.
 MOST_ATOMS_A_PIXEL = 4
 
 
-class TenSR(OptionalGraphCoder):
+def check_mode_numbers(name: str, value: object) -> None:
+    """Raise an error unless a value is None or a sequence of positive integers."""
+    if value is None:
+        return
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str):
+        raise TypeError(f"{name}={value!r}; a tuple of atoms along each side is wanted, for example (16, 16)")
+    for mode, size in enumerate(value):
+        check_integer(f"{name}[{mode}]", size, least=1)
+
+
+class TenSR(GraphCoder):
     """Tensor sparse representation: ``X ≈ D₁ B D₂ᵀ`` with a sparse core B, optionally smooth along a graph.
 
         minimise  1/2 ||X - B ×₁ D₁ ×₂ D₂||² + graph_weight Tr(B L Bᵀ) + sparsity ||B||₁,  columns in the unit ball
 
-    An atom is the outer product of a column of D₁ and one of D₂: it sits where it sits, nothing is shifted. Features
-    are the signed cores, flattened: with no positions to pool over, eq. 20 would be their absolute values and lose
-    the sign, as for ordinary sparse coding. The graph term is an addition; the original (Qi et al. 2016) has none.
+    An atom is the outer product of a column of D₁ and a column of D₂; atoms are not shifted. Features are the signed
+    cores, flattened: there are no positions to pool over, and eq. 20 would lose the sign, as for ordinary sparse
+    coding. The graph term is an addition; the original (Qi et al. 2016) has none.
 
     Parameters
     ----------
-    n_atoms : (rows, columns) atoms along each side; three numbers give colour a dictionary of its own, two stack the
-        channels as further rows. None: one atom a pixel along each side, at most 16.
-    sparsity : weight of the l1 norm of the core, for images of unit length.
-    graph_weight : weight of the graph term; 0 builds no graph.
-    n_neighbors, graph : as in :class:`tubal.GTSC`.
-    init : "images" (columns and rows of random images), "random", or a tuple of matrices (side, atoms).
-
-    The others are those of :class:`tubal.TubSC`.
+    n_atoms : tuple of int, optional
+        Atoms along each side, (rows, columns). Three numbers give the channels of colour images a dictionary of their
+        own; with two, channels are stacked as further rows. By default one atom per pixel of a side, at most 16.
+    sparsity : float, default=0.01
+        Weight of the l1 norm of the core, for images of unit length.
+    graph_weight : float, default=0.0
+        Weight of the graph term. 0 builds no graph.
+    n_neighbors : int, default=3
+        Neighbours per image of a graph given by name.
+    graph : {"euclidean", "cosine", "deformable"}, Graph or sparse matrix of shape (n, n), default="euclidean"
+        Which images are neighbours: the nearest ones in pixels, in direction, or after a small deformation; or a graph
+        of the training images. A matrix must be symmetric.
+    scale : {"unit", "max"} or None, default="unit"
+        "unit" scales every image to unit length, "max" divides all images by the largest pixel, None leaves them.
+    image_shape : tuple of int, optional
+        (height, width) or (height, width, channels) of images that come as rows. Without it, rows are one-row images.
+    max_iter : int, default=25
+        Largest number of iterations, each a coding step and a dictionary step.
+    tol : float, default=1e-4
+        Stop when the objective falls by no more than this share in one iteration.
+    code_solver : solver, optional
+        Solver of the coding steps. By default ``Admm`` with 5 steps and a penalty suited to the sparsity.
+    dictionary_solver : solver, optional
+        Solver of the dictionary steps. By default ``LagrangeDual()``.
+    init : {"images", "random"} or tuple of arrays of shape (side, atoms), default="images"
+        Initial matrices: columns and rows of random images, random numbers, or the arrays.
+    random_state : int, RandomState or None, default=None
+        Seed of the initial dictionary.
+    callbacks : callable or list of callable, optional
+        Called with a :class:`~tubal.learning.Progress` after every iteration; a callback that returns True stops
+        the fit.
+    verbose : int, default=0
+        1 shows a progress bar.
 
     Attributes
     ----------
-    dictionary_ : tuple of matrices (side, atoms)
-    atoms_ : (r₁ · r₂, height, width[, channels]) outer products; atom ``i · r₂ + j`` pairs column i of D₁ with
-        column j of D₂.
-    codes_ : (n, r₁, r₂)
+    n_atoms_ : tuple of int
+        Atoms along each side.
+    dictionary_ : tuple of arrays of shape (side, atoms)
+        One matrix per mode.
+    atoms_ : array of shape (r₁ · r₂, height, width) or (r₁ · r₂, height, width, channels)
+        Outer products of columns; atom ``i · r₂ + j`` pairs column i of D₁ with column j of D₂.
+    codes_ : array of shape (n, r₁, r₂) or (n, r₁, r₂, r₃)
+        Cores of the training images.
+    graph_ : Graph or None
+        Graph of the training images; None at ``graph_weight=0``.
+    objective_ : ndarray of shape (n_iter_,)
+        Objective after each iteration; it never increases.
+    density_ : ndarray of shape (n_iter_,)
+        Share of codes that are not zero, after each iteration.
+    n_iter_ : int
+        Number of iterations made.
+    converged_ : bool
+        Whether the objective stopped falling before ``max_iter``.
+    n_reseeded_ : int
+        Number of atoms that no image used and that were replaced by badly reconstructed images.
+    multipliers_ : list of array or None
+        Lagrange multipliers of the atoms' norm constraints.
+    scale_factor_ : float
+        What images are divided by under ``scale="max"``, else 1.
+    image_shape_ : tuple of int
+        Shape of one image.
+    n_features_in_ : int
+        Pixels of one image.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the columns, if the images came as a data frame.
 
+    Examples
+    --------
     >>> images = np.random.default_rng(0).random((20, 6, 5))
     >>> model = TenSR(n_atoms=(4, 3), random_state=0).fit(images)
     >>> model.codes_.shape, model.transform(images).shape
     ((20, 4, 3), (20, 12))
     """
+
+    _rules: ClassVar[Mapping[str, Rule]] = {**RULES, "n_atoms": check_mode_numbers}
+    _graph_is_optional = True
+    _has_one_dictionary = False
 
     def __init__(
         self,
@@ -59,84 +130,83 @@ class TenSR(OptionalGraphCoder):
         sparsity: float = 0.01,
         graph_weight: float = 0.0,
         n_neighbors: int = 3,
-        graph: Any = "euclidean",
+        graph: GraphLike = "euclidean",
         scale: str | None = "unit",
-        image_shape: tuple[int, ...] | None = None,
+        image_shape: ImageShape | None = None,
         max_iter: int = 25,
         tol: float = 1e-4,
-        code_solver: Any = None,
-        dictionary_solver: Any = None,
-        init: Any = "images",
-        random_state: Any = None,
-        callbacks: Any = None,
+        code_solver: CodeSolver | None = None,
+        dictionary_solver: DictionarySolver | None = None,
+        init: str | Sequence[Array] = "images",
+        random_state: RandomSeed = None,
+        callbacks: Callbacks = None,
         verbose: int = 0,
     ) -> None:
+        super().__init__(
+            sparsity=sparsity, scale=scale, image_shape=image_shape, max_iter=max_iter, tol=tol,
+            code_solver=code_solver, dictionary_solver=dictionary_solver, init=init, random_state=random_state,
+            callbacks=callbacks, verbose=verbose,
+        )  # fmt: skip
         self.n_atoms = n_atoms
-        self.sparsity = sparsity
         self.graph_weight = graph_weight
         self.n_neighbors = n_neighbors
         self.graph = graph
-        self.scale = scale
-        self.image_shape = image_shape
-        self.max_iter = max_iter
-        self.tol = tol
-        self.code_solver = code_solver
-        self.dictionary_solver = dictionary_solver
-        self.init = init
-        self.random_state = random_state
-        self.callbacks = callbacks
-        self.verbose = verbose
 
-    # --- hooks -------------------------------------------------------------------------------------------
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        self.n_atoms_ = check_mode_sizes(self.n_atoms, self.image_shape_)
+    # --- hooks -----------------------------------------------------------------------------------------------
+    @property
+    def _n_modes(self) -> int:
+        return len(self.n_atoms) if isinstance(self.n_atoms, Sequence | np.ndarray) else 2
 
-    def _model(self) -> SeparableModel:
-        return SeparableModel(len(self.n_atoms_))
+    def _model(self) -> Callable[[ImageShape], SeparableModel]:
+        return partial(separable_model, n_modes=self._n_modes)
 
-    def _layout(self, image_shape: tuple[int, ...]) -> SeparableLayout:  # type: ignore[override]
-        return SeparableLayout(image_shape, len(self.n_atoms_))
+    def _layout(self) -> Callable[[ImageShape], Layout]:
+        return partial(SeparableLayout, n_modes=self._n_modes)
+
+    def _initial_dictionary(self) -> Callable[[Array, Layout, RandomState], Matrices]:
+        return partial(initial_matrices, n_atoms=self.n_atoms, init=self.init)
+
+    def _public_dictionary(self) -> Callable[[Layout, Matrices], dict[str, Any]]:
+        return separable_atoms
+
+    def _code_axes(self) -> tuple[int, ...]:
+        return (self._n_modes, *range(self._n_modes))
 
     def _pool(self, codes: Array) -> Array:
         return signed_codes(codes)
 
     def by_atom(self, codes: Array) -> Array:
-        """Return codes (n, r₁, r₂) as (n, r₁ · r₂), one for each of ``atoms_``."""
+        """Return cores with one axis of atoms, in the order of ``atoms_``.
+
+        Parameters
+        ----------
+        codes : array of shape (n, r₁, r₂) or (n, r₁, r₂, r₃)
+            Cores as :meth:`encode` returns them.
+
+        Returns
+        -------
+        array of shape (n, r₁ · r₂) or (n, r₁ · r₂ · r₃)
+            The same cores.
+        """
         return codes.reshape(codes.shape[0], -1)
 
-    def _public_codes(self, codes: Array) -> Array:
-        return namespace(codes).moveaxis(codes, -1, 0)
 
-    def _inner_codes(self, codes: Array) -> Array:
-        return namespace(codes).moveaxis(codes, 0, -1)
-
-    def _inner_order(self, codes: Array) -> Array:
-        return codes
-
-    def _dictionary_like(self, images: Array) -> Matrices:
-        return tuple(as_like(matrix, images) for matrix in self.dictionary_)
-
-    def _atoms(self, dictionary: Matrices) -> Array:
-        sizes = tuple(int(matrix.shape[1]) for matrix in dictionary)
-        one_each = as_like(np.eye(prod(sizes)), dictionary[0]).reshape(*sizes, -1)
-        return self._layout_.to_images(multilinear(one_each, dictionary))
-
-    def _initial_dictionary(self, data: Array, random: np.random.RandomState) -> Matrices:
-        return initial_matrices(data, self.n_atoms_, self.init, random)
-
-    @property
-    def partial_fit(self) -> Any:
-        """Not offered: each mode's update needs the codes of all images under the other's."""
-        raise AttributeError(
-            "TenSR updates its dictionaries in turn, each from all images; use fit, which reads them a chunk at a time"
-        )
+def separable_model(image_shape: ImageShape, n_modes: int) -> SeparableModel:
+    """Return the separable model, which is the same for images of all shapes."""
+    return SeparableModel(n_modes)
 
 
-def check_mode_sizes(n_atoms: Any, image_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the number of atoms along each side, or say in a sentence why these images cannot have them.
+def separable_atoms(layout: Layout, dictionary: Matrices) -> dict[str, Any]:
+    """Return the fitted attributes of matrices (side, atoms): their sizes and all outer products."""
+    sizes = tuple(int(matrix.shape[1]) for matrix in dictionary)
+    one_each = as_like(np.eye(prod(sizes)), dictionary[0]).reshape(*sizes, -1)
+    return {"n_atoms_": sizes, "atoms_": layout.to_images(multilinear(one_each, dictionary))}
 
-    >>> check_mode_sizes(None, (32, 5))
+
+def mode_sizes(n_atoms: Sequence[int] | None, image_shape: ImageShape) -> tuple[int, ...]:
+    """Return the number of atoms along each side, or raise an error if images of this shape cannot have them.
+
+    >>> mode_sizes(None, (32, 5))
     (16, 5)
     """
     if prod(image_shape) == 1:
@@ -145,12 +215,10 @@ def check_mode_sizes(n_atoms: Any, image_shape: tuple[int, ...]) -> tuple[int, .
         )
     if n_atoms is None:
         return tuple(min(LARGEST_DEFAULT, side) for side in SeparableLayout(image_shape).sides)
-    if not isinstance(n_atoms, Sequence | np.ndarray) or isinstance(n_atoms, str):
-        raise TypeError(f"n_atoms={n_atoms!r}; a tuple of atoms along each side is wanted, for example (16, 16)")
-    sizes = tuple(check_integer(f"n_atoms[{mode}]", size, least=1) for mode, size in enumerate(n_atoms))
+    sizes = tuple(int(size) for size in n_atoms)
     if len(sizes) not in {2, len(image_shape)}:
         raise ValueError(
-            f"n_atoms={tuple(n_atoms)} has {len(sizes)} numbers and images have shape {image_shape}; give 2, or 3 for "
+            f"n_atoms={sizes} has {len(sizes)} numbers and images have shape {image_shape}; give 2, or 3 for "
             "images with channels"
         )
     for size, side in zip(sizes, SeparableLayout(image_shape, len(sizes)).sides, strict=True):
@@ -163,12 +231,19 @@ def check_mode_sizes(n_atoms: Any, image_shape: tuple[int, ...]) -> tuple[int, .
     return sizes
 
 
-def initial_matrices(data: Array, sizes: tuple[int, ...], init: Any, random: np.random.RandomState) -> Matrices:
-    """Return starting matrices with columns of unit length: fibres of random images, random ones, or those given."""
+def initial_matrices(
+    data: Array,
+    layout: Layout,
+    random: RandomState,
+    *,
+    n_atoms: Sequence[int] | None,
+    init: str | Sequence[Array],
+) -> Matrices:
+    """Return initial matrices with columns of unit length: fibres of random images, random numbers, or ``init``."""
+    sizes = mode_sizes(n_atoms, layout.image_shape)
     sides = tuple(int(side) for side in data.shape[:-1])
     if not isinstance(init, str):
         return _given_matrices(init, sides, sizes, data)
-    check_choice("init", init, ("images", "random"))
     matrices = []
     for mode, (side, size) in enumerate(zip(sides, sizes, strict=True)):
         matrix = random.standard_normal((side, size))
@@ -186,7 +261,8 @@ def initial_matrices(data: Array, sizes: tuple[int, ...], init: Any, random: np.
     return tuple(matrices)
 
 
-def _given_matrices(init: Any, sides: tuple[int, ...], sizes: tuple[int, ...], data: Array) -> Matrices:
+def _given_matrices(init: Sequence[Array], sides: tuple[int, ...], sizes: tuple[int, ...], data: Array) -> Matrices:
+    """Return the user's matrices with columns in the unit ball."""
     matrices = tuple(as_like(matrix, data[..., :1]) for matrix in init)
     wanted = tuple(zip(sides, sizes, strict=True))
     if tuple(tuple(matrix.shape) for matrix in matrices) != wanted:

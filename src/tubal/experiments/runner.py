@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import json
@@ -17,18 +16,18 @@ from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import closing
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Literal, cast
 
-import tubal
 from tubal.backends.threads import available_cores
 from tubal.datasets import fetch
 from tubal.experiments import find_table
-from tubal.experiments.trials import Images, Labels, Machine, Record, Trial
+from tubal.experiments.trials import Images, Labels, Record, Trial
 from tubal.metrics import clustering_accuracy, clustering_nmi
+from tubal.storage.provenance import machine, versions
 
-_PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "umap-learn")
+# Packages that a score may depend on.
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "umap-learn")
 
 # Guesses for trials that have not run yet: values coded per collection, and cost per value of each method.
 _SIZES = {"usps": 9298 * 16, "coil20": 1440 * 32, "yale": 165 * 128, "orl": 400 * 32, "digits": 1797 * 8}
@@ -79,7 +78,7 @@ def run_trial(trial: Trial) -> Record:
         memory_measure="peak resident set above the start" if start else "peak resident set of the process",
         details=outcome.details,
         data_sha256=data_hash,
-        versions=versions(),
+        versions=versions(PACKAGES),
         machine=machine(),
     )
 
@@ -88,35 +87,6 @@ def run_trial(trial: Trial) -> Record:
 def _load(dataset: str) -> tuple[Images, Labels, str]:
     bunch = fetch(dataset)
     return bunch.images, bunch.target, bunch.sha256
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Return the versions that a score may depend on."""
-    return {
-        "tubal": tubal.__version__,
-        "python": platform.python_version(),
-        **package_versions(_PACKAGES),
-    }
-
-
-def package_versions(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those packages that are installed."""
-    found = {}
-    for package in packages:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
-
-
-@cache
-def machine() -> Machine:
-    """Return the name of the processor and how many cores this process may use."""
-    name = platform.processor()
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        name = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    return {"processor": name, "cores": available_cores()}
 
 
 def resident_bytes(field: Literal["VmRSS", "VmHWM"]) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tubal
+from tubal.storage.provenance import Machine
 
 Images = NDArray[np.floating[Any]]
 Labels = NDArray[np.integer[Any]]
@@ -86,13 +87,6 @@ class Trial:
     def key(self) -> str:
         """A text that is equal for two trials exactly when they give the same record."""
         return json.dumps({**asdict(self), "tubal": tubal.__version__}, sort_keys=True)
-
-
-class Machine(TypedDict):
-    """The processor, and how many of its cores the process may use."""
-
-    processor: str
-    cores: int
 
 
 class Record(TypedDict):

@@ -1,4 +1,7 @@
-"""Dictionary learning: the alternation of Algorithm 2 over chunks of images, in memory or on disk."""
+"""Dictionary learning: the alternation of Algorithm 2, and one set-up for fits in memory, in chunks and online.
+
+Built on problems, solvers, graph and storage; the estimators and the fits on a Dask cluster call it.
+"""
 
 import lazy_loader
 

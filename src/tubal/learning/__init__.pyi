@@ -1,5 +1,5 @@
-from .alternation import Progress, learn
+from .alternation import PassTotals, Progress, learn
 from .checkpoints import Checkpoint
-from .memory import fit_need
+from .fitting import MemoryNeed, fit_need
 
-__all__ = ["Checkpoint", "Progress", "fit_need", "learn"]
+__all__ = ["Checkpoint", "MemoryNeed", "PassTotals", "Progress", "fit_need", "learn"]

@@ -1,71 +1,60 @@
-"""Algorithm 2 as one alternation over any model, any solvers and any sequence of sample chunks.
+"""Algorithm 2: alternate coding steps and dictionary steps, for any model, any solvers and any chunks of images.
 
-What travels from a chunk to the dictionary step has the same size whatever the number of images: statistics,
-and the terms of the objective. What comes in, with a graph, is the weighted sum of the codes of neighbours
-in other chunks. So one chunk in memory, many on disk and many on other machines are the same loop.
+Images come in chunks. Coding a chunk adds its statistics and its share of the objective to totals whose size does
+not depend on the number of images. With a graph, coding a chunk also reads the weighted sum of its neighbours' codes
+in other chunks. So one chunk in memory, many chunks on disk and many on other machines run through the same loop.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property, reduce
 from operator import add
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, namespace, to_numpy
+from tubal.backends.arrays import Array, SparseMatrix, namespace, to_numpy
 from tubal.backends.threads import own_threads
-from tubal.problems.base import ImageModel, Summary
+from tubal.problems.base import Dictionary, ImageModel, Laplacian, Statistics, Summary
 from tubal.problems.linear_map import SharedLaplacian
-from tubal.solvers.base import DictionaryState
+from tubal.solvers.base import CodeSolver, DictionarySolver, DictionaryState, SolverState
 
-# A fall of the objective by this share is no rounding.
+if TYPE_CHECKING:
+    from scipy import sparse
+
+Indices: TypeAlias = NDArray[np.intp]
+
+# Codes whose objective lies below that of their start by this share are better for certain, not only by rounding.
 CLEAR_GAIN = 1e-4
+# Neighbours' codes are fetched this many images at a time: far fewer than a chunk holds, so they add little memory.
+_FETCH = 256
 
 
-class Collection(Protocol):
-    """Images in chunks, and the graph that ties them."""
+# --- what the alternation works with -------------------------------------------------------------------------
+class CodeStore(Protocol):
+    """Keeps the codes of every chunk."""
 
-    @property
-    def n_chunks(self) -> int:
-        """How many chunks there are."""
-
-    def data(self, index: int) -> Array:
-        """Return chunk ``index`` as a tensor, samples last."""
-
-    def laplacian(self, index: int) -> Any:
-        """Return the Laplacian within the chunk, its degrees counting every edge, or None."""
-
-    def neighbor_sum(self, index: int, store: Any, others: range) -> Array | None:
-        """Return the weighted sum of neighbours' codes in the chunks ``others``, or None if there is none."""
+    def codes_of(self, index: int) -> Array | None:
+        """Return a chunk's codes, or None before its first coding step."""
 
 
-@dataclass(frozen=True)
-class InMemory:
-    """All images in one chunk."""
+class ChunkStore(CodeStore, Protocol):
+    """Keeps the codes and the solver state of every chunk where this process can read and write them."""
 
-    images: Array
-    graph_laplacian: Any = None
-    n_chunks: int = 1
+    def get(self, index: int) -> ChunkCodes | None:
+        """Return a chunk's codes and solver state, or None before its first coding step."""
 
-    def data(self, index: int) -> Array:
-        """Return the images."""
-        return self.images
+    def put(self, index: int, coded: ChunkCodes) -> None:
+        """Keep a chunk's codes and solver state; its summary is not kept."""
 
-    @cached_property
-    def _shared(self) -> SharedLaplacian | None:
-        return None if self.graph_laplacian is None else SharedLaplacian(self.graph_laplacian)
-
-    def laplacian(self, index: int) -> SharedLaplacian | None:
-        """Return the Laplacian, with what one coding step after another derives from it."""
-        return self._shared
-
-    def neighbor_sum(self, index: int, store: Any, others: range) -> None:
-        """Return nothing: there are no other chunks."""
-        return None
+    def gather(self, index: int, columns: Indices) -> Array | None:
+        """Return the codes of some of a chunk's images, or None before its first coding step."""
 
 
 @dataclass(frozen=True)
@@ -77,134 +66,263 @@ class Weights:
 
 
 @dataclass
-class Coded:
-    """A chunk's codes and the solver state that led to them, its next warm start."""
+class ChunkCodes:
+    """A chunk's codes, the solver state they came from (the next warm start), and their summary if just computed."""
 
     codes: Array
-    state: Any
+    state: SolverState
     summary: Summary | None = None
 
 
+class Collection(ABC):
+    """Images in chunks of consecutive samples, joined by one Laplacian (n, n) or by none."""
+
+    def __init__(self, sizes: Sequence[int], matrix: SparseMatrix | None) -> None:
+        self.bounds = np.cumsum([0, *sizes])
+        self.matrix = matrix
+        self.n_chunks = len(sizes)
+
+    @abstractmethod
+    def data(self, index: int) -> Array:
+        """Return chunk ``index`` as a tensor, samples last."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Return a digest of the images, by which a checkpoint recognises them."""
+
+    @cached_property
+    def _shared(self) -> SharedLaplacian:
+        return SharedLaplacian(self.matrix)
+
+    def laplacian(self, index: int) -> Laplacian | SharedLaplacian | None:
+        """Return the Laplacian within a chunk, with all degrees.
+
+        A single chunk always gets the same object, so that coding steps share what they derive from it.
+        """
+        if self.matrix is None or self.n_chunks == 1:
+            return None if self.matrix is None else self._shared
+        start, stop = self.bounds[index], self.bounds[index + 1]
+        return self.matrix[start:stop, start:stop]
+
+    def neighbor_sum(self, index: int, store: ChunkStore, others: range) -> Array | None:
+        """Return the weighted sum of the codes of neighbours in the chunks ``others``."""
+        if self.matrix is None or len(others) == 0:
+            return None
+        rows = self.matrix[self.bounds[index] : self.bounds[index + 1]].tocsc()
+        return neighbor_sum(rows, self.bounds, others, store.gather)
+
+
+class InMemory(Collection):
+    """Images in memory as one tensor, samples last: in one chunk, or in chunks of ``chunk_size``."""
+
+    def __init__(
+        self, images: Array, graph_laplacian: SparseMatrix | None = None, chunk_size: int | None = None
+    ) -> None:
+        n_images = int(images.shape[-1])
+        step = n_images if chunk_size is None else chunk_size
+        super().__init__([min(step, n_images - start) for start in range(0, n_images, step)], graph_laplacian)
+        self.images = images
+
+    def data(self, index: int) -> Array:
+        """Return a chunk of the images."""
+        if self.n_chunks == 1:
+            return self.images
+        return self.images[..., self.bounds[index] : self.bounds[index + 1]] + 0.0
+
+    def digest(self) -> str:
+        """Return a digest of all images and of the chunks they are in."""
+        sizes = np.diff(self.bounds).tolist() if self.n_chunks > 1 else []
+        return digest_arrays([*sizes, *self.images.shape], [to_numpy(self.images)])
+
+
+def digest_arrays(shape: Sequence[int], arrays: Iterable[NDArray[Any]]) -> str:
+    """Return the SHA-256 of a shape and of the contents of arrays, as hexadecimal digits."""
+    digest = hashlib.sha256(repr(list(shape)).encode())
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def neighbor_sum(
+    rows: sparse.csc_matrix, bounds: Indices, others: Iterable[int], gather: Callable[[int, Indices], Array | None]
+) -> Array | None:
+    """Return ``sum_j weight_ij codes_j`` over images j in the chunks ``others``, or None if no edge leads there.
+
+    ``rows`` (n_rows, n) holds the rows i of the Laplacian as CSC; weights are minus its entries.
+    """
+    total: Any = None
+    for other in others:
+        start, stop = int(bounds[other]), int(bounds[other + 1])
+        columns = start + np.flatnonzero(np.diff(rows.indptr[start : stop + 1]))
+        for first in range(0, len(columns), _FETCH):
+            piece = columns[first : first + _FETCH]
+            codes = gather(other, piece - start)
+            if codes is None:
+                break
+            if total is None:
+                total = np.zeros((*codes.shape[:-1], rows.shape[0]), codes.dtype)
+            edges = rows[:, piece].tocsr()
+            touched = np.flatnonzero(np.diff(edges.indptr))
+            flat = codes.reshape(-1, len(piece))
+            product = (edges[touched] @ flat.T).T.astype(codes.dtype, copy=False)
+            total.reshape(-1, rows.shape[0])[:, touched] -= product
+    return total
+
+
 class MemoryStore:
-    """Keeps every chunk's codes in memory."""
+    """Keeps every chunk's codes and solver state in memory."""
 
     def __init__(self) -> None:
-        self._chunks: dict[int, Coded] = {}
+        self._chunks: dict[int, ChunkCodes] = {}
 
-    def get(self, index: int) -> Coded | None:
-        """Return a chunk's codes, or None before its first coding step."""
+    def get(self, index: int) -> ChunkCodes | None:
+        """Return a chunk's codes and solver state, or None before its first coding step."""
         return self._chunks.get(index)
 
-    def put(self, index: int, coded: Coded) -> None:
-        """Keep a chunk's codes; its statistics are not kept."""
-        # Sums depend on the order of an array in memory: what a checkpoint gives back must not differ in it.
-        self._chunks[index] = Coded(_in_row_order(coded.codes), _in_row_order(coded.state))
+    def put(self, index: int, coded: ChunkCodes) -> None:
+        """Keep a chunk's codes and solver state; its summary is not kept."""
+        # Sums depend on the order of an array in memory. A checkpoint restores row order, so row order is kept.
+        self._chunks[index] = ChunkCodes(_in_row_order(coded.codes), _in_row_order(coded.state))
 
     def codes_of(self, index: int) -> Array | None:
-        """Return a chunk's codes alone."""
+        """Return a chunk's codes, or None before its first coding step."""
         coded = self.get(index)
         return None if coded is None else coded.codes
+
+    def gather(self, index: int, columns: Indices) -> Array | None:
+        """Return the codes of some of a chunk's images, or None before its first coding step."""
+        codes = self.codes_of(index)
+        return None if codes is None else codes[..., columns]
 
     def indices(self) -> list[int]:
         """Return which chunks have codes."""
         return sorted(self._chunks)
 
-    def collect(self) -> Array:
-        """Return the codes of all chunks together."""
-        codes = [self._chunks[index].codes for index in self.indices()]
-        return codes[0] if len(codes) == 1 else namespace(codes[0]).concatenate(codes, -1)
-
-    def gather(self, index: int, columns: np.ndarray) -> Array | None:
-        """Return the codes of some of a chunk's images, or None before its first coding step."""
-        codes = self.codes_of(index)
-        return None if codes is None else codes[..., columns]
+    def collect(self, order: Indices | None = None) -> Array:
+        """Return the codes of all chunks together; ``order`` says which image of the result each of them is."""
+        parts = [self._chunks[index].codes for index in self.indices()]
+        codes = parts[0] if len(parts) == 1 else namespace(parts[0]).concatenate(parts, -1)
+        return codes if order is None else codes[..., np.argsort(order)]
 
 
 def _in_row_order(value: Any) -> Any:
+    """Return an array, or every array of a dataclass, in row order."""
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{part.name: _in_row_order(getattr(value, part.name)) for part in fields(value)})
     return np.ascontiguousarray(value) if isinstance(value, np.ndarray) else value
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What a coding pass gathered from the chunks it visited: the same size whatever their number.
+class PassTotals:
+    """What a coding pass has gathered so far; totals of disjoint sets of chunks add up.
 
-    objective : share of the collection's objective; an edge between chunks is counted by the later one.
-    worst, places : squared errors of the worst reconstructed images, largest first, and their (chunk, column).
+    Parameters
+    ----------
+    n_chunks : int
+        Number of chunks coded.
+    objective : float
+        Their share of the objective. An edge between two chunks is counted by the later one.
+    nonzero : int
+        Number of codes that are not zero.
+    n_codes : int
+        Number of codes.
+    statistics : Statistics
+        Sufficient statistics of the first dictionary step.
+    worst : ndarray of shape (n_worst,)
+        Squared errors of the worst reconstructed images, at most one per atom, largest first.
+    places : ndarray of shape (n_worst, 2)
+        Chunk and column of each of these images.
     """
 
     n_chunks: int
     objective: float
     nonzero: int
     n_codes: int
-    statistics: Any
-    worst: np.ndarray
-    places: np.ndarray
+    statistics: Statistics
+    worst: NDArray[np.float64]
+    places: Indices
 
     @classmethod
-    def of(cls, index: int, coded: Coded, later_pull: float = 0.0) -> Tally:
-        """Return the tally of one chunk; ``later_pull`` is the edge term with chunks that count it themselves."""
+    def of_chunk(cls, index: int, coded: ChunkCodes, later_edges: float = 0.0) -> PassTotals:
+        """Return the totals of one chunk.
+
+        ``later_edges`` is the edge term with later chunks. It is added back here, because those count it.
+        """
         summary = coded.summary
         assert summary is not None
-        usage = to_numpy(summary.statistics.usage)
-        worst = _largest(summary.residuals, usage.size)
+        worst = _largest(summary.residuals, to_numpy(summary.statistics.usage).size)
         places = np.stack([np.full_like(worst, index), worst], 1)
         nonzero, n_codes = int(namespace(coded.codes).count_nonzero(coded.codes)), int(np.prod(coded.codes.shape))
-        objective = float(summary.values.sum()) + later_pull
+        objective = float(summary.values.sum()) + later_edges
         return cls(1, objective, nonzero, n_codes, summary.statistics, summary.residuals[worst], places)
 
-    def __add__(self, other: Tally) -> Tally:
-        """Return the tally of both sets of chunks; equal errors stay in the order of the images."""
+    def __add__(self, other: PassTotals) -> PassTotals:
+        """Return the totals of both sets of chunks; equal errors stay in the order of the images."""
         worst, places = np.concatenate([self.worst, other.worst]), np.concatenate([self.places, other.places])
-        reach = max(len(self.worst), len(other.worst), to_numpy(self.statistics.usage).size)
-        order = np.lexsort((places[:, 1], places[:, 0], -worst))[:reach]
-        return Tally(
+        n_worst = max(len(self.worst), len(other.worst), to_numpy(self.statistics.usage).size)
+        order = np.lexsort((places[:, 1], places[:, 0], -worst))[:n_worst]
+        return PassTotals(
             self.n_chunks + other.n_chunks, self.objective + other.objective, self.nonzero + other.nonzero,
             self.n_codes + other.n_codes, self.statistics + other.statistics, worst[order], places[order],
         )  # fmt: skip
 
 
-def _largest(values: np.ndarray, number: int) -> np.ndarray:
-    """Return where the largest values are, largest first, equal ones in order; no more are sorted than that takes."""
+def _largest(values: NDArray[np.float64], number: int) -> Indices:
+    """Return the places of the ``number`` largest values, largest first, equal ones in order of their place."""
     places = np.arange(len(values))
-    if number < len(values):
+    if number < len(values):  # sort only those that can be among them
         places = np.flatnonzero(values >= np.partition(values, -number)[-number])
     return places[np.argsort(-values[places], kind="stable")][:number]
 
 
 @dataclass
 class LearningState:
-    """Where the alternation stands; together with the code store, all a checkpoint needs.
+    """Where the alternation stands; with the code store, all that a checkpoint needs."""
 
-    ``tally`` is what the pass under way has gathered so far, None between passes; ``beginning`` the objective that the
-    next pass begins with, as the dictionary step's own figures have it; ``finishing`` says that only the last coding
-    step, at the final dictionary, is still to come.
-    """
-
-    dictionary: Any
-    multipliers: list[Array | None]
-    objective: list[float] = field(default_factory=list)
-    density: list[float] = field(default_factory=list)  # share of non-zero codes
-    n_reseeded: int = 0
+    dictionary: Dictionary
+    multipliers: list[Array | None]  # per part of the dictionary: the next warm start of its solver
+    objective: list[float] = field(default_factory=list)  # after each iteration
+    density: list[float] = field(default_factory=list)  # share of codes that are not zero, after each iteration
+    n_reseeded: int = 0  # unused atoms replaced so far
     n_iter: int = 0
     converged: bool = False
-    finishing: bool = False
+    finishing: bool = False  # only the last coding pass, at the final dictionary, is still to come
     finished: bool = False
-    tally: Tally | None = None
-    beginning: float | None = None
+    totals: PassTotals | None = None  # of the coding pass in progress; None between passes
+    start_objective: float | None = None  # at the start of the next coding pass, as the dictionary step computed it
 
 
-Keeper = Callable[[LearningState, Any], None]
+def initial_state(dictionary: Dictionary, model: ImageModel) -> LearningState:
+    """Return the state before the first coding step."""
+    return LearningState(dictionary, [None] * model.n_dictionary_steps)
 
 
-def forget(state: LearningState, store: Any) -> None:
-    """Keep nothing."""
+SaveProgress: TypeAlias = Callable[[LearningState, Any], None]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback is told after each coding step; returning True stops the fit."""
+    """What a callback receives after each iteration; a callback that returns True stops the fit.
+
+    Parameters
+    ----------
+    n_iter : int
+        Number of iterations made.
+    max_iter : int
+        Largest number of iterations.
+    objective : float
+        Value of the objective after this iteration's coding pass.
+    density : float
+        Share of codes that are not zero.
+    n_reseeded : int
+        Number of unused atoms replaced so far.
+    seconds : float
+        Time since the fit began.
+    state : LearningState
+        The state of the fit; do not change it.
+    store : CodeStore
+        The codes of every chunk.
+    """
 
     n_iter: int
     max_iter: int
@@ -213,17 +331,22 @@ class Progress:
     n_reseeded: int
     seconds: float
     state: LearningState
-    store: Any
+    store: CodeStore
 
 
+Callback: TypeAlias = Callable[[Progress], object]
+
+
+# --- coding --------------------------------------------------------------------------------------------------
 def code_chunk(
-    model: ImageModel, dictionary: Any, data: Array, weights: Weights, code_solver: Any,
-    *, laplacian: Any = None, neighbor_sum: Array | None = None, start: Coded | None = None,
-    beginning: float | None = None,
-) -> Coded:  # fmt: skip
-    """One coding step on one chunk; codes that are no better than the start's are not taken.
+    model: ImageModel, dictionary: Dictionary, data: Array, weights: Weights, code_solver: CodeSolver,
+    *, laplacian: Laplacian | SharedLaplacian | None = None, neighbor_sum: Array | None = None,
+    start: ChunkCodes | None = None, start_objective: float | None = None,
+) -> ChunkCodes:  # fmt: skip
+    """Make one coding step on one chunk; codes that are not better than those of ``start`` are rejected.
 
-    ``beginning`` is the objective at the start up to rounding: well below it the start need not be evaluated.
+    ``start_objective`` is the objective at ``start`` up to rounding. Where the new codes lie clearly below it, the
+    start need not be evaluated.
     """
     problem = model.coding(
         dictionary, data, sparsity=weights.sparsity, graph_weight=weights.graph_weight,
@@ -233,64 +356,65 @@ def code_chunk(
     codes = code_solver.codes(problem, solution.state)
     summary = problem.summary(codes, statistics=True)
     value = float(summary.values.sum())
-    if beginning is not None and value <= beginning - CLEAR_GAIN * abs(beginning):
-        return Coded(codes, solution.state, summary)
+    if start_objective is not None and value <= start_objective - CLEAR_GAIN * abs(start_objective):
+        return ChunkCodes(codes, solution.state, summary)
     former = problem.zeros() if start is None else start.codes
     if problem.value(former) < value:
         codes, summary = former, problem.summary(former, statistics=True)
-    return Coded(codes, solution.state, summary)
+    return ChunkCodes(codes, solution.state, summary)
 
 
 def coding_pass(
-    model: ImageModel, state: LearningState, collection: Collection, weights: Weights, code_solver: Any,
-    store: Any, keep: Keeper,
-) -> Tally:  # fmt: skip
+    model: ImageModel, state: LearningState, collection: Collection, weights: Weights, code_solver: CodeSolver,
+    store: ChunkStore, save: SaveProgress | None = None,
+) -> PassTotals:  # fmt: skip
     """Code every chunk in turn, each against the newest codes of the others, so the objective cannot rise.
 
-    A pass that was interrupted goes on with the chunk after the last one tallied. The last pass of images that
-    nothing ties together starts from zero, as coding them later will: so both find the same codes, also where
-    the minimiser is not unique.
+    An interrupted pass continues after the last chunk in ``state.totals``. The last pass of a fit without a graph
+    starts from zero, as ``encode`` does later. So both find the same codes even where the minimiser is not unique.
     """
-    afresh = state.finishing and weights.graph_weight == 0.0
-    for index in range(0 if state.tally is None else state.tally.n_chunks, collection.n_chunks):
-        if index > 0:
-            keep(state, store)
+    from_zero = state.finishing and weights.graph_weight == 0.0
+    for index in range(0 if state.totals is None else state.totals.n_chunks, collection.n_chunks):
+        if index > 0 and save is not None:
+            save(state, store)
         earlier = collection.neighbor_sum(index, store, range(index))
         later = collection.neighbor_sum(index, store, range(index + 1, collection.n_chunks))
-        start = None if afresh else store.get(index)
+        start = None if from_zero else store.get(index)
         coded = code_chunk(
             model, state.dictionary, collection.data(index), weights, code_solver,
-            laplacian=collection.laplacian(index), neighbor_sum=_added(earlier, later),
-            start=start, beginning=state.beginning if start is not None and collection.n_chunks == 1 else None,
+            laplacian=collection.laplacian(index), neighbor_sum=_added(earlier, later), start=start,
+            start_objective=state.start_objective if start is not None and collection.n_chunks == 1 else None,
         )  # fmt: skip
         store.put(index, coded)
-        tally = Tally.of(index, coded, edge_term(weights, coded.codes, later))
-        state.tally = tally if state.tally is None else state.tally + tally
-    assert state.tally is not None
-    done, state.tally = state.tally, None
+        totals = PassTotals.of_chunk(index, coded, edge_term(weights, coded.codes, later))
+        state.totals = totals if state.totals is None else state.totals + totals
+    assert state.totals is not None
+    done, state.totals = state.totals, None
     return done
 
 
 def edge_term(weights: Weights, codes: Array, neighbor_sum: Array | None) -> float:
-    """Return ``2 α <codes, neighbor_sum>``, what the edges to those neighbours took off a chunk's objective."""
+    """Return ``2 α <codes, neighbor_sum>``, which the edges to those neighbours subtract from a chunk's objective."""
     return 0.0 if neighbor_sum is None else 2.0 * weights.graph_weight * float((codes * neighbor_sum).sum())
 
 
 def _added(total: Array | None, more: Array | None) -> Array | None:
-    """Return the sum, in the memory of the first."""
+    """Return the sum of two arrays, either of which may be None, in the memory of the first."""
     if total is None or more is None:
         return more if total is None else total
     total += more
     return total
 
 
+# --- the dictionary ------------------------------------------------------------------------------------------
 def dictionary_pass(
-    model: ImageModel, state: LearningState, collection: Collection, statistics: Any, dictionary_solver: Any,
-    store: Any,
+    model: ImageModel, state: LearningState, collection: Collection, statistics: Statistics,
+    dictionary_solver: DictionarySolver, store: CodeStore,
 ) -> float:  # fmt: skip
-    """Update each part of the dictionary by its dual; return by how much the objective fell.
+    """Update every part of the dictionary in turn and return by how much the objective fell.
 
-    A part that did not improve is kept.
+    A part whose new value is not better is kept. Parts after the first need statistics at the updated dictionary,
+    which take another pass over the chunks.
     """
     dictionary, multipliers, gained = state.dictionary, list(state.multipliers), 0.0
     for step in range(model.n_dictionary_steps):
@@ -308,84 +432,110 @@ def dictionary_pass(
         gain = problem.value(part) - problem.value(found.dictionary) if found.gain is None else found.gain
         if gain > 0.0:
             gained += gain
-            dictionary, multipliers[step] = (
-                model.with_part(dictionary, step, found.dictionary),
-                found.multipliers,
-            )
+            dictionary, multipliers[step] = model.with_part(dictionary, step, found.dictionary), found.multipliers
     state.dictionary, state.multipliers = dictionary, multipliers
     return gained
 
 
-def reseed(model: ImageModel, state: LearningState, collection: Collection, tally: Tally) -> int:
-    """Replace atoms no image uses by the worst reconstructed images; return how many."""
-    unused = np.flatnonzero(to_numpy(tally.statistics.usage) <= 0.0)
-    worst = tally.places[tally.worst > 0.0][: len(unused)]
+def reseed(model: ImageModel, state: LearningState, collection: Collection, totals: PassTotals) -> int:
+    """Replace atoms that no image uses by the worst reconstructed images; return how many were replaced."""
+    unused = np.flatnonzero(to_numpy(totals.statistics.usage) <= 0.0)
+    worst = totals.places[totals.worst > 0.0][: len(unused)]
     if len(worst) == 0:
         return 0
     # In the order of the chunks, so that each is read once.
     images = [
         collection.data(int(index))[..., np.sort(worst[worst[:, 0] == index, 1])] for index in np.unique(worst[:, 0])
     ]
-    mask = np.zeros(to_numpy(tally.statistics.usage).shape, bool)
+    mask = np.zeros(to_numpy(totals.statistics.usage).shape, bool)
     mask[unused[: len(worst)]] = True
     state.dictionary = model.replace_atoms(state.dictionary, mask, namespace(images[0]).concatenate(images, -1))
     return len(worst)
 
 
-@own_threads()  # small factorisations between the kernels must not wake a second pool
+# --- the loop ------------------------------------------------------------------------------------------------
+@own_threads()  # small factorisations between the kernels must not wake a second thread pool
 def learn(
     model: ImageModel, collection: Collection, state: LearningState, weights: Weights, *,
-    code_solver: Any, dictionary_solver: Any, max_iter: int, tol: float,
-    final_solver: Any = None, store: Any = None, callbacks: Sequence[Callable[[Progress], Any]] = (),
-    keep: Keeper = forget, sweep: Callable[..., Tally] | None = None,
+    code_solver: CodeSolver, dictionary_solver: DictionarySolver, max_iter: int, tol: float,
+    final_solver: CodeSolver | None = None, store: CodeStore | None = None, callbacks: Sequence[Callback] = (),
+    save: SaveProgress | None = None, code_all: Callable[..., PassTotals] = coding_pass,
 ) -> LearningState:  # fmt: skip
-    """Alternate coding and dictionary steps until the objective settles; end with codes at the final dictionary.
+    """Alternate coding and dictionary steps until the objective stops falling, then code at the final dictionary.
 
-    ``state`` may be fresh or a former run's: it continues where it stands. Every recorded objective follows
-    a coding step, and none exceeds the one before. ``keep`` is called wherever a later run could take over;
-    ``sweep`` codes all chunks, in turn without it.
+    Every recorded objective follows a coding pass, and none exceeds the one before.
+
+    Parameters
+    ----------
+    model : ImageModel
+        The linear map from codes to images, and its dictionary problem.
+    collection : Collection
+        The images in chunks, and the graph that joins them.
+    state : LearningState
+        Where to start: fresh from :func:`initial_state`, or that of an interrupted run. It is updated in place.
+    weights : Weights
+        Weights of the l1 norm and of the graph term.
+    code_solver : CodeSolver
+        Solver of the coding steps, for example ``Admm(max_iter=5)``.
+    dictionary_solver : DictionarySolver
+        Solver of the dictionary steps, for example ``LagrangeDual()``.
+    max_iter : int
+        Largest number of iterations.
+    tol : float
+        Stop when the objective falls by no more than this share in one iteration.
+    final_solver : CodeSolver, optional
+        Solver of the last coding pass; ``code_solver`` by default.
+    store : CodeStore, optional
+        Keeps the codes of every chunk; in memory by default.
+    callbacks : sequence of callable
+        Each is called with a :class:`Progress` after every iteration; the fit stops if one returns True.
+    save : callable, optional
+        Called with the state and the store wherever a later run could continue.
+    code_all : callable
+        Makes one coding pass over all chunks; by default :func:`coding_pass`, one chunk after the other.
+
+    Returns
+    -------
+    LearningState
+        The final state; the codes are in ``store``.
     """
     store = MemoryStore() if store is None else store
     began = time.perf_counter()
     final_solver = code_solver if final_solver is None else final_solver
     while not state.finished:
         solver = final_solver if state.finishing else code_solver
-        tally = (sweep or coding_pass)(model, state, collection, weights, solver, store, keep)
+        totals = code_all(model, state, collection, weights, solver, store, save)
         if state.finishing:
             state.finished = True
-            keep(state, store)
-            break
-        state.n_iter += 1
-        state.objective.append(tally.objective)
-        state.density.append(tally.nonzero / max(tally.n_codes, 1))
-        stopped = _told_to_stop(state, max_iter, callbacks, began, store)
-        # Codes that have hardly left zero settle nothing: the first steps under strong sparsity are slow.
-        state.converged = _settled(state.objective, tol) and state.density[-1] > 1e-4
-        state.finishing = stopped or state.converged or state.n_iter >= max_iter
-        state.beginning = tally.objective
-        if not state.finishing:
-            gained = dictionary_pass(model, state, collection, tally.statistics, dictionary_solver, store)
-            state.beginning -= gained
-            state.n_reseeded += reseed(model, state, collection, tally)
-        keep(state, store)
+        else:
+            state.n_iter += 1
+            state.objective.append(totals.objective)
+            state.density.append(totals.nonzero / max(totals.n_codes, 1))
+            stopped = _call_back(callbacks, state, max_iter, began, store)
+            # Codes that are nearly all zero prove nothing: the first steps under strong sparsity are slow.
+            state.converged = _has_converged(state.objective, tol) and state.density[-1] > 1e-4
+            state.finishing = stopped or state.converged or state.n_iter >= max_iter
+            state.start_objective = totals.objective
+            if not state.finishing:
+                gained = dictionary_pass(model, state, collection, totals.statistics, dictionary_solver, store)
+                state.start_objective -= gained
+                state.n_reseeded += reseed(model, state, collection, totals)
+        if save is not None:
+            save(state, store)
     return state
 
 
-def _settled(objective: Sequence[float], tol: float) -> bool:
+def _has_converged(objective: Sequence[float], tol: float) -> bool:
     return len(objective) > 1 and objective[-2] - objective[-1] <= tol * abs(objective[-2])
 
 
-def _told_to_stop(
-    state: LearningState, max_iter: int, callbacks: Sequence[Callable[[Progress], Any]], began: float, store: Any
+def _call_back(
+    callbacks: Sequence[Callback], state: LearningState, max_iter: int, began: float, store: CodeStore
 ) -> bool:
+    """Call every callback and return whether one of them asked to stop."""
     progress = Progress(
         state.n_iter, max_iter, state.objective[-1], state.density[-1], state.n_reseeded,
         time.perf_counter() - began, state, store,
     )  # fmt: skip
-    answers = [callback(progress) is True for callback in callbacks]  # every one is told
+    answers = [callback(progress) is True for callback in callbacks]
     return any(answers)
-
-
-def initial_state(dictionary: Any, model: ImageModel) -> LearningState:
-    """Return the state before the first coding step."""
-    return LearningState(dictionary, [None] * model.n_dictionary_steps)

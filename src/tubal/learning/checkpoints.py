@@ -1,51 +1,78 @@
-"""Where a fit stands, in one file, so that a later run takes over as if nothing had happened.
+"""Checkpoints: the state of a fit in one file, from which a later run continues as if nothing had happened.
 
 A checkpoint holds the dictionary with its multipliers, the history, the codes and the solver state of every chunk
-(point and dual, or momentum), and what the pass under way has gathered. It is written by renaming a
-finished file over the former one, and reading arrays does not change them: a fit that writes checkpoints computes
-what one without them does, and one resumed in the same process conditions ends bit for bit the same.
+(point and dual, or momentum), and the totals of the coding pass in progress. A finished file replaces the former one
+by a rename. Writing does not change any array, so a fit with checkpoints computes what a fit without them does. On
+the CPU, with the same seed and threads, a resumed fit ends bit for bit the same.
 
 >>> import numpy as np, pathlib, tempfile, tubal
->>> images, place = np.random.default_rng(0).random((12, 5, 4)), pathlib.Path(tempfile.mkdtemp()) / "fit.ckpt"
+>>> images, path = np.random.default_rng(0).random((12, 5, 4)), pathlib.Path(tempfile.mkdtemp()) / "fit.ckpt"
 >>> whole = tubal.TubSC(n_atoms=3, max_iter=4, random_state=0).fit(images)
 >>> stop = lambda progress: 1 / (progress.n_iter < 3)  # fails in the third iteration
 >>> try:
 ...     tubal.TubSC(n_atoms=3, max_iter=4, random_state=0, callbacks=stop).fit(
-...         images, checkpoint=Checkpoint(place, every_seconds=0.0))
+...         images, checkpoint=Checkpoint(path, every_seconds=0.0))
 ... except ZeroDivisionError:
 ...     pass
->>> model = tubal.TubSC(n_atoms=3, max_iter=4, random_state=0).fit(images, checkpoint=Checkpoint(place, resume=True))
+>>> model = tubal.TubSC(n_atoms=3, max_iter=4, random_state=0).fit(images, checkpoint=Checkpoint(path, resume=True))
 >>> bool((model.atoms_ == whole.atoms_).all())
 True
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
 
 from tubal.backends.arrays import Array, restore_like
-from tubal.learning.alternation import Coded, Keeper, LearningState, MemoryStore, Tally
+from tubal.learning.alternation import ChunkCodes, LearningState, MemoryStore, PassTotals, SaveProgress
 from tubal.learning.disk_store import DiskStore
 from tubal.storage.archive import DamagedFileError, read_archive, write_archive
 from tubal.storage.models import Encoder, decode
 
+if TYPE_CHECKING:
+    from tubal.learning.fitting import Recipe
+
 __all__ = ["Checkpoint", "as_checkpoint"]
+
+# Which fit a checkpoint belongs to: parameters as text, or as a digest where they are long.
+Identity: TypeAlias = Mapping[str, str]
+# Names of fields of LearningState in files that earlier versions wrote.
+_FORMER_FIELDS = {"tally": "totals", "beginning": "start_objective"}
+
+
+class SnapshotStore(Protocol):
+    """A code store that can write its codes to files which later codes do not overwrite."""
+
+    def snapshot(self) -> dict[str, Any]:
+        """Write the codes durably and return a description of the files, as JSON values."""
+
+    def protect(self) -> None:
+        """Keep the files of the last snapshot from being overwritten."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Writes where a fit stands to ``path``, and takes it up again.
+    """Where and how often a fit saves its state, and whether it continues from there.
 
     Parameters
     ----------
-    path : the file to write; codes on disk lie beside it in ``path`` + ".codes".
-    every_seconds : least time between two writings. A fit in memory can be taken up after any iteration, one in
-        chunks after any chunk.
-    resume : take up what ``path`` holds, if there is something; without it a fit begins afresh and replaces it.
+    path : str or path-like
+        The file to write. Codes on disk lie beside it in the folder ``path`` + ".codes".
+    every_seconds : float, default=60.0
+        Shortest time between two checkpoints. A fit in memory can be continued after any iteration, a fit in chunks
+        after any chunk.
+    resume : bool, default=False
+        Continue from the checkpoint in ``path`` if there is one. Otherwise the fit starts from the beginning and
+        replaces it.
     """
 
     path: str | os.PathLike[str]
@@ -54,59 +81,116 @@ class Checkpoint:
 
     @property
     def codes_folder(self) -> Path:
-        """Where a fit in chunks keeps its codes."""
+        """Folder in which a fit in chunks keeps its codes."""
         return Path(f"{os.fspath(self.path)}.codes")
 
-    def load(self, fingerprint: dict[str, Any], like: Array) -> tuple[LearningState, Any] | None:
-        """Return the state and the code store of a former run of the same fit, or None to begin afresh.
+    def identity(self, recipe: Recipe, images: str) -> dict[str, str]:
+        """Return what identifies a fit: model, parameters and images.
 
-        ``like`` is an array of the kind and device the fit computes on.
+        Parameters
+        ----------
+        recipe : Recipe
+            What defines the fit.
+        images : str
+            Digest of the images.
+
+        Returns
+        -------
+        dict of str to str
+            Equal for two fits that compute the same.
+        """
+        found = {"model": recipe.name, "images": images}
+        for name, value in recipe.parameters.items():
+            if name in ("callbacks", "verbose") or isinstance(value, np.random.RandomState):
+                continue
+            encoder = Encoder()
+            text = json.dumps(encoder.encode(value, name))
+            digest = hashlib.sha256(text.encode())
+            for array in encoder.arrays.values():
+                digest.update(np.ascontiguousarray(array).data)
+            found[name] = text if not encoder.arrays and len(text) < 80 else digest.hexdigest()
+        return found
+
+    def load(self, identity: Identity, like: Array) -> tuple[LearningState, MemoryStore | DiskStore] | None:
+        """Return the state and the code store of an interrupted run of the same fit.
+
+        Parameters
+        ----------
+        identity : mapping of str to str
+            What identifies the fit; a checkpoint of another fit raises an error that names the difference.
+        like : array
+            An array of the kind and device that the fit computes with.
+
+        Returns
+        -------
+        tuple of (LearningState, MemoryStore or DiskStore), or None
+            None if there is no checkpoint, or if the fit is not to be continued.
         """
         if not self.resume or not Path(self.path).exists():
             return None
         content, arrays = read_archive(self.path, "checkpoint")
         found = decode(content, arrays, self.path)
-        _check_same_fit(found["fingerprint"], fingerprint, self.path)
-        state = LearningState(**_like(found["state"], like))
+        _check_same_fit(found["fingerprint"], identity, self.path)
+        stored = {_FORMER_FIELDS.get(name, name): value for name, value in found["state"].items()}
+        state = LearningState(**_like(stored, like))
         if found["on_disk"]:
             return state, DiskStore.restore(self.codes_folder, found["chunks"])
         store = MemoryStore()
-        for index, stored in found["chunks"].items():
-            chunk = _like(stored, like)
-            store.put(int(index), Coded(chunk["codes"], chunk["state"]))
+        for index, stored_chunk in found["chunks"].items():
+            chunk = _like(stored_chunk, like)
+            store.put(int(index), ChunkCodes(chunk["codes"], chunk["state"]))
         return state, store
 
-    def keeper(self, fingerprint: dict[str, Any]) -> Keeper:
-        """Return what learning calls wherever a later run could take over; it writes when the time has come."""
+    def saver(self, identity: Identity) -> SaveProgress:
+        """Return the function that learning calls wherever a later run could continue.
+
+        Parameters
+        ----------
+        identity : mapping of str to str
+            What identifies the fit.
+
+        Returns
+        -------
+        callable
+            Writes a checkpoint if the last one is ``every_seconds`` old, or if the fit is finished.
+        """
         written = time.monotonic()
 
-        def keep(state: LearningState, store: Any) -> None:
+        def save(state: LearningState, store: MemoryStore | SnapshotStore) -> None:
             nonlocal written
             if state.finished or time.monotonic() - written >= self.every_seconds:
-                self.write(fingerprint, state, store)
+                self.write(identity, state, store)
                 written = time.monotonic()
 
-        return keep
+        return save
 
-    def write(self, fingerprint: dict[str, Any], state: LearningState, store: Any) -> None:
-        """Write a checkpoint now."""
-        on_disk = hasattr(store, "snapshot")
-        chunks = store.snapshot() if on_disk else _memory_chunks(store)
+    def write(self, identity: Identity, state: LearningState, store: MemoryStore | SnapshotStore) -> None:
+        """Write a checkpoint now.
+
+        Parameters
+        ----------
+        identity : mapping of str to str
+            What identifies the fit.
+        state : LearningState
+            Where the fit stands.
+        store : MemoryStore or SnapshotStore
+            The codes of every chunk.
+        """
         content = {
-            "fingerprint": fingerprint,
+            "fingerprint": dict(identity),
             "state": {field.name: getattr(state, field.name) for field in fields(state)},
-            "on_disk": on_disk,
-            "chunks": chunks,
+            "on_disk": not isinstance(store, MemoryStore),
+            "chunks": _memory_chunks(store) if isinstance(store, MemoryStore) else store.snapshot(),
         }
         encoder = Encoder()
         write_archive(self.path, "checkpoint", encoder.encode(content, "checkpoint"), encoder.arrays)
-        if on_disk:
+        if not isinstance(store, MemoryStore):
             store.protect()
 
 
-def as_checkpoint(value: Any) -> Checkpoint | None:
-    """Return a checkpoint from what a user passed: one, a path, or nothing."""
-    if value is None or isinstance(value, Checkpoint):
+def as_checkpoint(value: Checkpoint | str | os.PathLike[str]) -> Checkpoint:
+    """Return a checkpoint from what a user passed: one, or a path."""
+    if isinstance(value, Checkpoint):
         return value
     if isinstance(value, (str, os.PathLike)):
         return Checkpoint(value)
@@ -128,15 +212,15 @@ def _like(value: Any, like: Array) -> Any:
         return {key: _like(item, like) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_like(item, like) for item in value)
-    if isinstance(value, Tally):
-        return value  # its statistics are added to fresh ones by their own type
+    if isinstance(value, PassTotals):
+        return value  # statistics have a type of their own, which does not depend on the fit's arrays
     if hasattr(value, "__dataclass_fields__"):
         found = {field.name: _like(getattr(value, field.name), like) for field in fields(value)}
         return type(value)(**found)
     return restore_like(value, like)
 
 
-def _check_same_fit(stored: Any, present: dict[str, Any], path: str | os.PathLike[str]) -> None:
+def _check_same_fit(stored: object, present: Identity, path: str | os.PathLike[str]) -> None:
     if not isinstance(stored, dict):
         raise DamagedFileError(f"{str(path)!r} cannot be resumed: it does not say which fit it belongs to")
     different = sorted(key for key in {*stored, *present} if stored.get(key) != present.get(key))

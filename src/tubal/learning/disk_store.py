@@ -1,7 +1,7 @@
 """Codes on disk, chunk by chunk, so that a checkpoint stays valid while newer codes are written.
 
-Every chunk has two places. A place that a checkpoint names is not written to until a later checkpoint names
-the other; so a process killed at any moment leaves the codes of its last checkpoint untouched.
+Every chunk has two files. The one that the last checkpoint names is not written to until a later checkpoint names the
+other. So a process killed at any moment leaves the codes of its last checkpoint untouched.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import weakref
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,19 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from tubal.learning.alternation import Coded
+from tubal.learning.alternation import ChunkCodes, Indices
 from tubal.problems.base import MomentumState, SplitState
+from tubal.solvers.base import SolverState
 from tubal.storage.archive import DamagedFileError
 
-_STATES = {"SplitState": SplitState, "MomentumState": MomentumState}
-# Rows are turned between samples-last and samples-first this many bytes at a time.
+_STATES = {state.__name__: state for state in (SplitState, MomentumState)}
+# Arrays are converted between samples-last and samples-first this many bytes at a time.
 _BLOCK = 4 << 20
 
 
 @dataclass(frozen=True)
 class _Field:
-    """One array of a chunk: its name, its shape without the samples, its type."""
+    """One array of a chunk: its name, its shape without the samples axis, its type."""
 
     name: str
     shape: tuple[int, ...]
@@ -43,10 +45,10 @@ class _Field:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where a chunk's arrays lie, one after the other, samples first."""
+class _ChunkFile:
+    """The file of a chunk: its arrays one after the other, samples first."""
 
-    slot: int
+    slot: int  # which of the chunk's two files
     n_samples: int
     state: str | None
     fields: tuple[_Field, ...]
@@ -68,26 +70,26 @@ class DiskStore:
         self.temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="tubal-codes-")) if folder is None else Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._places: dict[int, _Place] = {}
+        self._files: dict[int, _ChunkFile] = {}
         self._protected: dict[int, int] = {}
         if self.temporary:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
-    # --- what learning asks ----------------------------------------------------------------------------------
-    def get(self, index: int) -> Coded | None:
-        """Return a chunk's codes and state, or None before its first coding step."""
-        place = self._places.get(index)
-        if place is None:
+    # --- one chunk -------------------------------------------------------------------------------------------
+    def get(self, index: int) -> ChunkCodes | None:
+        """Return a chunk's codes and solver state, or None before its first coding step."""
+        file = self._files.get(index)
+        if file is None:
             return None
-        arrays = {field.name: self._read(index, field) for field in place.fields}
+        arrays = {field.name: self._read(index, field) for field in file.fields}
         codes = arrays.pop("codes")
-        if place.state is None:
-            return Coded(codes, None)
+        if file.state is None:
+            return ChunkCodes(codes, None)
         found = {name.removeprefix("state_"): array for name, array in arrays.items()}
-        return Coded(codes, _STATES[place.state](**found))
+        return ChunkCodes(codes, _STATES[file.state](**found))
 
-    def put(self, index: int, coded: Coded) -> None:
-        """Write a chunk's codes and state."""
+    def put(self, index: int, coded: ChunkCodes) -> None:
+        """Write a chunk's codes and solver state."""
         arrays = {"codes": coded.codes, **_state_arrays(coded.state)}
         slot = 1 - self._protected[index] if index in self._protected else 0
         n_samples, checksum = coded.codes.shape[-1], 0
@@ -103,21 +105,21 @@ class DiskStore:
             raise OSError(error.errno, reason) from error
         described = tuple(_Field(name, array.shape[:-1], array.dtype.str) for name, array in arrays.items())
         state = None if coded.state is None else type(coded.state).__name__
-        self._places[index] = _Place(slot, n_samples, state, described, checksum)
+        self._files[index] = _ChunkFile(slot, n_samples, state, described, checksum)
 
     def codes_of(self, index: int) -> NDArray[Any] | None:
-        """Return a chunk's codes alone."""
-        place = self._places.get(index)
-        return None if place is None else self._read(index, place.fields[0])
+        """Return a chunk's codes, or None before its first coding step."""
+        file = self._files.get(index)
+        return None if file is None else self._read(index, file.fields[0])
 
-    def gather(self, index: int, columns: NDArray[Any]) -> NDArray[Any] | None:
+    def gather(self, index: int, columns: Indices) -> NDArray[Any] | None:
         """Return the codes of some of a chunk's images, or None before its first coding step."""
-        place = self._places.get(index)
-        if place is None:
+        file = self._files.get(index)
+        if file is None:
             return None
-        field = place.fields[0]
+        field = file.fields[0]
         rows = np.empty((len(columns), *field.shape), field.dtype)
-        with open(self._path(index, place.slot), "rb", buffering=0) as stream:
+        with open(self._path(index, file.slot), "rb", buffering=0) as stream:
             for row, column in zip(rows, columns, strict=True):
                 stream.seek(int(column) * field.row_bytes)
                 _fill(stream, row)
@@ -125,28 +127,28 @@ class DiskStore:
 
     # --- checkpoints -----------------------------------------------------------------------------------------
     def snapshot(self) -> dict[str, Any]:
-        """Make what is stored durable, protect it from being overwritten, and describe it in JSON."""
-        for index, place in self._places.items():
-            handle = os.open(self._path(index, place.slot), os.O_RDONLY)
+        """Flush all files to the disk and return a description of them, as JSON values."""
+        for index, file in self._files.items():
+            handle = os.open(self._path(index, file.slot), os.O_RDONLY)
             try:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-        return {str(index): _to_json(place) for index, place in self._places.items()}
+        return {str(index): _to_json(file) for index, file in self._files.items()}
 
     def protect(self) -> None:
-        """Hold the present codes against being overwritten: a checkpoint names them."""
-        self._protected = {index: place.slot for index, place in self._places.items()}
+        """Keep the present files from being overwritten, because a checkpoint names them."""
+        self._protected = {index: file.slot for index, file in self._files.items()}
 
     @classmethod
     def restore(cls, folder: str | os.PathLike[str], described: dict[str, Any]) -> DiskStore:
-        """Undo :meth:`snapshot`; files that are not what they were are refused."""
+        """Return the store that :meth:`snapshot` described; a file that has changed raises an error."""
         store = cls(folder)
         for index, entry in described.items():
-            place = _from_json(entry)
-            store._places[int(index)] = place
-            path = store._path(int(index), place.slot)
-            if not path.exists() or path.stat().st_size != place.length or _checksum(path) != place.checksum:
+            file = _from_json(entry)
+            store._files[int(index)] = file
+            path = store._path(int(index), file.slot)
+            if not path.exists() or path.stat().st_size != file.length or _checksum(path) != file.checksum:
                 raise DamagedFileError(
                     f"the codes in {str(path)!r} are not those of the checkpoint; start again without resume"
                 )
@@ -155,60 +157,60 @@ class DiskStore:
 
     def indices(self) -> list[int]:
         """Return which chunks have codes."""
-        return sorted(self._places)
+        return sorted(self._files)
 
     @property
     def total_bytes(self) -> int:
         """Bytes of all codes, without solver states."""
-        return sum(place.n_samples * place.fields[0].row_bytes for place in self._places.values())
+        return sum(file.n_samples * file.fields[0].row_bytes for file in self._files.values())
 
-    # --- the end ---------------------------------------------------------------------------------------------
-    def collect(self, target: str | os.PathLike[str] | None = None, order: NDArray[Any] | None = None) -> NDArray[Any]:
+    # --- all chunks ------------------------------------------------------------------------------------------
+    def collect(self, target: str | os.PathLike[str] | None = None, order: Indices | None = None) -> NDArray[Any]:
         """Return all codes, samples last: in memory, or mapped from the file ``target``.
 
-        ``order`` says where each image belongs in the result, if not in the order of the chunks.
+        ``order`` says which image of the result each stored image is; by default they keep their order.
         """
-        places = [self._places[index] for index in sorted(self._places)]
-        n_samples, field = sum(place.n_samples for place in places), places[0].fields[0]
+        n_samples = sum(file.n_samples for file in self._files.values())
+        field = next(iter(self._files.values())).fields[0]
         order = np.arange(n_samples) if order is None else order
         shape = (n_samples, *field.shape)
         if target is None:
-            rows = np.empty(shape, field.dtype)
-            for at, found in self._pieces(order):
-                rows[at] = found
+            codes = np.empty(shape, field.dtype)
+            for rows, found in self._pieces(order):
+                codes[rows] = found
         else:
             self._write_rows(target, shape, order)
-            rows = np.load(target, mmap_mode="r")
-        return np.moveaxis(rows, 0, -1)
+            codes = np.load(target, mmap_mode="r")
+        return np.moveaxis(codes, 0, -1)
 
-    def _pieces(self, order: NDArray[Any]) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Yield some codes, samples first, and where they belong."""
+    def _pieces(self, order: Indices) -> Iterator[tuple[Indices, NDArray[Any]]]:
+        """Yield codes a few megabytes at a time, samples first, with their rows in the result."""
         start = 0
-        for index in sorted(self._places):
-            place = self._places[index]
-            step = max(1, _BLOCK // max(1, place.fields[0].row_bytes))
-            for first in range(0, place.n_samples, step):
-                columns = np.arange(first, min(first + step, place.n_samples))
+        for index in sorted(self._files):
+            file = self._files[index]
+            step = max(1, _BLOCK // max(1, file.fields[0].row_bytes))
+            for first in range(0, file.n_samples, step):
+                columns = np.arange(first, min(first + step, file.n_samples))
                 found = self.gather(index, columns)
                 assert found is not None
                 yield order[start + columns], np.moveaxis(found, -1, 0)
-            start += place.n_samples
+            start += file.n_samples
 
-    def _write_rows(self, target: str | os.PathLike[str], shape: tuple[int, ...], order: NDArray[Any]) -> None:
-        """Write all codes to a ``.npy`` file row by row: a mapped file would count as memory while it is written."""
-        dtype = np.dtype(next(iter(self._places.values())).fields[0].dtype)
+    def _write_rows(self, target: str | os.PathLike[str], shape: tuple[int, ...], order: Indices) -> None:
+        """Write all codes to a ``.npy`` file row by row; a mapped file would count as memory while it is written."""
+        dtype = np.dtype(next(iter(self._files.values())).fields[0].dtype)
         row_bytes = int(np.prod(shape[1:])) * dtype.itemsize
         with open(target, "wb") as stream:
             npy.write_array_header_1_0(stream, {"descr": dtype.str, "fortran_order": False, "shape": shape})
             begin = stream.tell()
-            for at, found in self._pieces(order):
-                for place, row in zip(at, np.ascontiguousarray(found), strict=True):
-                    stream.seek(begin + int(place) * row_bytes)
-                    stream.write(row.data)
+            for rows, found in self._pieces(order):
+                for row, codes in zip(rows, np.ascontiguousarray(found), strict=True):
+                    stream.seek(begin + int(row) * row_bytes)
+                    stream.write(codes.data)
 
     def discard(self) -> None:
         """Remove the files."""
-        for index in self._places:
+        for index in self._files:
             for slot in (0, 1):
                 self._path(index, slot).unlink(missing_ok=True)
         if self.temporary:
@@ -219,27 +221,27 @@ class DiskStore:
         return self.folder / f"chunk-{index:06d}.{'ab'[slot]}"
 
     def _read(self, index: int, field: _Field) -> NDArray[Any]:
-        place = self._places[index]
-        found = np.empty((*field.shape, place.n_samples), field.dtype)
+        file = self._files[index]
+        found = np.empty((*field.shape, file.n_samples), field.dtype)
         step = max(1, _BLOCK // max(1, field.row_bytes))
-        with open(self._path(index, place.slot), "rb", buffering=0) as stream:
-            stream.seek(place.offset(field.name))
-            for start in range(0, place.n_samples, step):
-                rows = np.empty((min(step, place.n_samples - start), *field.shape), field.dtype)
+        with open(self._path(index, file.slot), "rb", buffering=0) as stream:
+            stream.seek(file.offset(field.name))
+            for start in range(0, file.n_samples, step):
+                rows = np.empty((min(step, file.n_samples - start), *field.shape), field.dtype)
                 _fill(stream, rows)
                 found[..., start : start + len(rows)] = np.moveaxis(rows, 0, -1)
         return found
 
 
-def _state_arrays(state: Any) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a solver's state that a later start needs; all have the samples last."""
+def _state_arrays(state: SolverState) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a solver's state, samples last."""
     if state is None:
         return {}
     found = {field.name: getattr(state, field.name) for field in fields(state)}
     return {f"state_{name}": value for name, value in found.items() if isinstance(value, np.ndarray)}
 
 
-def _sample_blocks(array: NDArray[Any]) -> Any:
+def _sample_blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Yield contiguous blocks (samples, ...) of a samples-last array."""
     row_bytes = max(1, array.nbytes // max(1, array.shape[-1]))
     step = max(1, _BLOCK // row_bytes)
@@ -247,14 +249,15 @@ def _sample_blocks(array: NDArray[Any]) -> Any:
         yield np.ascontiguousarray(np.moveaxis(array[..., start : start + step], -1, 0))
 
 
-def _fill(stream: Any, rows: NDArray[Any]) -> None:
+def _fill(stream: FileIO, rows: NDArray[Any]) -> None:
+    """Read as many bytes as ``rows`` has, into it."""
     view = memoryview(rows.reshape(-1).view(np.uint8).data) if rows.size else memoryview(b"")
-    place = 0
-    while place < len(view):
-        count = stream.readinto(view[place:])
+    n_read = 0
+    while n_read < len(view):
+        count = stream.readinto(view[n_read:])
         if not count:
             raise DamagedFileError(f"the codes in {stream.name!r} end too early; start again without resume")
-        place += count
+        n_read += count
 
 
 def _checksum(path: Path) -> int:
@@ -265,17 +268,17 @@ def _checksum(path: Path) -> int:
     return found
 
 
-def _to_json(place: _Place) -> dict[str, Any]:
-    described = [[field.name, list(field.shape), field.dtype] for field in place.fields]
+def _to_json(file: _ChunkFile) -> dict[str, Any]:
+    described = [[field.name, list(field.shape), field.dtype] for field in file.fields]
     return {
-        "slot": place.slot,
-        "n_samples": place.n_samples,
-        "state": place.state,
+        "slot": file.slot,
+        "n_samples": file.n_samples,
+        "state": file.state,
         "fields": described,
-        "checksum": place.checksum,
+        "checksum": file.checksum,
     }
 
 
-def _from_json(entry: dict[str, Any]) -> _Place:
+def _from_json(entry: dict[str, Any]) -> _ChunkFile:
     described = tuple(_Field(name, tuple(shape), dtype) for name, shape, dtype in entry["fields"])
-    return _Place(entry["slot"], entry["n_samples"], entry["state"], described, entry["checksum"])
+    return _ChunkFile(entry["slot"], entry["n_samples"], entry["state"], described, entry["checksum"])

@@ -7,15 +7,16 @@ from .base import (
     Statistics,
     Summary,
 )
-from .convolutional import ConvolutionalModel
+from .convolutional import ConvolutionalModel, ConvolutionalStatistics
 from .layout import ImageLayout, Layout, PlaneLayout, SeparableLayout, position_norms, signed_codes
 from .linear_map import LinearMapCoding
-from .separable import SeparableModel
-from .tubal import TubalModel
+from .separable import SeparableModel, SeparableStatistics
+from .tubal import TubalModel, TubalStatistics
 
 __all__ = [
     "CodingProblem",
     "ConvolutionalModel",
+    "ConvolutionalStatistics",
     "DictionaryProblem",
     "ImageLayout",
     "ImageModel",
@@ -25,10 +26,12 @@ __all__ = [
     "PlaneLayout",
     "SeparableLayout",
     "SeparableModel",
+    "SeparableStatistics",
     "SplitState",
     "Statistics",
     "Summary",
     "TubalModel",
+    "TubalStatistics",
     "position_norms",
     "signed_codes",
 ]

@@ -229,7 +229,18 @@ class ConvolutionalStatistics:
         )
 
     def scaled(self, factor: float) -> ConvolutionalStatistics:
-        """Return the statistics with every image counted ``factor`` times."""
+        """Return the statistics with every image counted ``factor`` times.
+
+        Parameters
+        ----------
+        factor : float
+            Weight of the images.
+
+        Returns
+        -------
+        ConvolutionalStatistics
+            The scaled statistics.
+        """
         return ConvolutionalStatistics(factor * self.gram, factor * self.cross, factor * self.squares, self.plane)
 
     @property

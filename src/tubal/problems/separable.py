@@ -132,7 +132,18 @@ class SeparableStatistics:
         return SeparableStatistics(self.ordinary + other.ordinary, self.usage + other.usage)
 
     def scaled(self, factor: float) -> SeparableStatistics:
-        """Return the statistics with every image counted ``factor`` times."""
+        """Return the statistics with every image counted ``factor`` times.
+
+        Parameters
+        ----------
+        factor : float
+            Weight of the images.
+
+        Returns
+        -------
+        SeparableStatistics
+            The scaled statistics.
+        """
         return SeparableStatistics(self.ordinary.scaled(factor), factor * self.usage)
 
 

@@ -184,7 +184,18 @@ class TubalStatistics:
         )
 
     def scaled(self, factor: float) -> TubalStatistics:
-        """Return the statistics with every image counted ``factor`` times."""
+        """Return the statistics with every image counted ``factor`` times.
+
+        Parameters
+        ----------
+        factor : float
+            Weight of the images.
+
+        Returns
+        -------
+        TubalStatistics
+            The scaled statistics.
+        """
         return TubalStatistics(factor * self.gram, factor * self.cross, factor * self.squares, self.tube_length)
 
     @cached_property

@@ -16,6 +16,7 @@ from PIL import Image
 from scipy import sparse
 
 from tubal.report.data import AnyArray, FloatArray, IntArray, ReportData
+from tubal.storage.provenance import to_plain
 
 Json = dict[str, Any]
 Indices = NDArray[np.intp]
@@ -66,7 +67,7 @@ def encode_payload(data: ReportData, shown: IntArray) -> Json:
         "objective": _finite(data.objective),
         "sparsity": _finite(data.sparsity),
         "scores": {str(k): float(v) for k, v in (data.scores or {}).items()},
-        "provenance": plain(data.provenance),
+        "provenance": to_plain(data.provenance),
     }
 
 
@@ -93,19 +94,6 @@ def pack(values: AnyArray, dtype: str) -> Json:
         "shape": list(array.shape),
         "data": base64.b64encode(array.tobytes()).decode("ascii"),
     }
-
-
-def plain(value: Any) -> Any:
-    """Turn provenance into JSON values: NumPy numbers become numbers, what JSON lacks becomes text."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | list | tuple | set):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return str(value)
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
 def _rounded(values: FloatArray) -> list[float]:

@@ -1,4 +1,7 @@
-"""Model files, the archive format beneath them, and atomic writing."""
+"""Files: saved models, the archive format beneath them, atomic writing, and records of where a result comes from.
+
+Built on backends and graph; everything that reads or writes results uses it.
+"""
 
 import lazy_loader
 

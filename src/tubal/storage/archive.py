@@ -1,9 +1,9 @@
-"""One file of arrays and JSON: checked before it is believed, written whole or not at all.
+"""One file of arrays and JSON: checked before it is used, written whole or not at all.
 
-A zip archive whose members are never compressed, so a member is as large as it says or the file is damaged,
-and a bomb has nowhere to be. ``manifest.json`` names every array with its type, shape, length and SHA-256;
-the SHA-256 of the manifest itself is the archive's comment. Nothing is ever unpacked to a disk, and nothing in a
-file can be executed: arrays are plain numbers or text, never pickles.
+The file is a zip archive whose members are not compressed. So every member is as large as it says, or the file is
+damaged, and a small file cannot unpack to a huge one. ``manifest.json`` names every array with its type, shape, length
+and SHA-256. The SHA-256 of the manifest itself is the archive's comment. Nothing is unpacked to a disk, and nothing
+in a file can be executed: arrays are numbers or text, never pickles.
 """
 
 from __future__ import annotations
@@ -17,32 +17,34 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tubal.storage.files import atomic_write
+
+Json: TypeAlias = Any  # what json.loads returns
 
 FORMAT = "tubal"
 VERSION = 1
 KINDS = ("model", "checkpoint")
 MANIFEST = "manifest.json"
-# A manifest holds names and numbers; anything longer is no manifest of ours, and is not read.
+# A manifest holds names and numbers. A longer one was not written by tubal, and is not read.
 MAX_MANIFEST = 64 << 20
 _BLOCK = 8 << 20
 _PLAIN = "biufcUS"
 
 
 class DamagedFileError(ValueError):
-    """A file that is not, or no longer, what it was written as."""
+    """A file that was not written by tubal, or that has changed since."""
 
 
-def write_archive(path: str | os.PathLike[str], kind: str, content: Any, arrays: dict[str, Any]) -> None:
-    """Write ``content`` (JSON) and ``arrays`` to ``path``; a failure leaves a former file as it was."""
+def write_archive(path: str | os.PathLike[str], kind: str, content: Json, arrays: Mapping[str, ArrayLike]) -> None:
+    """Write ``content`` and ``arrays`` to ``path``; a failure leaves a former file as it was."""
     target = Path(path)
     try:
         with atomic_write(target) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
@@ -61,12 +63,12 @@ def write_archive(path: str | os.PathLike[str], kind: str, content: Any, arrays:
     except OSError as error:
         reason = error.strerror or str(error)
         raise OSError(
-            error.errno, f"cannot write {str(target)!r}: {reason}; what stood there before is untouched"
+            error.errno, f"cannot write {str(target)!r}: {reason}; what was there before is untouched"
         ) from error
 
 
-def read_archive(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """Return the content and the arrays of a file, every byte of them checked; else say what is wrong."""
+def read_archive(path: str | os.PathLike[str], kind: str) -> tuple[Json, dict[str, NDArray[Any]]]:
+    """Return the content and the arrays of a file after checking every byte; an error says what is wrong."""
     target = Path(path)
     if not target.exists():
         raise FileNotFoundError(f"there is no file {str(target)!r}")
@@ -82,9 +84,9 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str
     except DamagedFileError as error:
         raise DamagedFileError(f"{str(target)!r} cannot be loaded: {error}") from None
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a real fault of the disk keeps its own words
+        if error.errno != errno.EINVAL:  # a real fault of the disk keeps its own message
             raise
-        raise DamagedFileError(f"{str(target)!r} cannot be loaded: it points outside itself") from None
+        raise DamagedFileError(f"{str(target)!r} cannot be loaded: it refers to bytes outside the file") from None
     except (
         zipfile.BadZipFile, struct.error, EOFError, ValueError, KeyError, TypeError, NotImplementedError,
         RecursionError, OverflowError, RuntimeError, AttributeError, IndexError, zlib.error,
@@ -96,12 +98,13 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> tuple[Any, dict[str
 
 # --- writing -------------------------------------------------------------------------------------------------
 def _member(name: str) -> zipfile.ZipInfo:
-    # A fixed date: the same model gives the same bytes.
+    # A fixed date, so that the same model gives the same bytes.
     return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
 
 
-def _write_array(archive: zipfile.ZipFile, name: str, array: Any) -> dict[str, Any]:
-    array = np.asarray(array)
+def _write_array(archive: zipfile.ZipFile, name: str, values: ArrayLike) -> dict[str, Json]:
+    """Write one array and return its entry in the manifest."""
+    array = np.asarray(values)
     if array.dtype.kind not in _PLAIN:
         raise TypeError(f"an array of {array.dtype} cannot be saved; numbers or text are wanted")
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -136,7 +139,7 @@ def _file_of(name: str) -> str:
 
 
 # --- reading -------------------------------------------------------------------------------------------------
-def _read_manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
+def _read_manifest(archive: zipfile.ZipFile) -> dict[str, Json]:
     info = archive.getinfo(MANIFEST)
     if info.compress_type != zipfile.ZIP_STORED or info.file_size > MAX_MANIFEST:
         raise DamagedFileError(f"its manifest claims {info.file_size} bytes, more than any manifest has")
@@ -150,7 +153,7 @@ def _read_manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
     return manifest
 
 
-def _check_manifest(manifest: dict[str, Any], kind: str) -> None:
+def _check_manifest(manifest: dict[str, Json], kind: str) -> None:
     if manifest.get("format") != FORMAT or not isinstance(manifest.get("version"), int):
         raise DamagedFileError("it was not written by tubal.save()")
     if manifest["version"] > VERSION:
@@ -161,8 +164,8 @@ def _check_manifest(manifest: dict[str, Any], kind: str) -> None:
         raise DamagedFileError(f"it holds a {str(manifest.get('kind'))[:40]}, a {kind} is wanted")
 
 
-def _check_members(archive: zipfile.ZipFile, entries: Any, file_size: int) -> dict[str, dict[str, Any]]:
-    """Check what every array claims to be against the file, before a byte of memory is taken for it."""
+def _check_members(archive: zipfile.ZipFile, entries: Json, file_size: int) -> dict[str, dict[str, Json]]:
+    """Check the type, shape and size of every entry against the file, before memory is allocated for it."""
     names = archive.namelist()
     if sorted(names) != sorted([MANIFEST, *map(_file_of, entries)]):
         raise DamagedFileError("its members are not those its manifest lists; the file was altered")
@@ -180,21 +183,22 @@ def _check_members(archive: zipfile.ZipFile, entries: Any, file_size: int) -> di
     return dict(entries)
 
 
-def _claimed_type(text: Any) -> np.dtype[Any]:
+def _claimed_type(text: Json) -> np.dtype[Any]:
     dtype = np.dtype(text) if isinstance(text, str) and len(text) < 16 else np.dtype(object)
     if dtype.kind not in _PLAIN or dtype.hasobject:
         raise DamagedFileError(f"an array claims type {str(text)[:40]!r}; only numbers and text are loaded")
     return dtype
 
 
-def _claimed_shape(values: Any) -> tuple[int, ...]:
+def _claimed_shape(values: Json) -> tuple[int, ...]:
     whole = isinstance(values, list) and len(values) <= 32
     if not whole or any(type(value) is not int or not 0 <= value < 1 << 48 for value in values):
         raise DamagedFileError(f"an array claims the absurd shape {str(values)[:80]}")
     return tuple(values)
 
 
-def _read_array(archive: zipfile.ZipFile, name: str, entry: dict[str, Any]) -> NDArray[Any]:
+def _read_array(archive: zipfile.ZipFile, name: str, entry: dict[str, Json]) -> NDArray[Any]:
+    """Read one array and check it against its entry in the manifest."""
     dtype, shape = _claimed_type(entry["dtype"]), _claimed_shape(entry["shape"])
     digest = hashlib.sha256()
     with archive.open(_file_of(name)) as member:
@@ -206,13 +210,13 @@ def _read_array(archive: zipfile.ZipFile, name: str, entry: dict[str, Any]) -> N
         digest.update(header.seen)
         array = np.empty(shape, dtype)
         view = memoryview(array.reshape(-1).view(np.uint8).data) if array.size else memoryview(b"")
-        place = 0
-        while place < len(view):
-            count = member.readinto(view[place : place + _BLOCK])  # type: ignore[attr-defined]
+        n_read = 0
+        while n_read < len(view):
+            count = member.readinto(view[n_read : n_read + _BLOCK])  # type: ignore[attr-defined]
             if not count:
                 raise DamagedFileError(f"array {name!r} ends too early; the file is truncated")
-            digest.update(view[place : place + count])
-            place += count
+            digest.update(view[n_read : n_read + count])
+            n_read += count
         if member.read(1):
             raise DamagedFileError(f"array {name!r} is longer than its shape")
     if digest.hexdigest() != entry["sha256"]:
@@ -221,7 +225,7 @@ def _read_array(archive: zipfile.ZipFile, name: str, entry: dict[str, Any]) -> N
 
 
 class _Recorder:
-    """Reads a header and remembers its bytes, for the checksum."""
+    """Reads a header and keeps its bytes for the checksum."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.stream, self.seen = stream, b""

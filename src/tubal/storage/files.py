@@ -1,8 +1,7 @@
-"""Writing files so that a reader never meets half of one.
+"""Writing files so that a reader never finds half of one.
 
-A file is written beside its final place, flushed to the disk and renamed over it; a folder of results is
-filled under a hidden name and moved into place at the end. A crash, a full disk or Ctrl-C leaves either
-the old state or the new one.
+A file is written beside its final place, flushed to the disk and renamed. A folder of results is filled under a hidden
+name and moved into place at the end. A crash, a full disk or Ctrl-C leaves either the old state or the new one.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ __all__ = ["atomic_write", "publish", "sha256_of", "staged_folder"]
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **text: str) -> Iterator[IO[Any]]:
-    """Open a temporary neighbour of ``path``; rename it over ``path`` only when the block succeeds.
+    """Open a temporary file beside ``path``; rename it to ``path`` if the block succeeds.
 
-    ``text`` is handed to :func:`open` (``encoding``, ``errors``, ``newline``).
+    ``text`` is passed to :func:`open` (``encoding``, ``errors``, ``newline``).
 
     >>> import pathlib, tempfile
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "note.txt"
@@ -41,7 +40,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **text: str) ->
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        # mkstemp makes private files; results should carry the permissions any new file would get.
+        # mkstemp makes private files; results should have the permissions of any new file.
         os.chmod(temporary, 0o666 & ~_current_umask())
         os.replace(temporary, target)
     except BaseException:
@@ -53,11 +52,11 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "wb", **text: str) ->
 
 @contextlib.contextmanager
 def staged_folder(path: str | os.PathLike[str], *, force: bool = False, stale: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield a hidden empty folder beside ``path`` and move what it then holds to ``path`` on success.
+    """Yield a hidden empty folder beside ``path``; move its contents to ``path`` if the block succeeds.
 
-    A folder that holds anything is only written into with ``force``; then files of the same names are
-    replaced one by one and everything else in it stays, but for the entries named in ``stale``. Refusals
-    come before the block runs, so that an hour of work never ends in one.
+    A folder that is not empty is only written to with ``force``. Then files of the same name are replaced one by one,
+    entries named in ``stale`` are removed, and everything else stays. Errors are raised before the block runs, so that
+    no work is lost.
     """
     target = Path(path)
     if target.exists() and not target.is_dir():
@@ -84,9 +83,9 @@ def staged_folder(path: str | os.PathLike[str], *, force: bool = False, stale: S
 
 
 def publish(stage: Path, target: Path, *, stale: Sequence[str] = ()) -> None:
-    """Move every entry of ``stage`` to ``target``: one rename where ``target`` is new or empty.
+    """Move every entry of ``stage`` to ``target``, by one rename if ``target`` is new or empty.
 
-    Entries of ``target`` named in ``stale`` that have no successor leave with the stage.
+    Entries of ``target`` named in ``stale`` are removed with the stage if nothing replaces them.
     """
     with contextlib.suppress(OSError):
         target.rmdir()
@@ -99,7 +98,7 @@ def publish(stage: Path, target: Path, *, stale: Sequence[str] = ()) -> None:
     retired.mkdir()
     leaving = {entry.name for entry in entries} | set(stale)
     for place in (target / name for name in sorted(leaving)):
-        # A folder cannot be renamed over a full one: the old one steps aside and goes with the stage.
+        # A folder cannot be renamed over one that is not empty: the old one is moved away and removed with the stage.
         if place.is_dir() and not place.is_symlink():
             os.replace(place, retired / place.name)
     for entry in entries:
@@ -114,14 +113,14 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 
 def _current_umask() -> int:
-    # The umask can only be read by setting it; restored at once.
+    # The umask can only be read by setting it; it is restored at once.
     mask = os.umask(0)
     os.umask(mask)
     return mask
 
 
 def _sync_folder(folder: Path) -> None:
-    # A rename is only durable once its folder is; not every system lets a folder be opened.
+    # A rename is durable only after its folder is flushed; not every system lets a folder be opened.
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""Models in one file: arrays and JSON, no pickle, nothing executed.
+"""Models in one file: arrays and JSON. There is no pickle, and nothing in a file is executed.
 
 >>> import numpy as np, pathlib, tempfile, tubal
 >>> model = tubal.TubSC(n_atoms=3, max_iter=2, random_state=0).fit(np.random.default_rng(0).random((8, 5, 4)))
@@ -7,68 +7,86 @@
 >>> bool((load(path).atoms_ == model.atoms_).all())
 True
 
-What is stored: every parameter and every fitted attribute. That includes the codes of the training images,
-``n · n_atoms · tube`` numbers, and with a graph the training images themselves, ``n · height · width`` numbers, since
-new images are tied to them; a thousand 32 × 32 images with 45 atoms take 6 MB and 4 MB in single precision. Do
-not pass on a model whose images you may not pass on. ``callbacks`` are code and are not stored.
+A file holds every parameter and every fitted attribute. That includes the codes of the training images,
+``n · n_atoms · tube`` numbers. With a graph it also includes the training images themselves, ``n · height · width``
+numbers, because new images are joined to them. A thousand 32 × 32 images with 45 atoms take 6 MB and 4 MB in single
+precision. A model file with a graph contains your training images: share it only if you may share them. ``callbacks``
+are code and are not stored.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 import os
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import is_torch, to_numpy
+from tubal.backends.arrays import Array, is_torch, to_numpy
 from tubal.storage.archive import DamagedFileError, read_archive, write_archive
 
 __all__ = ["DamagedFileError", "load", "save"]
 
-# The only classes a file can name. A class that is not here is refused, both ways.
-_ESTIMATORS = {
-    "GTSC": "tubal.estimators",
-    "TubSC": "tubal.estimators",
-    "GraphSC": "tubal.estimators",
-    "SparseCoding": "tubal.estimators",
-    "TenSR": "tubal.estimators",
-    "CSC": "tubal.estimators",
-    "ImageClusterer": "tubal.clustering",
-}
-_DATACLASSES = {
-    "Admm": "tubal.solvers",
-    "Fista": "tubal.solvers",
-    "PrintedIstt": "tubal.solvers",
-    "LagrangeDual": "tubal.solvers",
-    "ProjectedGradient": "tubal.solvers",
-    "ImageLayout": "tubal.problems.layout",
-    "SeparableLayout": "tubal.problems.layout",
-    "PlaneLayout": "tubal.problems.layout",
-    "SplitState": "tubal.problems.base",
-    "MomentumState": "tubal.problems.base",
-    "Tally": "tubal.learning.alternation",
-    "TubalStatistics": "tubal.problems.tubal",
-    "ConvolutionalStatistics": "tubal.problems.convolutional",
-    "SeparableStatistics": "tubal.problems.separable",
-}
+if TYPE_CHECKING:
+    from scipy import sparse
+    from sklearn.base import BaseEstimator
+
+    from tubal.graph import Graph
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+Json: TypeAlias = Any  # what json.loads returns
+
+# A file can name only classes that these modules export: the estimators of tubal, and dataclasses of the others.
+_ESTIMATORS = "tubal"
+_EXPORTING = (_ESTIMATORS, "tubal.solvers", "tubal.problems", "tubal.learning")
+# Names of classes in files that earlier versions wrote.
+_FORMER_NAMES = {"Tally": "PassTotals"}
 _NOT_STORED = {"callbacks"}
 
 
-def save(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted model to one file; a crash or a full disk leaves a former file there as it was.
+@cache
+def _exports() -> dict[str, str]:
+    """Return which module exports each name that a file can hold."""
+    return {name: module for module in _EXPORTING for name in importlib.import_module(module).__all__}
+
+
+def _find_class(name: object) -> type | None:
+    """Return the class that files call ``name``, or None if they must not name it."""
+    name = _FORMER_NAMES.get(str(name), str(name))
+    module = _exports().get(name)
+    found = None if module is None else getattr(importlib.import_module(module), name)
+    storable = inspect.isclass(found) and (module == _ESTIMATORS or is_dataclass(found))
+    return found if storable else None
+
+
+def _is_estimator(value: object) -> bool:
+    """Tell whether a value is one of tubal's own estimators, not of a subclass."""
+    name = type(value).__name__
+    return _exports().get(name) == _ESTIMATORS and _find_class(name) is type(value)
+
+
+def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
+    """Write a fitted model to one file.
+
+    The file appears whole or not at all: a crash or a full disk leaves a former file as it was.
 
     Parameters
     ----------
-    model : one of tubal's estimators, fitted.
-    path : the file to write; any name, ``.tubal`` by custom.
+    model : estimator
+        One of tubal's estimators, fitted.
+    path : str or path-like
+        The file to write. Any name will do; ``.tubal`` is the custom.
     """
-    if _registered(model, _ESTIMATORS) is None:
+    if not _is_estimator(model):
+        names = [name for name, module in _exports().items() if module == _ESTIMATORS and _find_class(name)]
         raise TypeError(
-            f"a {type(model).__name__} cannot be saved; one of tubal's estimators is wanted: {', '.join(_ESTIMATORS)}"
+            f"a {type(model).__name__} cannot be saved; one of tubal's estimators is wanted: {', '.join(names)}"
         )
     if not _fitted_attributes(model):
         raise ValueError(f"this {type(model).__name__} is not fitted; call fit before save")
@@ -76,21 +94,29 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     write_archive(path, "model", encoder.encode(model, type(model).__name__), encoder.arrays)
 
 
-def load(path: str | os.PathLike[str]) -> Any:
-    """Return the model in a file that :func:`save` wrote, by this version of tubal or an earlier one.
+def load(path: str | os.PathLike[str]) -> BaseEstimator:
+    """Return the model in a file that :func:`save` wrote, in this version of tubal or an earlier one.
 
-    A file that is truncated, altered, of a later format or not tubal's is refused with a sentence
-    (:class:`DamagedFileError`, a ``ValueError``). Arrays come back as NumPy whatever device they were on.
+    Parameters
+    ----------
+    path : str or path-like
+        The file. One that is truncated, altered, of a later format or not tubal's raises a
+        :class:`DamagedFileError`, a ``ValueError``, that says what is wrong.
+
+    Returns
+    -------
+    estimator
+        The fitted model. Its arrays are NumPy arrays, whatever device they were on.
     """
     content, arrays = read_archive(path, "model")
     model = decode(content, arrays, path)
-    if _registered(model, _ESTIMATORS) is None:
+    if not _is_estimator(model):
         raise DamagedFileError(f"{str(path)!r} cannot be loaded: it holds no model")
     return model
 
 
-def decode(content: Any, arrays: dict[str, NDArray[Any]], path: str | os.PathLike[str]) -> Any:
-    """Rebuild what an :class:`Encoder` described, or say that the file does not describe anything."""
+def decode(content: Json, arrays: Arrays, path: str | os.PathLike[str]) -> Any:
+    """Return the objects that an :class:`Encoder` turned into JSON and arrays; ``path`` is named in errors."""
     try:
         return _decode(content, arrays)
     except DamagedFileError as error:
@@ -101,14 +127,14 @@ def decode(content: Any, arrays: dict[str, NDArray[Any]], path: str | os.PathLik
 
 # --- objects to JSON -------------------------------------------------------------------------------------------
 class Encoder:
-    """Turns objects into JSON and gathers their arrays; an array met twice is stored once."""
+    """Turns objects into JSON and collects their arrays; an array that occurs twice is stored once."""
 
     def __init__(self) -> None:
-        self.arrays: dict[str, NDArray[Any]] = {}
+        self.arrays: Arrays = {}
         self._names: dict[int, str] = {}
-        self._kept: list[Any] = []  # ids stay unique only while the objects live
+        self._kept: list[Any] = []  # ids are unique only while the objects exist
 
-    def encode(self, value: Any, where: str) -> Any:  # noqa: PLR0911  (one return per kind)
+    def encode(self, value: object, where: str) -> Json:  # noqa: PLR0911  (one return per kind)
         """Return the JSON of ``value``; ``where`` names it in errors."""
         if value is None or isinstance(value, (bool, int, str)):
             return value
@@ -125,7 +151,7 @@ class Encoder:
             return self._encode_dict(value, where)
         return self._encode_object(value, where)
 
-    def _encode_array(self, value: Any, where: str) -> Any:
+    def _encode_array(self, value: Array, where: str) -> Json:
         array = to_numpy(value)
         if array.dtype == object and all(isinstance(item, str) for item in array.reshape(-1)):
             return {"$strings": array.reshape(-1).tolist(), "shape": list(array.shape)}
@@ -137,13 +163,13 @@ class Encoder:
             self.arrays[self._names[id(value)]] = array
         return {"$array": self._names[id(value)]}
 
-    def _encode_dict(self, value: dict[Any, Any], where: str) -> dict[str, Any]:
+    def _encode_dict(self, value: dict[Any, Any], where: str) -> dict[str, Json]:
         for key in value:
             if not isinstance(key, str) or key.startswith("$"):
                 raise TypeError(f"{where} has the key {key!r}, which cannot be saved; keys must be plain strings")
         return {key: self.encode(item, f"{where}.{key}") for key, item in value.items()}
 
-    def _encode_object(self, value: Any, where: str) -> dict[str, Any]:
+    def _encode_object(self, value: Any, where: str) -> dict[str, Json]:
         from scipy import sparse
 
         from tubal.graph import Graph
@@ -155,12 +181,11 @@ class Encoder:
             return self._encode_sparse(value, where)
         if isinstance(value, np.random.RandomState):
             return {"$random": self.encode(list(value.get_state(legacy=True)), where)}
-        name = _registered(value, _DATACLASSES)
-        if name is not None and is_dataclass(value):
+        name = type(value).__name__
+        if is_dataclass(value) and _find_class(name) is type(value):
             found = {field.name: getattr(value, field.name) for field in fields(value)}
             return {"$object": name, "fields": self.encode(found, where)}
-        name = _registered(value, _ESTIMATORS)
-        if name is not None:
+        if _is_estimator(value):
             given = {key: item for key, item in value.get_params(deep=False).items() if key not in _NOT_STORED}
             fitted = self.encode(_fitted_attributes(value), name)
             return {"$estimator": name, "parameters": self.encode(given, name), "fitted": fitted}
@@ -169,26 +194,18 @@ class Encoder:
             "own solvers can"
         )
 
-    def _encode_sparse(self, matrix: Any, where: str) -> dict[str, Any]:
+    def _encode_sparse(self, matrix: sparse.sparray | sparse.spmatrix, where: str) -> dict[str, Json]:
         rows = matrix.tocsr()
         parts = {"data": rows.data, "indices": rows.indices, "indptr": rows.indptr}
         return {"$sparse": list(map(int, rows.shape)), "parts": self.encode(parts, where)}
 
 
-def _registered(value: Any, registry: dict[str, str]) -> str | None:
-    """Return the name under which exactly this class can be found again, or None; subclasses are not theirs."""
-    name = type(value).__name__
-    if name not in registry or not type(value).__module__.startswith("tubal."):
-        return None
-    return name
-
-
-def _fitted_attributes(model: Any) -> dict[str, Any]:
+def _fitted_attributes(model: BaseEstimator) -> dict[str, Any]:
     return {name: value for name, value in vars(model).items() if name.endswith("_") and name[:2] != "__"}
 
 
 # --- JSON to objects -------------------------------------------------------------------------------------------
-def _decode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
+def _decode(value: Json, arrays: Arrays) -> Any:
     if isinstance(value, list):
         return [_decode(item, arrays) for item in value]
     if not isinstance(value, dict):
@@ -201,13 +218,17 @@ def _decode(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     return _READERS[tag](value, arrays)
 
 
-def _read_object(value: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
-    cls = _class_of(value["$object"], _DATACLASSES)
+def _read_object(value: dict[str, Any], arrays: Arrays) -> Any:
+    cls = _known_class(value["$object"])
+    if not is_dataclass(cls):
+        raise DamagedFileError(f"it holds a {cls.__name__} in a place where it does not belong")
     return cls(**_decode(value["fields"], arrays))
 
 
-def _read_estimator(value: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
-    model = _class_of(value["$estimator"], _ESTIMATORS)()
+def _read_estimator(value: dict[str, Any], arrays: Arrays) -> Any:
+    model: Any = _known_class(value["$estimator"])()
+    if not _is_estimator(model):
+        raise DamagedFileError(f"it holds a {type(model).__name__} in a place where it does not belong")
     model.set_params(**_decode(value["parameters"], arrays))
     fitted = _decode(value["fitted"], arrays)
     for name, item in fitted.items():
@@ -218,12 +239,12 @@ def _read_estimator(value: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> A
     return model
 
 
-def _read_graph(value: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
+def _read_graph(value: dict[str, Any], arrays: Arrays) -> Graph:
     from tubal.graph import Graph
 
     parts = _decode(value["arrays"], arrays)
     graph = Graph.from_state(parts, _decode(value["$graph"], arrays))
-    # Compiled code trusts these indices: one out of range would read foreign memory.
+    # Compiled code does not check these indices: one out of range would read memory that is not the graph's.
     graph.adjacency.check_format(full_check=True)
     named = graph.neighbors
     if named is not None and (len(named) != graph.n_images or (named.size and int(named.max()) >= graph.n_images)):
@@ -233,7 +254,7 @@ def _read_graph(value: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
     return graph
 
 
-def _read_sparse(value: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
+def _read_sparse(value: dict[str, Any], arrays: Arrays) -> sparse.csr_matrix:
     from scipy import sparse
 
     parts = _decode(value["parts"], arrays)
@@ -243,19 +264,19 @@ def _read_sparse(value: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Any:
     return matrix
 
 
-def _read_random(value: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> np.random.RandomState:
+def _read_random(value: dict[str, Any], arrays: Arrays) -> np.random.RandomState:
     random = np.random.RandomState()
     random.set_state(tuple(_decode(value["$random"], arrays)))
     return random
 
 
-def _read_strings(value: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+def _read_strings(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
     found = np.empty(len(value["$strings"]), object)
     found[:] = [str(item) for item in value["$strings"]]
     return found.reshape([int(extent) for extent in value["shape"]])
 
 
-_READERS = {
+_READERS: dict[str, Callable[[dict[str, Any], Arrays], Any]] = {
     "$float": lambda value, arrays: float(value["$float"]),
     "$array": lambda value, arrays: arrays[value["$array"]],
     "$tuple": lambda value, arrays: tuple(_decode(value["$tuple"], arrays)),
@@ -268,14 +289,15 @@ _READERS = {
 }
 
 
-def _class_of(name: Any, registry: dict[str, str]) -> Any:
-    if name not in registry:
+def _known_class(name: object) -> type:
+    found = _find_class(name)
+    if found is None:
         raise DamagedFileError(f"it holds a {str(name)[:40]!r}, which this version of tubal does not know")
-    return getattr(importlib.import_module(registry[name]), name)
+    return found
 
 
-def _check_model(model: Any) -> None:
-    """Refuse fitted arrays that do not fit each other; compiled code would read past their ends."""
+def _check_model(model: BaseEstimator) -> None:
+    """Raise an error if fitted arrays do not fit each other; compiled code would read past their ends."""
     atoms, codes, shape = (getattr(model, name, None) for name in ("atoms_", "codes_", "image_shape_"))
     if atoms is None or codes is None or shape is None:
         return
@@ -289,8 +311,8 @@ def _check_model(model: Any) -> None:
         raise DamagedFileError("its atoms, codes and graph are not of matching sizes")
 
 
-def _dictionary_fits(model: Any, atoms: Any, codes: Any) -> bool:
-    """Tell whether a dictionary is of the size that the model's layout and codes say."""
+def _dictionary_fits(model: BaseEstimator, atoms: Array, codes: Array) -> bool:
+    """Tell whether a dictionary has the size that follows from the model's layout and codes."""
     dictionary: Any = getattr(model, "dictionary_", None)
     layout: Any = getattr(model, "_layout_", None)
     if isinstance(dictionary, tuple):  # one matrix a mode

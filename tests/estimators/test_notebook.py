@@ -1,4 +1,4 @@
-"""What a notebook shows: fitted estimators draw parameters, atoms and convergence; others fall back."""
+"""The display in a notebook: parameters, atoms and convergence of fitted estimators."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from PIL import Image
 from sklearn import config_context
 
 from tubal import CSC, GTSC, ImageClusterer, TenSR, TubSC
-from tubal.estimators._repr import fitted_html
+from tubal.estimators.notebook import fitted_html
 
 IMAGES = np.random.default_rng(0).random((14, 6, 5))
 
 
 class Strict(HTMLParser):
-    """Checks that every element that is opened is closed, in order."""
+    """Check that every element that is opened is closed, in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Strict(HTMLParser):
 
 
 def sheet(html: str) -> np.ndarray:
-    """The picture of the atoms, as pixels."""
+    """Return the picture of the atoms as pixels."""
     address = re.search(r'src="data:image/png;base64,([^"]+)"', html)
     assert address is not None
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(address[1]))))
@@ -58,7 +58,7 @@ def sheet(html: str) -> np.ndarray:
     ],
     ids=lambda model: type(model).__name__,
 )
-def test_a_fitted_estimator_shows_parameters_atoms_and_convergence(model):
+def test_fitted_display_has_parameters_atoms_and_convergence(model):
     html = model.fit(IMAGES)._repr_mimebundle_()["text/html"]
     assert html == model._repr_html_()
     assert {"table", "img", "svg"} <= set(Strict(html).tags)
@@ -71,7 +71,7 @@ def test_a_fitted_estimator_shows_parameters_atoms_and_convergence(model):
     assert len(line[1].split()) == len(coder.objective_)
 
 
-def test_the_sheet_shows_the_atoms_themselves():
+def test_picture_shows_the_atoms():
     model = TubSC(n_atoms=3, max_iter=2, random_state=0).fit(IMAGES)
     picture = sheet(fitted_html(model))
     assert picture.shape == (2 * 7 - 1, 2 * 6 - 1, 3)
@@ -82,20 +82,20 @@ def test_the_sheet_shows_the_atoms_themselves():
         np.testing.assert_allclose(shown, atom / np.abs(atom).max(), atol=0.004)
 
 
-def test_an_unfitted_estimator_keeps_the_diagram_of_scikit_learn():
+def test_unfitted_display_is_that_of_scikit_learn():
     html = GTSC(n_atoms=7)._repr_mimebundle_()["text/html"]
     assert "sk-" in html
     assert "<img" not in html
 
 
-def test_the_display_setting_of_scikit_learn_is_obeyed():
+def test_display_setting_of_scikit_learn_is_respected():
     model = TubSC(n_atoms=2, max_iter=1, random_state=0).fit(IMAGES)
     with config_context(display="text"):
         assert set(model._repr_mimebundle_()) == {"text/plain"}
         assert not hasattr(model, "_repr_html_")
 
 
-def test_colour_and_large_atoms_and_many_of_them_stay_small():
+def test_display_of_many_large_atoms_stays_small():
     images = np.random.default_rng(1).random((10, 12, 100, 3))
     model = TubSC(n_atoms=2, max_iter=1, random_state=0).fit(images)
     assert sheet(fitted_html(model)).shape[1] == 2 * 49 - 1
@@ -104,7 +104,7 @@ def test_colour_and_large_atoms_and_many_of_them_stay_small():
     assert len(fitted_html(model)) < 100_000
 
 
-def test_nothing_a_parameter_says_becomes_markup():
+def test_parameters_are_escaped():
     class Loud:
         def __repr__(self) -> str:
             return "<script>alert(1)</script>"

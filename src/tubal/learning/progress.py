@@ -1,24 +1,24 @@
-"""A progress line for long fits, on standard error."""
+"""A progress bar for long fits, on standard error."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from tubal.learning.alternation import Callback, Progress
 
 
-def progress_callback(title: str) -> Callable[[Any], None]:
+def progress_bar(title: str) -> Callback:
     """Return a callback that draws a progress bar with the objective and the time left."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
-    bar = Progress(
+    bar = Bar(
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         TextColumn("objective {task.fields[objective]:.6g}"), TimeRemainingColumn(), console=Console(stderr=True),
         transient=True,
     )  # fmt: skip
-    task: Any = None
+    task: TaskID | None = None
 
-    def report(progress: Any) -> None:
+    def update(progress: Progress) -> None:
         nonlocal task
         if task is None:
             bar.start()
@@ -28,4 +28,4 @@ def progress_callback(title: str) -> Callable[[Any], None]:
         if progress.n_iter == progress.max_iter or (len(objective) > 1 and objective[-1] == objective[-2]):
             bar.stop()
 
-    return report
+    return update

@@ -1,4 +1,4 @@
-"""How a fitted estimator shows itself in a notebook: parameters, atoms, convergence; no network, no script."""
+"""How a fitted estimator is displayed in a notebook: parameters, atoms and convergence, without scripts or network."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import io
 from collections.abc import Sequence
 from html import escape
 from math import ceil, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from tubal.backends.arrays import to_numpy
 
-# A notebook keeps what it shows: more atoms than this, or larger ones, would only make its file heavy.
+if TYPE_CHECKING:
+    from PIL import Image
+
+# A notebook stores what it displays: more atoms than this, or larger ones, would only make its file large.
 MOST_ATOMS, LONGEST_SIDE = 64, 48
 SHEET_WIDTH = 260
 CHART_WIDTH, CHART_HEIGHT, MARGIN = 300, 150, 8
@@ -26,10 +30,10 @@ _QUIET = "opacity:.7;font-size:12px"
 
 
 class NotebookView:
-    """Mixin: fitted estimators draw themselves, others keep scikit-learn's own drawing.
+    """Mixin that displays fitted estimators with their atoms; others keep the display of scikit-learn.
 
-    scikit-learn decides whether HTML is wanted at all (``set_config(display=...)``) and asks ``_html_repr`` for it;
-    releases before 1.7 ask the two other methods.
+    scikit-learn decides whether HTML is wanted (``set_config(display=...)``) and calls ``_html_repr``; releases before
+    1.7 call the two other methods.
     """
 
     def _html_repr(self) -> str:
@@ -40,7 +44,7 @@ class NotebookView:
     def _repr_html_inner(self) -> str:
         return self._html_repr()
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         from sklearn import get_config
 
         bundle = {"text/plain": repr(self)}
@@ -49,8 +53,8 @@ class NotebookView:
         return bundle
 
 
-def fitted_html(estimator: Any) -> str:
-    """Return a fitted coder or clusterer as one piece of HTML; every word of it is escaped."""
+def fitted_html(estimator: BaseEstimator) -> str:
+    """Return a fitted coder or clusterer as one piece of HTML; all text in it is escaped."""
     coder = _coder(estimator)
     parts = [_parameters(estimator), _atoms(to_numpy(coder.atoms_))]
     objective = np.asarray(getattr(coder, "objective_", ()), dtype=np.float64)
@@ -59,14 +63,14 @@ def fitted_html(estimator: Any) -> str:
     return f'<div class="tubal" style="{_BOX}">{"".join(parts)}</div>'
 
 
-def _coder(estimator: Any) -> Any:
-    """Return the estimator that has atoms: a clusterer keeps it as ``model_``."""
+def _coder(estimator: object) -> BaseEstimator:
+    """Return the estimator that has atoms; a clusterer keeps it as ``model_``."""
     return getattr(estimator, "model_", estimator)
 
 
 # --- parameters ------------------------------------------------------------------------------------------------
-def _parameters(estimator: Any) -> str:
-    """Return all parameters as a table, those that differ from the default first and in bold."""
+def _parameters(estimator: BaseEstimator) -> str:
+    """Return all parameters as a table; those that differ from the default come first, in bold."""
     defaults = {
         name: parameter.default for name, parameter in inspect.signature(type(estimator).__init__).parameters.items()
     }
@@ -80,23 +84,24 @@ def _parameters(estimator: Any) -> str:
     return f'<div>{title}<br>{escape(_summary(estimator))}<table style="{_TABLE}">{rows}</table>{rest}</div>'
 
 
-def _same(value: Any, default: Any) -> bool:
+def _same(value: object, default: object) -> bool:
     return value is default or (isinstance(value, (int, float, str, tuple)) and value == default)
 
 
-def _row(name: str, value: Any, *, bold: bool) -> str:
+def _row(name: str, value: object, *, bold: bool) -> str:
     weight = "600" if bold else "400"
     cells = f'<td style="{_CELL}">{escape(name)}</td><td style="{_CELL}"><code>{_short(value)}</code></td>'
     return f'<tr style="font-weight:{weight}">{cells}</tr>'
 
 
-def _short(value: Any) -> str:
-    """Return a value in few words, escaped."""
+def _short(value: object) -> str:
+    """Return a value as short, escaped text."""
     text = f"{type(value).__name__} {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
     return escape(text if len(text) <= 40 else f"{text[:37]}...")
 
 
-def _summary(estimator: Any) -> str:
+def _summary(estimator: BaseEstimator) -> str:
+    """Return how many images were fitted, their shape, and the clusters if there are any."""
     coder = _coder(estimator)
     shape = "×".join(str(extent) for extent in coder.image_shape_)
     found = f"{len(coder.codes_)} images of {shape}"
@@ -108,6 +113,7 @@ def _summary(estimator: Any) -> str:
 
 # --- atoms -----------------------------------------------------------------------------------------------------
 def _atoms(atoms: NDArray[Any]) -> str:
+    """Return a picture of the atoms as an HTML image."""
     shown = atoms[:MOST_ATOMS]
     sheet = _sheet(np.stack([_picture(atom) for atom in shown]))
     buffer = io.BytesIO()
@@ -119,7 +125,7 @@ def _atoms(atoms: NDArray[Any]) -> str:
 
 
 def _picture(atom: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return an atom as RGB, scaled to its own largest value: grey where positive, red where negative.
+    """Return an atom as RGB, scaled by its largest value: grey where positive, red where negative.
 
     >>> _picture(np.array([[1.0, 0.5, 0.0, -1.0]]))[0].tolist()
     [[255, 255, 255], [128, 128, 128], [0, 0, 0], [255, 0, 0]]
@@ -131,11 +137,12 @@ def _picture(atom: NDArray[Any]) -> NDArray[np.uint8]:
         values = np.stack([positive + negative, positive, positive], axis=-1)
     else:
         values = np.repeat(values, 3, axis=-1) if values.shape[-1] == 1 else values[..., :3]
-        values = 0.5 + 0.5 * values  # a colour has no sign to show: grey is zero
+        values = 0.5 + 0.5 * values  # a colour cannot show a sign: zero is grey
     return _shrink(np.round(255.0 * values).astype(np.uint8))
 
 
 def _shrink(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return a picture with sides of at most ``LONGEST_SIDE`` pixels."""
     longest = max(picture.shape[:2])
     if longest <= LONGEST_SIDE:
         return picture
@@ -143,14 +150,14 @@ def _shrink(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.asarray(_image(picture).resize((width, height)))
 
 
-def _image(picture: NDArray[np.uint8]) -> Any:
+def _image(picture: NDArray[np.uint8]) -> Image.Image:
     from PIL import Image
 
     return Image.fromarray(picture)
 
 
 def _sheet(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Lay pictures (n, height, width, 3) out row by row, a grey pixel between them."""
+    """Arrange pictures (n, height, width, 3) row by row, with a grey pixel between them."""
     n_columns = ceil(sqrt(len(pictures)))
     n_rows = ceil(len(pictures) / n_columns)
     tiles = np.pad(pictures, ((0, n_rows * n_columns - len(pictures)), (0, 1), (0, 1), (0, 0)), constant_values=128)
@@ -161,12 +168,12 @@ def _sheet(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 # --- convergence -----------------------------------------------------------------------------------------------
 def _convergence(objective: NDArray[np.float64], converged: bool) -> str:
-    """Return the objective over the alternations as an SVG line."""
+    """Return the objective over the iterations as an SVG line."""
     places = _places(objective)
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2"/>' for x, y in places)
     state = "converged" if converged else "stopped"
-    title = f"objective {objective[0]:.4g} to {objective[-1]:.4g}, {state} after {len(objective)} alternations"
+    title = f"objective {objective[0]:.4g} to {objective[-1]:.4g}, {state} after {len(objective)} iterations"
     curve = f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-width="1.5"/>{dots}'
     size = f'width="{CHART_WIDTH}" height="{CHART_HEIGHT}" viewBox="0 0 {CHART_WIDTH} {CHART_HEIGHT}"'
     frame = f'<rect x="0.5" y="0.5" width="{CHART_WIDTH - 1}" height="{CHART_HEIGHT - 1}" fill="none" opacity=".3"'
@@ -175,7 +182,7 @@ def _convergence(objective: NDArray[np.float64], converged: bool) -> str:
 
 
 def _places(values: NDArray[np.float64]) -> Sequence[tuple[float, float]]:
-    """Return points of the chart, first value left, largest on top.
+    """Return points (x, y) of the chart; the first value is on the left, the largest at the top.
 
     >>> _places(np.array([3.0, 1.0]))
     [(8.0, 8.0), (292.0, 142.0)]

@@ -1,0 +1,121 @@
+"""Explanations: they add up to the reconstruction, and Python, the command line and the report give the same one."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import tubal
+from tubal import CSC, GTSC, GraphSC, ImageClusterer, SparseCoding, TenSR, TubSC
+from tubal.cli import run
+from tubal.datasets import make_shifted_shapes
+from tubal.estimators import explain_images
+from tubal.report.from_clusterer import report_data
+
+
+@pytest.fixture(scope="module")
+def shapes():
+    return make_shifted_shapes(30, n_classes=3, image_shape=(8, 9), random_state=0).images
+
+
+@pytest.mark.parametrize("tube_axis", [-1, -2])
+@pytest.mark.parametrize("shape", [(8, 7), (5, 4, 3)])
+@pytest.mark.parametrize("estimator", [TubSC, GTSC, SparseCoding, GraphSC])
+def test_explanation_adds_up_to_the_reconstruction(rng, estimator, shape, tube_axis):
+    images = rng.random((12, *shape))
+    model = estimator(n_atoms=5, max_iter=3, random_state=0, tube_axis=tube_axis).fit(images)
+    explanation = model.explain(images[3], with_graph=True)
+    rebuilt = model.decode(model.codes_[3:4])[0]
+    assert len(explanation) == np.count_nonzero(model.codes_[3])
+    assert_allclose(explanation.reconstruction(), rebuilt, atol=1e-10)
+    assert_allclose(sum(explanation.term(index) for index in range(len(explanation))), rebuilt, atol=1e-10)
+    assert np.all(np.diff(np.abs(explanation.coefficients)) <= 0.0)
+    first = np.roll(model.atoms_[explanation.atoms[0]], explanation.shifts[0], axis=1 if tube_axis == -1 else 0)
+    if estimator in (TubSC, GTSC):
+        assert_allclose(explanation.term(0), explanation.coefficients[0] * first, atol=1e-12)
+
+
+def test_offsets_and_norm_rebuild_the_image_by_hand(shapes):
+    model = TubSC(n_atoms=5, max_iter=3, tube_axis=-2, random_state=0).fit(shapes)
+    explanation = model.explain(shapes[4])
+    by_hand = sum(
+        weight * np.roll(model.atoms_[int(atom)], (int(down), int(right)), axis=(0, 1))
+        for atom, down, right, weight in explanation.table()
+    )
+    assert_allclose(explanation.reconstruction(), by_hand, atol=1e-5)
+    left = np.square(shapes[4] - np.linalg.norm(shapes[4]) * by_hand).sum() / np.square(shapes[4]).sum()
+    assert_allclose(explanation.unexplained(), left, rtol=1e-4)
+    assert explanation.unexplained() <= explanation.unexplained(n_terms=3) <= explanation.unexplained(n_terms=0) == 1.0
+
+
+def test_rows_are_explained_as_images(shapes):
+    model = TubSC(n_atoms=5, max_iter=3, random_state=0, image_shape=(8, 9)).fit(shapes.reshape(30, -1))
+    from_row, from_image = model.explain(shapes[2].ravel()), model.explain(shapes[2])
+    assert_array_equal(from_row.coefficients, from_image.coefficients)
+    assert from_row.image.shape == (8, 9)
+
+
+def test_default_explanation_ignores_the_graph(shapes):
+    """With a strong graph a model's codes are dense and rebuild badly; an explanation must do both better."""
+    model = GTSC(n_atoms=20, graph_weight=10.0, sparsity=0.003, max_iter=2, random_state=0).fit(shapes)
+    alone, joined = (explain_images(model, shapes, with_graph=flag) for flag in (False, True))
+    assert sum(map(len, alone)) < 0.5 * sum(map(len, joined))
+    assert np.mean([e.unexplained() for e in alone]) < np.mean([e.unexplained() for e in joined])
+    assert "alone" in alone[0].note
+    assert joined[0].note == ""
+    assert (model.graph_weight, model.sparsity) == (10.0, 0.003)
+
+
+def test_without_graph_weight_the_codes_themselves_are_explained(shapes):
+    model = GTSC(n_atoms=5, graph_weight=0.0, max_iter=1, random_state=0).fit(shapes)
+    explanations = explain_images(model, shapes)
+    assert [len(explanation) for explanation in explanations] == [np.count_nonzero(codes) for codes in model.codes_]
+    assert explanations[0].note == ""
+
+
+# --- one explanation everywhere --------------------------------------------------------------------------------
+def explained_by_command(model, image, folder, capsys, n_terms=60):
+    """Return the terms that ``tubal explain`` prints, (t, 4), and the share it leaves unexplained."""
+    tubal.save(model, folder / "model.tubal")
+    np.save(folder / "image.npy", image[None])
+    command = ["explain", str(folder / "image.npy"), "-m", str(folder / "model.tubal"), "-o", str(folder / "why.png")]
+    assert run([*command, "--terms", str(n_terms), "--json", "-q"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    rows = [[term["atom"], term["dy"], term["dx"], term["coefficient"]] for term in found["terms"]]
+    return np.array(rows), found["unexplained"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        TubSC(5, max_iter=3, random_state=0),
+        TubSC(5, max_iter=3, tube_axis=-2, scale="max", random_state=0),
+        GTSC(5, max_iter=3, random_state=0),
+        SparseCoding(5, max_iter=3, random_state=0),
+        GraphSC(5, max_iter=3, random_state=0),
+        TenSR((4, 3), max_iter=3, graph_weight=1.0, random_state=0),
+        CSC(4, filter_shape=(3, 3), max_iter=3, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_command_and_python_explain_a_coder_alike(model, shapes, tmp_path, capsys):
+    explanation = model.fit(shapes).explain(shapes[7])
+    terms, unexplained = explained_by_command(model, shapes[7], tmp_path, capsys)
+    assert_allclose(terms, explanation.table(60), atol=1e-6)
+    assert_allclose(unexplained, explanation.unexplained(60), rtol=1e-5)
+
+
+def test_command_report_and_python_explain_a_clusterer_alike(shapes, tmp_path, capsys):
+    clusterer = ImageClusterer(3, n_atoms=8, random_state=0).fit(shapes)
+    explanation = explain_images(clusterer, shapes[7:8])[0]
+    terms, unexplained = explained_by_command(clusterer, shapes[7], tmp_path, capsys)
+    page = report_data(clusterer, shapes, [f"image {index}" for index in range(30)])
+    assert_allclose(terms, explanation.table(60), atol=1e-6)
+    assert_allclose(unexplained, explanation.unexplained(60), rtol=1e-5)
+    assert_allclose(page.terms[7], explanation.table(96), atol=1e-5)
+    assert page.term_counts[7] == len(explanation) == len(clusterer.model_.explain(shapes[7]))
+    assert_allclose(page.norms[7], explanation.norm, rtol=1e-6)
+    assert page.terms_note == explanation.note
