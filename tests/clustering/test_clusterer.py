@@ -14,8 +14,7 @@ from tubal import GTSC, ImageClusterer
 from tubal.clustering import kmeans
 from tubal.clustering.neighbor_lists import as_found, better_reading, relative, returned_share
 from tubal.datasets import fetch, make_shifted_shapes
-from tubal.graph import Graph, Neighbours
-from tubal.graph.structure import Weighting
+from tubal.graph import Graph, Neighbors, Weighting
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.problems.layout import unit_rows
 
@@ -167,14 +166,14 @@ def test_hubs_change_the_reading_and_pairs_do_not(rng):
         ]
     )
     distances = np.sort(rng.uniform(1.0, 1.2, size=lists.shape), axis=1)
-    wide = Graph.from_neighbours(
-        Neighbours(lists, distances), weighting=Weighting(), search=None, n_neighbors=lists.shape[1]
+    wide = Graph.from_neighbors(
+        Neighbors(lists, distances), weighting=Weighting(), search=None, n_neighbors=lists.shape[1]
     )
     assert returned_share(as_found(wide, 2)) < 0.5
     assert_array_equal(better_reading(wide, 2).neighbors, relative(wide, 2).neighbors)
     pairs = np.arange(n_images) ^ 1
-    tight = Graph.from_neighbours(
-        Neighbours(np.stack([pairs, (pairs + 2) % n_images], axis=1), np.tile([1.0, 2.0], (n_images, 1))),
+    tight = Graph.from_neighbors(
+        Neighbors(np.stack([pairs, (pairs + 2) % n_images], axis=1), np.tile([1.0, 2.0], (n_images, 1))),
         weighting=Weighting(),
         search=None,
         n_neighbors=2,

@@ -15,11 +15,19 @@ from scipy.spatial.distance import cdist
 from helpers import deformable_reference as reference
 from tubal.backends.cpu import deformation as kernels
 from tubal.datasets import fetch
-from tubal.graph import Deformation, Graph, candidate_recall, deformable_graph, knn_graph, resolve_graph
+from tubal.graph import (
+    Deformation,
+    Effort,
+    candidate_recall,
+    deformable_graph,
+    knn_graph,
+    resolve_graph,
+    restore_graph,
+)
 from tubal.graph.affine import WorkingSize, bilinear_table, field_stack, sobel_matrix, table_matrix
 from tubal.graph.candidates import approximate_candidates
-from tubal.graph.deformable import FARTHEST, Effort
-from tubal.graph.neighbors import capped_neighbours, spread_over_copies
+from tubal.graph.deformable import FARTHEST
+from tubal.graph.neighbors import limit_in_degree, spread_over_copies
 
 
 @pytest.fixture
@@ -75,7 +83,7 @@ def test_gradient_fields_are_sobel_fields_of_unit_length(rng, shape):
 @pytest.mark.parametrize("shape", [(9, 12), (1, 10)])
 def test_plain_fields_are_pixels_of_unit_length(rng, shape):
     images = rng.random((3, 2, shape[0] * shape[1])).astype(np.float32)
-    fields, energies = field_stack(images, shape, plain=True, threads=1)
+    fields, energies = field_stack(images, shape, use_pixels=True, threads=1)
     assert_allclose(energies, (images**2).sum(axis=(1, 2)), rtol=1e-5)
     assert_allclose(fields[:, ::2], images / np.sqrt(energies)[:, None, None], rtol=1e-5)
     assert not fields[:, 1::2].any()
@@ -92,7 +100,7 @@ def test_local_warp_distance_is_its_definition(rng, context, shift, shape, chann
     window, gap = (min(reach, height - 1), reach), 4
     shift = (shift[0] if height > 1 else 0, shift[1])
     left, right = rng.random((2, 1, channels, height * width)).astype(np.float32)
-    flat = [field_stack(image, shape, plain=pixels, threads=1)[0][0] for image in (left, right)]
+    flat = [field_stack(image, shape, use_pixels=pixels, threads=1)[0][0] for image in (left, right)]
     plain = [field.reshape(-1, *shape) for field in flat]
     edge = ((0, 0), (context, context), (context, context))
     a, b = (np.pad(field, edge, mode="edge") for field in plain)
@@ -107,7 +115,7 @@ def test_local_warp_distance_is_its_definition(rng, context, shift, shape, chann
                     costs[y, x, v, u] = (gap_here**2).sum()
     least = np.concatenate([costs.min(axis=(2, 3)).ravel(), costs.min(axis=(0, 1)).ravel()])
     expected = least[np.isfinite(least)].mean() * 2 * height * width
-    framed = {"plain": pixels, "margin": context, "gap": gap, "threads": 1}
+    framed = {"use_pixels": pixels, "margin": context, "gap": gap, "threads": 1}
     padded = [field_stack(image, shape, **framed)[0][0] for image in (left, right)]
     layout = np.array([height, width, context, gap, *window])
     scratch = np.empty((4, padded[0].shape[1] + gap), dtype=np.float32)
@@ -125,7 +133,7 @@ def test_hubs_lose_their_farthest_choosers(rng):
     n_images, wanted, limit = 60, 2, 4
     lists = np.array([[0 if i else 1, *rng.permutation(np.r_[1:i, i + 1 : n_images])[:20]] for i in range(n_images)])
     distances = np.sort(rng.random(lists.shape), axis=1)
-    slots = capped_neighbours(lists, distances, wanted, limit)
+    slots = limit_in_degree(lists, distances, wanted, limit)
     chosen = np.take_along_axis(lists, slots, axis=1)
     assert np.bincount(chosen.ravel()).max() <= limit
     keepers = np.flatnonzero((chosen == 0).any(axis=1))
@@ -201,8 +209,8 @@ def test_a_search_that_forgot_answers_the_same(rng):
     graph = deformable_graph(images, 3)
     new = glyphs(rng, n_each=2)[0]
     before = graph.query_full(new)
-    graph.search.forget()
-    assert "known" not in graph.search.__dict__
+    graph.search.release_memory()
+    assert "prepared" not in graph.search.__dict__
     after = graph.query_full(new)
     assert_array_equal(after.indices, before.indices)
     assert_array_equal(after.distances, before.distances)
@@ -212,7 +220,7 @@ def test_state_survives_and_queries_the_same(rng):
     images, _ = glyphs(rng, n_each=6)
     graph = deformable_graph(images, 3)
     arrays, meta = graph.state()
-    again = Graph.from_state(arrays, json.loads(json.dumps(meta)))
+    again = restore_graph(arrays, json.loads(json.dumps(meta)))
     new = glyphs(rng, n_each=2)[0]
     for left, right in zip(again.query(new), graph.query(new), strict=True):
         assert_array_equal(left, right)
@@ -262,7 +270,7 @@ def test_pixels_in_place_of_gradients(rng):
     assert purity(deformable_graph(lit, 3, deformation=model).neighbors, side) == 100
     assert purity(deformable_graph(lit, 3).neighbors, side) < 75
     arrays, meta = deformable_graph(images, 3, deformation=model).state()
-    assert Graph.from_state(arrays, json.loads(json.dumps(meta))).search.deformation == model
+    assert restore_graph(arrays, json.loads(json.dumps(meta))).search.deformation == model
 
 
 @pytest.mark.parametrize("window", [0.0, 1 / 32])

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from tubal.graph import Graph, consensus_adjacency, knn_graph, laplacian, laplacian_norm, resolve_graph
-from tubal.graph import neighbors as neighbours_module
+from tubal.graph import Graph, knn_graph, laplacian, laplacian_norm, resolve_graph, restore_graph
+from tubal.graph import neighbors as neighbors_module
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def test_knn_is_all_pairs(rng, metric, dtype, shape):
 def test_blocks_do_not_change_the_answer(rng, monkeypatch):
     images = rng.random((300, 20)).astype(np.float32)
     whole = knn_graph(images, 3)
-    monkeypatch.setattr(neighbours_module, "_BLOCK_BYTES", 2**12)
+    monkeypatch.setattr(neighbors_module, "_BLOCK_BYTES", 2**12)
     assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
-    monkeypatch.setattr(neighbours_module, "_COMPILED_FROM", 100)
+    monkeypatch.setattr(neighbors_module, "_COMPILED_FROM", 100)
     assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
 
 
@@ -122,14 +122,14 @@ def test_state_survives_a_round_trip_through_arrays_and_json(rng):
     train, new = rng.random((30, 4, 4)), rng.random((5, 4, 4))
     graph = knn_graph(train, 3, metric="cosine", weights="heat")
     arrays, meta = graph.state()
-    again = Graph.from_state(arrays, json.loads(json.dumps(meta)))
+    again = restore_graph(arrays, json.loads(json.dumps(meta)))
     assert_array_equal(again.adjacency.toarray(), graph.adjacency.toarray())
     assert_array_equal(again.neighbors, graph.neighbors)
     for left, right in zip(again.query(new), graph.query(new), strict=True):
         assert_array_equal(left, right)
     matrix = Graph.from_matrix(graph.adjacency)
     arrays, meta = matrix.state()
-    assert Graph.from_state(arrays, meta).search is None
+    assert restore_graph(arrays, meta).search is None
 
 
 def test_laplacian_is_degrees_minus_adjacency(rng):
@@ -164,21 +164,6 @@ def test_laplacian_norm_with_many_equal_components_and_without_edges():
     pairs = sparse.block_diag([np.array([[0.0, 1.0], [1.0, 0.0]])] * 300)
     assert laplacian_norm(laplacian(pairs)) == pytest.approx(2.0, rel=1e-12)
     assert laplacian_norm(sparse.csr_matrix((500, 500))) == 0.0
-
-
-def test_consensus_counts_choices_and_shared_neighbours(rng):
-    graph = knn_graph(rng.random((40, 4)), 4)
-    lists = [set(row) | {image} for image, row in enumerate(graph.neighbors)]
-    expected = np.zeros((40, 40))
-    for i, j in np.ndindex(40, 40):
-        choices = (j in graph.neighbors[i]) + (i in graph.neighbors[j])
-        expected[i, j] = choices * np.sqrt(len(lists[i] & lists[j]))
-    weights = consensus_adjacency(graph)
-    assert_allclose(weights.toarray(), expected)
-    assert_array_equal(weights.toarray() > 0, graph.adjacency.toarray() > 0)
-    from_matrix = consensus_adjacency(Graph.from_matrix(graph.adjacency))
-    assert_array_equal(from_matrix.toarray() > 0, graph.adjacency.toarray() > 0)
-    check_canonical(weights)
 
 
 def test_resolve_graph_takes_names_graphs_and_matrices(rng):

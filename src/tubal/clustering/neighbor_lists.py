@@ -10,7 +10,7 @@ import numpy as np
 from tubal import clustering
 from tubal.graph import Graph, deformable_graph, resolve_graph
 from tubal.graph.deformable import DeformableSearch, Effort
-from tubal.graph.neighbors import capped_neighbours
+from tubal.graph.neighbors import limit_in_degree
 from tubal.graph.structure import symmetric_adjacency
 
 # How many times the wanted neighbours are looked at: those beyond only move up in the second reading.
@@ -37,7 +37,7 @@ def long_lists(graph: Any, images: Any, n_neighbors: int, seed: int) -> Graph:
         found = deformable_graph(images, n_neighbors, effort=effort, random_state=seed)
         if len(images) > effort.exact_limit and isinstance(found.search, DeformableSearch):
             # Codes are about to need the memory; only questions about new images would need what goes.
-            found.search.forget()
+            found.search.release_memory()
         return found
     return resolve_graph(graph, images, n_neighbors=n_neighbors)
 
@@ -95,7 +95,7 @@ def _choose(wide: Graph, order_by: Any, n_neighbors: int) -> Graph:
     order = np.argsort(order_by, axis=1, kind="stable")
     lists = np.take_along_axis(found, order, axis=1)
     ranked = np.where(lists >= 0, np.take_along_axis(order_by, order, axis=1), np.inf)
-    slots = capped_neighbours(np.maximum(lists, 0), ranked, n_neighbors, _HUB_FACTOR * n_neighbors)
+    slots = limit_in_degree(np.maximum(lists, 0), ranked, n_neighbors, _HUB_FACTOR * n_neighbors)
     kept = np.take_along_axis(order, np.maximum(slots, 0), axis=1)
     present = slots >= 0
     neighbors = np.where(present, np.take_along_axis(found, kept, axis=1), -1)

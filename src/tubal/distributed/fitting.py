@@ -52,7 +52,7 @@ from tubal.distributed.tasks import (
 from tubal.estimators._base import patient
 from tubal.estimators._fitting import LazyTensor
 from tubal.graph import laplacian
-from tubal.graph.ordering import order_along_graph
+from tubal.graph.chunked import order_along_graph
 from tubal.learning.alternation import LearningState, Tally, Weights, forget, initial_state, learn
 from tubal.learning.checkpoints import Checkpoint, as_checkpoint
 from tubal.learning.disk_store import DiskStore

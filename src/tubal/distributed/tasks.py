@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tubal.backends.arrays import Array
 from tubal.estimators._base import scale_images
 from tubal.estimators._validation import as_stack
-from tubal.graph.checks import check_images
+from tubal.graph.neighbors import as_float_stack
 from tubal.learning.alternation import Coded, Tally, Weights, code_chunk
 from tubal.problems.graph_term import GraphTerm
 
@@ -39,7 +39,7 @@ def add(left: Any, right: Any) -> Any:
 
 def checked(block: Any, image_shape: Any) -> NDArray[Any]:
     """Return a block as a checked stack of images."""
-    return np.asarray(as_stack(check_images(block), image_shape))
+    return np.asarray(as_stack(as_float_stack(block), image_shape))
 
 
 def shape_of(block: NDArray[Any]) -> tuple[tuple[int, ...], str]:

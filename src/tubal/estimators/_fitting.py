@@ -16,8 +16,7 @@ from tubal.backends.arrays import Array, is_torch, to_numpy
 from tubal.estimators._base import patient, scale_images
 from tubal.estimators._validation import as_stack, check_images
 from tubal.graph import laplacian
-from tubal.graph.chunked import RowFile
-from tubal.graph.ordering import order_along_graph
+from tubal.graph.chunked import RowFile, order_along_graph
 from tubal.learning.alternation import InMemory, MemoryStore, Weights, forget, initial_state, learn
 from tubal.learning.checkpoints import Checkpoint, as_checkpoint
 from tubal.learning.disk_store import DiskStore

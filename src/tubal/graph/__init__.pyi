@@ -1,19 +1,20 @@
-from .candidates import candidate_recall
-from .deformable import Deformation, deformable_graph
-from .neighbors import knn_graph
-from .resolve import resolve_graph
-from .structure import Alignments, Graph, Neighbours, consensus_adjacency, laplacian, laplacian_norm
+from .build import deformable_graph, knn_graph, resolve_graph, restore_graph
+from .deformable import Deformation, Effort, candidate_recall
+from .structure import Alignments, Graph, Neighbors, Search, Weighting, laplacian, laplacian_norm
 
 __all__ = [
     "Alignments",
     "Deformation",
+    "Effort",
     "Graph",
-    "Neighbours",
+    "Neighbors",
+    "Search",
+    "Weighting",
     "candidate_recall",
-    "consensus_adjacency",
     "deformable_graph",
     "knn_graph",
     "laplacian",
     "laplacian_norm",
     "resolve_graph",
+    "restore_graph",
 ]

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, is_torch
-from tubal.graph.checks import check_images
 from tubal.graph.chunked import RowFile
+from tubal.graph.neighbors import as_float_stack
 
 _IMAGE_DIMENSIONS = (2, 3, 4)
 
@@ -78,12 +78,12 @@ class Slices:
         step = shape[0] if chunk_size is None else _checked_size(chunk_size)
         self.starts = list(range(0, shape[0], step))
         self.sizes = [min(step, shape[0] - start) for start in self.starts]
-        self.dtype = check_images(np.asarray(images[:1])).dtype
+        self.dtype = as_float_stack(np.asarray(images[:1])).dtype
 
     def chunk(self, index: int) -> NDArray[Any]:
         """Read one slice and check it."""
         start, size = self.starts[index], self.sizes[index]
-        found = check_images(np.asarray(self.images[start : start + size]))
+        found = as_float_stack(np.asarray(self.images[start : start + size]))
         return _as_promised(found, (size, *self.image_shape), index)
 
 
@@ -97,7 +97,7 @@ class Batches:
         self.sizes, self.dtype = [], np.dtype(np.float32)
         self.image_shape: tuple[int, ...] = ()
         for index, batch in enumerate(self._fresh()):
-            found = check_images(batch)
+            found = as_float_stack(batch)
             self.image_shape = self.image_shape or found.shape[1:]
             _as_promised(found, (len(found), *self.image_shape), index)
             self.sizes.append(len(found))
@@ -114,7 +114,7 @@ class Batches:
         for batch in self._running:
             self._place += 1
             if self._place == index + 1:
-                found = check_images(batch).astype(self.dtype, copy=False)
+                found = as_float_stack(batch).astype(self.dtype, copy=False)
                 return _as_promised(found, (self.sizes[index], *self.image_shape), index)
         raise ValueError(
             f"the function yielded {self._place} batches where it yielded {len(self.sizes)} the first time; it must "
@@ -166,7 +166,7 @@ def _write_batches(batches: Iterable[Any], stream: IO[bytes]) -> tuple[tuple[int
     shape: tuple[int, ...] = ()
     dtype, count = np.dtype(np.float32), 0
     for index, batch in enumerate(batches):
-        found = check_images(batch)
+        found = as_float_stack(batch)
         if index == 0:
             shape, dtype = found.shape[1:], found.dtype
         _as_promised(found, (len(found), *shape), index)
