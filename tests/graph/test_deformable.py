@@ -380,9 +380,93 @@ def test_bad_input_gets_one_sentence(images, arguments, error, sentence):
         deformable_graph(images, **arguments)
 
 
-def test_bad_deformations_and_sizes_get_one_sentence(rng):
-    with pytest.raises(ValueError, match="at least 1"):
-        Deformation(scale=0.5)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"rotation": -1.0},
+        {"rotation": np.inf},
+        {"rotation": np.nan},
+        {"rotation": "10"},
+        {"scale": 0.5},
+        {"scale": np.inf},
+        {"scale": 1e308},
+        {"shift": -0.1},
+        {"shift": 1.0},
+        {"window": np.nan},
+        {"window": 2.0},
+        {"n_rotations": 0},
+        {"n_rotations": 2.5},
+        {"n_rotations": 10**12},
+        {"n_scales": True},
+        {"least_pixels": -1},
+        {"least_size": 0},
+        {"most_size": 100},
+        {"most_size": 10**12},
+        {"field": "edges"},
+    ],
+    ids=str,
+)
+def test_bad_deformation_gets_one_sentence(changed):
+    with pytest.raises(ValueError, match=f"{next(iter(changed))}=") as caught:
+        Deformation(**changed)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"context": -2},
+        {"context": 3},
+        {"context": 1.0},
+        {"n_candidates": 0},
+        {"n_kept": -1},
+        {"rank": 0},
+        {"rank": None},
+        {"exact_limit": -1},
+    ],
+    ids=str,
+)
+def test_bad_effort_gets_one_sentence(changed):
+    good = {"n_candidates": 200, "n_kept": 100, "rank": 256, "context": 2}
+    with pytest.raises(ValueError, match=f"{next(iter(changed))}=") as caught:
+        Effort(**good | changed)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "changed"),
+    [
+        ("effort", {"context": -2}),
+        ("effort", {"n_candidates": -1}),
+        ("deformation", {"scale": float("inf")}),
+        (None, {"memory_budget": float("nan")}),
+        (None, {"random_state": -1}),
+        (None, {"kind": "unknown"}),
+    ],
+    ids=str,
+)
+def test_forged_search_is_refused(rng, part, changed):
+    arrays, meta = deformable_graph(rng.random((10, 8, 8)), 2).state()
+    (meta["search"] if part is None else meta["search"][part]).update(changed)
+    with pytest.raises(ValueError, match=next(iter(changed))):
+        restore_graph(arrays, meta)
+
+
+def test_forged_arrays_are_refused(rng):
+    arrays, meta = deformable_graph(rng.random((10, 8, 8)), 2).state()
+    for name, value in [
+        ("search_images", arrays["search_images"][:5]),
+        ("search_images", np.full((10, 8, 8), np.nan)),
+        ("neighbors", arrays["neighbors"] + 9),
+        ("distances", arrays["distances"][:, :1]),
+        ("alignments", arrays["alignments"][:, :3]),
+        ("adjacency_indices", arrays["adjacency_indices"] + 100),
+    ]:
+        with pytest.raises(ValueError):
+            restore_graph(arrays | {name: value}, meta)
+
+
+def test_query_needs_the_training_shape(rng):
     graph = deformable_graph(rng.random((10, 8, 8)), 2)
     with pytest.raises(ValueError, match="training shape"):
         graph.query(rng.random((2, 8, 9)))

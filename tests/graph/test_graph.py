@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from tubal.graph import Graph, knn_graph, laplacian, laplacian_norm, resolve_graph, restore_graph
+from tubal.graph import Graph, deformable_graph, knn_graph, laplacian, laplacian_norm, resolve_graph, restore_graph
 from tubal.graph import neighbors as neighbors_module
 
 
@@ -116,6 +116,32 @@ def test_identical_images_are_recognised(rng):
     train[7] = train[2]
     new = np.concatenate([train[[11, 7]], rng.random((1, 4, 4)), -np.zeros((1, 4, 4))])
     assert_array_equal(knn_graph(train, 2).identical(new), [11, 2, -1, -1])
+
+
+@pytest.mark.parametrize("build", [knn_graph, deformable_graph])
+def test_training_image_finds_itself_first(rng, build):
+    train = rng.random((20, 6, 6)).astype(np.float32)
+    train[4] = 0.5
+    found = build(train, 3).query_full(train, 5)
+    assert_array_equal(found.indices[:, 0], np.arange(20))
+    assert_array_equal(found.distances[:, 0], 0.0)
+    assert all(len(set(row)) == 5 for row in found.indices)
+    assert (np.diff(found.distances, axis=1) >= 0).all()
+    if found.alignments is not None:
+        first = found.alignments[:, 0]
+        assert_array_equal(
+            np.stack([first.rotation, first.scale, first.dy, first.dx]), [[0] * 20, [1] * 20, [0] * 20, [0] * 20]
+        )
+
+
+@pytest.mark.parametrize("build", [knn_graph, deformable_graph])
+def test_all_copies_of_a_query_come_first(rng, build):
+    train = rng.random((20, 6, 6))
+    train[[3, 9, 14]] = train[1]
+    found = build(train, 3).query_full(train[[9]], 6)
+    assert_array_equal(found.indices[0, :4], [1, 3, 9, 14])
+    assert_array_equal(found.distances[0, :4], 0.0)
+    assert_array_equal(build(train, 3).query_full(train[[9]], 2).indices, [[1, 3]])
 
 
 def test_state_survives_a_round_trip_through_arrays_and_json(rng):

@@ -344,9 +344,7 @@ class DeformableSearch(ImageSearch):
             return Ranking.empty(len(queries))
         reach = min(effort.n_candidates, n_others)
         candidates = self._candidates(queries, first, reach, threads)
-        query_fields, energies = field_stack(
-            queries, self.size.shape, use_pixels=self.bank.use_pixels, threads=threads
-        )
+        query_fields, energies = field_stack(queries, self.size.shape, use_pixels=self.bank.use_pixels, threads=threads)
         shifted = prepared.coefficients.of_shifts(queries, query_fields, energies, threads)
         scores, warps, shifts = best_motions(shifted, prepared.warped, candidates, threads)
         n_kept = min(effort.n_kept, reach)
