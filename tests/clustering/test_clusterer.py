@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import ndimage
 from scipy.sparse.csgraph import connected_components
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
 from tubal import GTSC, ImageClusterer
 from tubal.clustering import kmeans
-from tubal.clustering.neighbor_lists import as_found, better_reading, relative, returned_share
+from tubal.clustering.affinity import choose_neighbors, keep_nearest, keep_nearest_rescaled, mutual_share
 from tubal.datasets import fetch, make_shifted_shapes
 from tubal.graph import Graph, Neighbors, Weighting
 from tubal.metrics import clustering_accuracy, clustering_nmi
@@ -169,8 +172,8 @@ def test_hubs_change_the_reading_and_pairs_do_not(rng):
     wide = Graph.from_neighbors(
         Neighbors(lists, distances), weighting=Weighting(), search=None, n_neighbors=lists.shape[1]
     )
-    assert returned_share(as_found(wide, 2)) < 0.5
-    assert_array_equal(better_reading(wide, 2).neighbors, relative(wide, 2).neighbors)
+    assert mutual_share(keep_nearest(wide, 2)) < 0.5
+    assert_array_equal(choose_neighbors(wide, 2).neighbors, keep_nearest_rescaled(wide, 2).neighbors)
     pairs = np.arange(n_images) ^ 1
     tight = Graph.from_neighbors(
         Neighbors(np.stack([pairs, (pairs + 2) % n_images], axis=1), np.tile([1.0, 2.0], (n_images, 1))),
@@ -178,8 +181,8 @@ def test_hubs_change_the_reading_and_pairs_do_not(rng):
         search=None,
         n_neighbors=2,
     )
-    assert returned_share(as_found(tight, 1)) == 1.0
-    assert_array_equal(better_reading(tight, 1).neighbors[:, 0], pairs)
+    assert mutual_share(keep_nearest(tight, 1)) == 1.0
+    assert_array_equal(choose_neighbors(tight, 1).neighbors[:, 0], pairs)
 
 
 def test_exact_copies_are_reported(rng):
@@ -313,3 +316,97 @@ def test_digits_are_clustered_better_than_by_umap_and_kmeans():
     found = ImageClusterer(10, random_state=0).fit_predict(bunch.images)
     assert 100 * clustering_accuracy(bunch.target, found) >= 88.7
     assert 100 * clustering_nmi(bunch.target, found) >= 89.7
+
+
+# --- one fit, one state ----------------------------------------------------------------------------------
+def fitted_state(model):
+    return {name: value for name, value in vars(model).items() if name.endswith("_")}
+
+
+def test_interrupted_fit_keeps_the_former_fit(rng):
+    images, _ = shapes(rng)
+
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    model = ImageClusterer(4, random_state=0).fit(images)
+    _ = model.embedding_
+    before = fitted_state(model)
+    model.set_params(callbacks=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(images[:30, :9, :9])
+    after = fitted_state(model)
+    assert set(after) == set(before)
+    assert all(after[name] is before[name] for name in before)
+    assert_array_equal(model.predict(images), model.labels_)
+
+
+def test_second_fit_replaces_everything(rng):
+    images, _ = shapes(rng)
+    model = ImageClusterer(4, random_state=0).fit(images)
+    model.file_names_ = np.array(["a"] * len(images))
+    before = model.embedding_
+    model.fit(images[:30])
+    assert not hasattr(model, "file_names_")
+    assert len(before) == 48
+    assert len(model.embedding_) == len(model.labels_) == 30
+
+
+def test_failed_fit_leaves_no_fitted_attribute(rng):
+    images, _ = shapes(rng)
+    model = ImageClusterer(4, graph="nearest")
+    with pytest.raises(ValueError, match="known names"):
+        model.fit(images)
+    assert not fitted_state(model)
+
+
+# --- similar images --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("color", [False, True])
+def test_training_image_is_most_similar_to_itself(rng, preset, color):
+    images, _ = shapes(rng)
+    images = np.stack([images, 2.0 * images, images**2], axis=-1) if color else images
+    model = ImageClusterer(4, preset=preset, n_atoms=10, random_state=0).fit(images)
+    found = model.similar(images, 3)
+    distances, indices = model.kneighbors(images, 3)
+    assert_array_equal(found.indices[:, 0], np.arange(len(images)))
+    assert_array_equal(found.distances[:, 0], 0.0)
+    assert_array_equal(indices, found.indices)
+    assert_array_equal(distances, found.distances)
+    assert (found.alignments is None) == (preset == "paper")
+    if found.alignments is not None:
+        assert not found.alignments.rotation[:, 0].any()
+        assert_array_equal(found.alignments.scale[:, 0], 1.0)
+
+
+def test_kneighbors_of_training_images_respects_the_number(fitted):
+    model, _, _ = fitted
+    distances, indices = model.kneighbors(n_neighbors=2)
+    assert_array_equal(indices, model.graph_.neighbors[:, :2])
+    assert_array_equal(distances, model.graph_.distances[:, :2])
+    with pytest.raises(ValueError, match="keeps 5 neighbours"):
+        model.kneighbors(n_neighbors=6)
+
+
+# --- numbers of clusters ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("n_images", [18, 26, 27, 28, 31])
+def test_every_image_a_neighbor_of_every_other(n_images):
+    # All non-trivial eigenvalues of such a graph are equal, which some eigensolvers cannot handle.
+    images = np.random.default_rng(0).random((n_images, 8, 8))
+    for n_clusters in (3, None):
+        model = ImageClusterer(n_clusters, n_neighbors=n_images - 1, random_state=0).fit(images)
+        assert model.n_clusters_ == (n_clusters or model.n_clusters_)
+        assert np.isfinite(model.embedding_).all()
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_fewer_clusters_than_asked_are_announced(rng, preset):
+    images = np.repeat(rng.random((2, 8, 8)), 6, axis=0)
+    model = ImageClusterer(4, preset=preset, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(images)
+    announced = [str(entry.message) for entry in caught if entry.category is ConvergenceWarning]
+    assert model.n_clusters_ == 4 or any("4 clusters were asked for" in message for message in announced)
+    if preset == "paper":
+        assert announced == ["4 clusters were asked for, but only 2 could be told apart; ask for at most 2"]

@@ -39,7 +39,7 @@ def build_graph(images: Images, n_neighbors: int, deformation: str = "full", see
     >>> build_graph(np.random.default_rng(0).random((12, 8, 8)), 3, "no local warp").neighbors.shape
     (12, 3)
     """
-    from tubal.clustering.neighbor_lists import careful_effort
+    from tubal.clustering.affinity import clustering_effort
     from tubal.graph import deformable_graph
     from tubal.graph.deformable import Deformation
 
@@ -57,7 +57,7 @@ def build_graph(images: Images, n_neighbors: int, deformation: str = "full", see
         images,
         n_neighbors,
         deformation=Deformation(**parts[deformation]),
-        effort=careful_effort(len(images), n_neighbors),
+        effort=clustering_effort(len(images), n_neighbors),
         random_state=seed,
     )
 
@@ -65,13 +65,13 @@ def build_graph(images: Images, n_neighbors: int, deformation: str = "full", see
 def fit_default(images: Images, n_clusters: int | None, settings: Settings, seed: int) -> Any:
     """Fit the default preset, changed as the settings say."""
     from tubal import ImageClusterer
-    from tubal.clustering.clusterer import seed_of
+    from tubal.clustering.clusterer import draw_seed
 
     graph = settings.get("graph")
     n_neighbors = settings["n_neighbors"]
     if "deformation" in settings:
         # Twice as many neighbours, since the clusterer compares two readings of the distances; its own seed.
-        graph = build_graph(images, 2 * n_neighbors, settings["deformation"], seed_of(seed))
+        graph = build_graph(images, 2 * n_neighbors, settings["deformation"], draw_seed(seed))
     return ImageClusterer(
         None if settings.get("estimate") else n_clusters,
         graph=graph,
@@ -91,17 +91,18 @@ def _default(images: Images, n_clusters: int, settings: Settings, seed: int) -> 
 def _graph_alone(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
     """The default preset without GTSC: the same graph, the same cut, nothing proposed by codes."""
     from tubal import clustering
-    from tubal.clustering.clusterer import seed_of
-    from tubal.clustering.cuts import cut_or_join
-    from tubal.clustering.neighbor_lists import better_reading
+    from tubal.clustering.affinity import choice_weights, choose_neighbors
+    from tubal.clustering.clusterer import draw_seed
+    from tubal.clustering.cuts import partition_graph
 
-    seed = seed_of(seed)  # the clusterer's own, so that the two differ by the codes and nothing else
+    seed = draw_seed(seed)  # the clusterer's own, so that the two differ by the codes and nothing else
     images = scale_images(images, "unit")
     wide = build_graph(images, 2 * settings["n_neighbors"], seed=seed)
-    graph = better_reading(wide, settings["n_neighbors"])
-    ties = clustering.with_second_order(clustering.mutual_adjacency(graph.neighbors))
+    graph = choose_neighbors(wide, settings["n_neighbors"])
+    ties = clustering.with_second_order(choice_weights(graph))
     rows = images.reshape(len(images), -1)
-    return Outcome(cut_or_join(ties, graph, n_clusters, features=rows, seed=seed), {})
+    labels = partition_graph(ties, graph, n_clusters, features=rows, propose_from_features=False, seed=seed)
+    return Outcome(labels, {})
 
 
 def _spectral(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:

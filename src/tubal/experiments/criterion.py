@@ -135,12 +135,12 @@ def _partitions(
 
 def _fit(images: NDArray[Any], wide: Any, n_clusters: int, seed: int, setting: Mapping[str, Any]) -> Any:
     from tubal import ImageClusterer
-    from tubal.clustering.neighbor_lists import WIDER, as_found
+    from tubal.clustering.affinity import LIST_FACTOR, keep_nearest
 
     q = setting["q"]
     return ImageClusterer(
         n_clusters,
-        graph=as_found(wide, min(WIDER * q, wide.neighbors.shape[1])),
+        graph=keep_nearest(wide, min(LIST_FACTOR * q, wide.neighbors.shape[1])),
         n_neighbors=q,
         graph_weight=setting["graph weight"],
         sparsity=setting["sparsity"],
@@ -158,22 +158,24 @@ def _coded(model: Any, images: NDArray[Any], changed: Mapping[str, float]) -> ND
 
 def _by_codes(features: NDArray[Any], n_clusters: int, seed: int) -> Labels:
     """The partition the codes propose: K-means started from Ward's tree."""
-    from tubal.clustering.cuts import partition
+    from tubal.clustering.cuts import ward_kmeans
 
-    return partition(features.astype(np.float64), n_clusters, seed)
+    return ward_kmeans(features.astype(np.float64), n_clusters, seed)
 
 
 def _assignments(model: Any, n_clusters: int) -> dict[str, Labels]:
     """The same graph and codes, assigned by each rule."""
     from tubal import clustering
-    from tubal.clustering.cuts import cut_or_join
+    from tubal.clustering.cuts import partition_graph
 
     features, seed = model.features_, model.seed_
     ties = clustering.mutual_adjacency(model.graph_.neighbors)
     weighted = clustering.with_second_order(clustering.weight_edges_by_codes(ties, features))
     found = (
         model.labels_,
-        cut_or_join(model.affinity_, model.graph_, n_clusters, features=features, seed=seed),
+        partition_graph(
+            model.affinity_, model.graph_, n_clusters, features=features, propose_from_features=False, seed=seed
+        ),
         clustering.spectral_cut(model.affinity_, n_clusters, features=features, seed=seed),
         clustering.spectral_cut(weighted, n_clusters, features=features, seed=seed),
         _by_codes(features, n_clusters, seed),
