@@ -1,6 +1,6 @@
 from .build import deformable_graph, knn_graph, resolve_graph, restore_graph
 from .deformable import Deformation, Effort, candidate_recall
-from .structure import Alignments, Graph, Neighbors, Search, Weighting, laplacian, laplacian_norm
+from .structure import Alignments, Graph, Neighbors, Weighting, laplacian, laplacian_norm
 
 __all__ = [
     "Alignments",
@@ -8,7 +8,6 @@ __all__ = [
     "Effort",
     "Graph",
     "Neighbors",
-    "Search",
     "Weighting",
     "candidate_recall",
     "deformable_graph",
