@@ -1,4 +1,4 @@
-"""ImageClusterer: scikit-learn's own checks, its promises, and its answers to bad input."""
+"""ImageClusterer: scikit-learn's checks, fitted attributes, new images and bad input."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_scikit_learn_checks(estimator, check):
 
 
 def shapes(rng, n_classes=4, n_each=12, size=12, whole_pixels=False):
-    """Smooth random patterns, each shown slightly shifted and with a little noise."""
+    """Return random patterns, each slightly shifted and with a little noise, and their classes."""
     patterns = np.kron(rng.normal(size=(n_classes, size // 3, size // 3)), np.ones((3, 3)))
     labels = np.repeat(np.arange(n_classes), n_each)
     shifts = rng.uniform(-1.0, 1.0, size=(len(labels), 2))
@@ -48,7 +48,7 @@ def fitted(rng):
     return ImageClusterer(4, random_state=0).fit(images), images, labels
 
 
-def test_everything_promised_is_there(fitted):
+def test_fitted_attributes_have_their_shapes(fitted):
     model, images, labels = fitted
     n_images = len(images)
     assert clustering_accuracy(labels, model.labels_) == 1.0
@@ -65,7 +65,7 @@ def test_everything_promised_is_there(fitted):
     assert model.model_.atoms_.shape[1:] == images.shape[1:]
 
 
-def test_other_numbers_of_clusters_without_refitting(fitted):
+def test_labels_for_other_numbers_of_clusters(fitted):
     model, _, _ = fitted
     assert_array_equal(model.labels_for(4), model.labels_)
     for n_clusters in (1, 2, 7):
@@ -83,7 +83,7 @@ def test_new_images_join_their_cluster(fitted):
     assert_array_equal(model.kneighbors(return_distance=False), model.graph_.neighbors)
 
 
-def test_a_held_back_tenth_is_labelled_as_by_a_full_fit(rng):
+def test_predicted_labels_match_a_full_fit(rng):
     images, _ = shapes(rng, n_classes=5, n_each=30)
     held = rng.permutation(len(images))[: len(images) // 10]
     kept = np.setdiff1d(np.arange(len(images)), held)
@@ -93,8 +93,8 @@ def test_a_held_back_tenth_is_labelled_as_by_a_full_fit(rng):
     assert clustering_accuracy(full[np.concatenate([kept, held])], both) >= 0.98
 
 
-def test_parts_no_edge_joins_are_joined_by_their_looks(rng):
-    # Whole-pixel shifts leave several tight groups a class: more parts than clusters.
+def test_separate_components_are_joined(rng):
+    # Whole-pixel shifts give several tight groups per class, and so more components than clusters.
     images, labels = shapes(rng, n_classes=5, n_each=30, whole_pixels=True)
     model = ImageClusterer(5, random_state=0).fit(images)
     assert connected_components(model.affinity_)[0] > 5
@@ -102,15 +102,15 @@ def test_parts_no_edge_joins_are_joined_by_their_looks(rng):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_far_shifted_shapes_come_in_parts_and_are_joined(seed):
-    """Shapes at any position fall into many parts, and one accidental likeness must not join two of them."""
+def test_components_of_shifted_shapes_are_joined(seed):
+    """Shapes at any position form many components; one accidental likeness must not join two classes."""
     shapes_ = make_shifted_shapes(400, n_classes=8, random_state=seed)
     model = ImageClusterer(8, random_state=0).fit(shapes_.images)
     assert connected_components(model.affinity_)[0] > 8
     assert clustering_accuracy(shapes_.target, model.labels_) == 1.0
 
 
-def test_the_number_of_clusters_is_estimated(rng):
+def test_number_of_clusters_is_estimated(rng):
     images, labels = shapes(rng, n_classes=5, n_each=14)
     model = ImageClusterer(random_state=0).fit(images)
     assert model.n_clusters_ == 5
@@ -119,7 +119,7 @@ def test_the_number_of_clusters_is_estimated(rng):
     assert 5 in model.n_clusters_scores_["n_clusters"]
 
 
-def test_the_paper_preset_is_the_papers_pipeline(rng):
+def test_paper_preset_is_gtsc_and_kmeans(rng):
     images, _ = shapes(rng)
     model = ImageClusterer(4, preset="paper", n_atoms=12, random_state=0).fit(images)
     coder = GTSC(12, graph_weight=1.0, n_neighbors=3, graph="euclidean", random_state=model.seed_)
@@ -131,7 +131,7 @@ def test_the_paper_preset_is_the_papers_pipeline(rng):
     assert ImageClusterer(preset="paper", random_state=0).fit(images).n_clusters_ >= 2
 
 
-def test_one_seed_one_answer_and_threads_do_not_matter(rng):
+def test_threads_do_not_change_the_result(rng):
     images, _ = shapes(rng, n_classes=3)
     first = ImageClusterer(3, random_state=5).fit(images)
     with threadpool_limits(1):
@@ -148,7 +148,7 @@ def test_rows_and_images_agree(rng):
     assert_array_equal(from_rows.labels_, from_images.labels_)
 
 
-def test_a_matrix_serves_as_graph(rng):
+def test_matrix_serves_as_graph(rng):
     images, labels = shapes(rng)
     adjacency = (labels[:, None] == labels).astype(float)
     np.fill_diagonal(adjacency, 0.0)
@@ -159,8 +159,8 @@ def test_a_matrix_serves_as_graph(rng):
         model.kneighbors()
 
 
-def test_hubs_change_the_reading_and_pairs_do_not(rng):
-    # One image that everybody chooses first, and a second one close behind.
+def test_distances_are_rescaled_only_with_hubs(rng):
+    # All images list image 0 first and image 1 second.
     n_images = 40
     lists = np.array(
         [
@@ -201,7 +201,7 @@ def test_exact_copies_are_reported(rng):
         (np.random.default_rng(0).random((5, 8, 8)), 0, "n_clusters=0"),
     ],
 )
-def test_bad_input_gets_one_clear_sentence(images, n_clusters, message):
+def test_bad_input_gets_one_sentence(images, n_clusters, message):
     with pytest.raises(ValueError, match=message):
         ImageClusterer(n_clusters).fit(images)
 
@@ -216,7 +216,7 @@ def test_bad_input_gets_one_clear_sentence(images, n_clusters, message):
         ({"graph": "nearest"}, ValueError, "known names"),
     ],
 )
-def test_bad_parameters_get_one_clear_sentence(rng, parameters, error, message):
+def test_bad_parameters_get_one_sentence(rng, parameters, error, message):
     images, _ = shapes(rng)
     with pytest.raises(error, match=message):
         ImageClusterer(**parameters).fit(images)
@@ -236,13 +236,13 @@ def test_bad_parameters_get_one_clear_sentence(rng, parameters, error, message):
     ],
     ids=["all ones", "copies of one", "all constant", "blank among others", "one row", "wide", "few in colour"],
 )
-def test_odd_collections_get_an_answer(images, n_clusters):
+def test_unusual_collections_are_clustered(images, n_clusters):
     model = ImageClusterer(n_clusters, random_state=0).fit(images)
     assert model.labels_.shape == (len(images),)
     assert np.isfinite(model.confidence_).all()
     assert np.isfinite(model.embedding_).all()
     again = model.predict(images)
-    # Images of one shade look alike at unit length: which copy is asked for cannot be told.
+    # Constant images are equal at unit length, so a copy may get the label of another.
     distinct = np.unique(unit_rows(images.reshape(len(images), -1)).round(9), axis=0)
     if len(distinct) == len(images):
         assert_array_equal(again, model.labels_)
@@ -252,7 +252,7 @@ def test_odd_collections_get_an_answer(images, n_clusters):
 @pytest.mark.parametrize("preset", ["default", "paper"])
 @pytest.mark.parametrize("kind", ["different", "equal", "constant"])
 @pytest.mark.parametrize("n_images", [2, 3, 7])
-def test_as_many_clusters_as_images_and_two_images(rng, n_images, kind, preset):
+def test_smallest_collections_are_clustered(rng, n_images, kind, preset):
     images = {
         "different": rng.random((n_images, 8, 8)),
         "equal": np.repeat(rng.random((1, 8, 8)), n_images, axis=0),
@@ -268,8 +268,8 @@ def test_as_many_clusters_as_images_and_two_images(rng, n_images, kind, preset):
 
 
 @pytest.mark.parametrize("n_clusters", [1, 2, 3])
-def test_fewer_clusters_than_parts_without_edges_between(rng, n_clusters):
-    # Four patterns that share nothing, so far apart that no neighbour list leaves its pattern.
+def test_components_are_never_split_before_joining(rng, n_clusters):
+    # Four patterns so different that no image has a neighbour in another pattern.
     images = np.repeat(rng.normal(size=(4, 12, 12)), 8, axis=0) + 0.01 * rng.normal(size=(32, 12, 12))
     model = ImageClusterer(n_clusters, random_state=0).fit(images)
     assert connected_components(model.affinity_)[0] == 4
@@ -278,7 +278,7 @@ def test_fewer_clusters_than_parts_without_edges_between(rng, n_clusters):
         assert len(set(model.labels_[start : start + 8])) == 1
 
 
-def test_a_blank_image_lands_somewhere_and_others_are_not_disturbed(rng):
+def test_blank_image_does_not_disturb_others(rng):
     images, labels = shapes(rng)
     images[0] = 0.0
     found = ImageClusterer(4, random_state=0).fit_predict(images)
@@ -291,7 +291,7 @@ def test_a_blank_image_lands_somewhere_and_others_are_not_disturbed(rng):
     ("name", "accuracy", "nmi"),
     [("coil20", 98.5, 98.5), ("usps", 98.0, 95.0), ("orl", 84.0, 91.0), ("yale", 90.5, 88.5)],
 )
-def test_required_scores(name, accuracy, nmi):
+def test_scores_on_the_collections(name, accuracy, nmi):
     bunch = fetch(name)
     found = ImageClusterer(len(np.unique(bunch.target)), random_state=0).fit_predict(bunch.images)
     assert 100 * clustering_accuracy(bunch.target, found) >= accuracy
@@ -301,7 +301,7 @@ def test_required_scores(name, accuracy, nmi):
 @pytest.mark.collection
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["coil20", "usps"])
-def test_a_held_back_tenth_of_a_collection_is_labelled_as_by_a_full_fit(name, rng):
+def test_predicted_labels_match_a_full_fit_on_collections(name, rng):
     bunch = fetch(name)
     order = rng.permutation(len(bunch.images))
     held, kept = np.split(order, [len(order) // 10])
@@ -311,7 +311,7 @@ def test_a_held_back_tenth_of_a_collection_is_labelled_as_by_a_full_fit(name, rn
     assert clustering_accuracy(full[held], found) >= 0.98
 
 
-def test_digits_are_clustered_better_than_by_umap_and_kmeans():
+def test_digits_beat_umap_and_kmeans():
     bunch = fetch("digits")
     found = ImageClusterer(10, random_state=0).fit_predict(bunch.images)
     assert 100 * clustering_accuracy(bunch.target, found) >= 88.7

@@ -1,4 +1,4 @@
-"""The deformable graph against its definition, against the exhaustive recipe, and on awkward images."""
+"""The deformable graph against its definition, against an exhaustive search, and on unusual images."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rng():
 
 
 def glyphs(rng, n_each=12, size=24):
-    """Three drawings (ring, cross, corner), each turned, scaled and shifted a little, with some noise."""
+    """Return drawings of a ring, a cross and a corner, each slightly rotated, scaled and shifted, with noise."""
     y, x = np.mgrid[:size, :size] - (size - 1) / 2
     radius = np.hypot(y, x)
     drawings = [
@@ -57,12 +57,12 @@ def purity(neighbors, labels):
     return 100 * np.mean(labels[neighbors] == labels[:, None])
 
 
-# The pieces, each against something slower
+# --- parts of the search, each against a slower version ---------------------------------------------------
 
 
 @pytest.mark.parametrize("motion", [(0, 1, 0, 0), (7, 1.05, 0, 0), (-10, 0.92, 1.5, -2), (0, 1, 2, -1)])
 @pytest.mark.parametrize("shape", [(9, 12), (1, 10), (16, 16)])
-def test_bilinear_table_is_interpolation_at_the_moved_places(rng, motion, shape):
+def test_bilinear_table_interpolates(rng, motion, shape):
     image = rng.random(shape)
     corners, shares = bilinear_table(shape, *motion)
     expected = reference.moved(image, *motion)
@@ -71,7 +71,7 @@ def test_bilinear_table_is_interpolation_at_the_moved_places(rng, motion, shape)
 
 
 @pytest.mark.parametrize("shape", [(9, 12), (1, 10), (10, 1)])
-def test_gradient_fields_are_sobel_fields_of_unit_length(rng, shape):
+def test_gradient_fields_are_unit_sobel_fields(rng, shape):
     images = rng.random((3, 1, shape[0] * shape[1])).astype(np.float32)
     fields, energies = field_stack(images, shape, threads=1)
     expected = reference.unit_fields(images.reshape(3, *shape)).reshape(3, 2, -1)
@@ -81,7 +81,7 @@ def test_gradient_fields_are_sobel_fields_of_unit_length(rng, shape):
 
 
 @pytest.mark.parametrize("shape", [(9, 12), (1, 10)])
-def test_plain_fields_are_pixels_of_unit_length(rng, shape):
+def test_pixel_fields_are_unit_pixels(rng, shape):
     images = rng.random((3, 2, shape[0] * shape[1])).astype(np.float32)
     fields, energies = field_stack(images, shape, use_pixels=True, threads=1)
     assert_allclose(energies, (images**2).sum(axis=(1, 2)), rtol=1e-5)
@@ -94,8 +94,8 @@ def test_plain_fields_are_pixels_of_unit_length(rng, shape):
 @pytest.mark.parametrize("context", [0, 1, 2])
 @pytest.mark.parametrize("shift", [(0, 0), (2, -1), (-2, 2)])
 @pytest.mark.parametrize(("shape", "channels"), [((9, 12), 1), ((16, 7), 3), ((1, 15), 1)])
-def test_local_warp_distance_is_its_definition(rng, context, shift, shape, channels, pixels, reach):
-    """Every pixel of each image, every allowed partner, contexts with replicated border; who has none is left out."""
+def test_local_warp_distance_follows_its_definition(rng, context, shift, shape, channels, pixels, reach):
+    """Compare every pixel with every allowed partner; pixels without a partner are left out."""
     height, width = shape
     window, gap = (min(reach, height - 1), reach), 4
     shift = (shift[0] if height > 1 else 0, shift[1])
@@ -129,7 +129,7 @@ def test_largest_is_a_stable_sort(rng):
     assert_array_equal(indices, np.argsort(-scores, axis=1, kind="stable")[:, :25])
 
 
-def test_hubs_lose_their_farthest_choosers(rng):
+def test_hubs_lose_their_farthest_edges(rng):
     n_images, wanted, limit = 60, 2, 4
     lists = np.array([[0 if i else 1, *rng.permutation(np.r_[1:i, i + 1 : n_images])[:20]] for i in range(n_images)])
     distances = np.sort(rng.random(lists.shape), axis=1)
@@ -141,7 +141,7 @@ def test_hubs_lose_their_farthest_choosers(rng):
     assert (np.diff(slots, axis=1) > 0).all()
 
 
-def test_copies_are_listed_in_turn():
+def test_copies_are_listed_in_order():
     images, slots = spread_over_copies(np.array([[1], [0]]), np.array([0, 0, 0, 1]), 3, training=True)
     assert_array_equal(images, [[1, 2, 3], [2, 0, 3], [0, 1, 3], [0, 1, 2]])
     assert_array_equal(slots[0], [-1, -1, 0])
@@ -166,10 +166,10 @@ def test_working_size_keeps_the_mean(rng, source, working):
         assert_allclose(small.mean(axis=(1, 2)), images.mean(axis=(1, 2)) / images.max(), rtol=1e-4)
 
 
-# The whole
+# --- the whole search ------------------------------------------------------------------------------------
 
 
-def test_deformed_drawings_find_their_own(rng):
+def test_deformed_drawings_find_their_class(rng):
     images, labels = glyphs(rng)
     graph = deformable_graph(images, 5)
     assert purity(graph.neighbors, labels) == 100
@@ -179,7 +179,7 @@ def test_deformed_drawings_find_their_own(rng):
     assert (graph.adjacency != graph.adjacency.T).nnz == 0
 
 
-def test_alignment_says_how_the_neighbour_was_moved(rng):
+def test_alignment_is_the_motion_of_the_neighbor(rng):
     drawing = glyphs(rng, n_each=1)[0][2]
     others = [reference.moved(drawing, 0, 1, 2, -1), reference.moved(drawing, 10, 1, 0, 0)]
     noise = list(rng.random((9, 24, 24)))
@@ -191,7 +191,7 @@ def test_alignment_says_how_the_neighbour_was_moved(rng):
         assert (found.rotation, found.scale, found.dy, found.dx) == pytest.approx(expected)
 
 
-def test_query_runs_the_same_stages(rng):
+def test_query_finds_the_same_class(rng):
     images, labels = glyphs(rng)
     train, new = np.delete(images, np.s_[::6], axis=0), images[::6]
     graph = deformable_graph(train, 4)
@@ -204,7 +204,7 @@ def test_query_runs_the_same_stages(rng):
     assert_array_equal(graph.identical(train[[4, 2]]), [4, 2])
 
 
-def test_a_search_that_forgot_answers_the_same(rng):
+def test_released_memory_does_not_change_queries(rng):
     images, _ = glyphs(rng, n_each=6)
     graph = deformable_graph(images, 3)
     new = glyphs(rng, n_each=2)[0]
@@ -216,7 +216,7 @@ def test_a_search_that_forgot_answers_the_same(rng):
     assert_array_equal(after.distances, before.distances)
 
 
-def test_state_survives_and_queries_the_same(rng):
+def test_restored_graph_answers_the_same(rng):
     images, _ = glyphs(rng, n_each=6)
     graph = deformable_graph(images, 3)
     arrays, meta = graph.state()
@@ -227,16 +227,16 @@ def test_state_survives_and_queries_the_same(rng):
     assert_array_equal(again.alignments.stack(), graph.alignments.stack())
 
 
-def test_same_seed_same_graph_and_small_budget_same_graph(rng):
+def test_graph_depends_on_the_seed_only(rng):
     images, _ = glyphs(rng, n_each=40)
     graph = deformable_graph(images, 3, random_state=3)
     assert_array_equal(deformable_graph(images, 3, random_state=3).neighbors, graph.neighbors)
     blocked = deformable_graph(images, 3, random_state=3, memory_budget=3e6)
-    assert np.mean(blocked.neighbors == graph.neighbors) > 0.8  # a smaller basis, so not bit for bit
+    assert np.mean(blocked.neighbors == graph.neighbors) > 0.8  # a smaller basis changes some neighbours
 
 
 @pytest.mark.parametrize("shape", [(1, 40), (40, 1), (7, 19), (2, 9), (90, 60), (12, 12, 3), (5, 4)])
-def test_any_shape_gives_a_proper_graph(rng, shape):
+def test_any_shape_gives_a_complete_graph(rng, shape):
     images = rng.random((30, *shape))
     graph = deformable_graph(images, 4)
     assert graph.neighbors.shape == (30, 4)
@@ -245,8 +245,8 @@ def test_any_shape_gives_a_proper_graph(rng, shape):
     assert graph.query(images[:2])[0].shape == (2, 4)
 
 
-def test_colour_edges_count(rng):
-    """Drawings that differ in their channel alone are told apart."""
+def test_color_channels_are_compared(rng):
+    """Drawings that differ only in their channel are not neighbours."""
     images, labels = glyphs(rng, n_each=8)
     coloured = np.zeros((2 * len(images), 24, 24, 3), dtype=np.float32)
     coloured[: len(images), ..., 0], coloured[len(images) :, ..., 2] = images, images
@@ -254,8 +254,8 @@ def test_colour_edges_count(rng):
     assert purity(graph.neighbors, np.r_[labels, labels + 3]) == 100
 
 
-def test_pixels_in_place_of_gradients(rng):
-    """Light decides when pixels are compared; without motions and warps they are plain nearest neighbours."""
+def test_pixels_replace_gradients(rng):
+    """Pixels are sensitive to light; without motions and warps they give ordinary nearest neighbours."""
     images, labels = glyphs(rng)
     model = Deformation(field="pixels")
     assert purity(deformable_graph(images, 5, deformation=model).neighbors, labels) == 100
@@ -274,8 +274,8 @@ def test_pixels_in_place_of_gradients(rng):
 
 
 @pytest.mark.parametrize("window", [0.0, 1 / 32])
-def test_moved_drawings_are_found_without_a_local_warp_too(rng, window):
-    """A shift with a window narrower than it leaves border pixels without partners, which must not count."""
+def test_shifts_work_without_a_local_warp(rng, window):
+    """A window narrower than the shift leaves border pixels without partners; they must not count."""
     torch = pytest.importorskip("torch")
     images, labels = glyphs(rng)
     model = Deformation(window=window)
@@ -287,7 +287,7 @@ def test_moved_drawings_are_found_without_a_local_warp_too(rng, window):
     assert_allclose(on_device.distances, graph.distances, rtol=1e-3)
 
 
-def test_an_unknown_field_is_refused_and_tensors_keep_to_gradients(rng):
+def test_tensors_are_compared_by_gradients_only(rng):
     with pytest.raises(ValueError, match="'gradient' or by their 'pixels'"):
         Deformation(field="edges")
     torch = pytest.importorskip("torch")
@@ -296,7 +296,7 @@ def test_an_unknown_field_is_refused_and_tensors_keep_to_gradients(rng):
         deformable_graph(images, 2, deformation=Deformation(field="pixels"))
 
 
-def test_images_too_small_to_deform_are_compared_by_pixels(rng):
+def test_tiny_images_are_compared_by_pixels(rng):
     images = rng.random((20, 3, 3))
     assert_array_equal(deformable_graph(images, 3).neighbors, knn_graph(images, 3).neighbors)
 
@@ -309,7 +309,7 @@ def test_equal_images_make_a_ring():
         assert_array_equal(graph.alignments.scale, 1)
 
 
-def test_constant_images_keep_to_themselves(rng):
+def test_constant_images_are_neighbors_of_each_other(rng):
     images, labels = glyphs(rng, n_each=8)
     blanks = np.arange(5)[:, None, None] * np.ones((5, 24, 24)) / 4
     graph = deformable_graph(np.concatenate([images, blanks]), 3)
@@ -329,7 +329,7 @@ def test_exact_copies_come_first(rng):
 
 
 class ExactDescent:
-    """Stands in for the approximate index, whose compilation alone takes a minute; some slots stay empty."""
+    """Replaces the approximate index, whose compilation takes a minute; some slots stay empty."""
 
     def __init__(self, data, *, metric, n_neighbors, random_state, n_jobs):
         order = np.argsort(cdist(data, data, metric), axis=1)[:, :n_neighbors]
@@ -338,7 +338,7 @@ class ExactDescent:
 
 
 @pytest.mark.parametrize("index", [ExactDescent, pytest.param(None, marks=pytest.mark.slow, id="pynndescent")])
-def test_many_images_take_approximate_candidates(rng, monkeypatch, index):
+def test_large_collections_use_approximate_candidates(rng, monkeypatch, index):
     if index is None:
         pytest.importorskip("pynndescent", reason="the approximate index is an extra")
     else:
@@ -351,7 +351,7 @@ def test_many_images_take_approximate_candidates(rng, monkeypatch, index):
     monkeypatch.setattr(Effort, "for_collection", few)
     graph = deformable_graph(images, 3)
     assert graph.search.training_candidates(100) is not None
-    # The stand-in leaves slots empty, so it must be found wanting; the index itself may well find everything.
+    # The replacement leaves slots empty, so its recall is below 1; the index itself may find everything.
     recall = candidate_recall(graph)
     assert recall > 0.9
     assert recall < 1 or index is None
@@ -360,7 +360,7 @@ def test_many_images_take_approximate_candidates(rng, monkeypatch, index):
     assert not (graph.neighbors == np.arange(300)[:, None]).any()
 
 
-def test_without_the_approximate_index_one_sentence_names_it(rng, monkeypatch):
+def test_missing_approximate_index_is_named(rng, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynndescent", None)
     with pytest.raises(ImportError, match=r"tubal\[approximate\]"):
         approximate_candidates(rng.random((30, 4)).astype(np.float32), 5, random_state=0, threads=1)
@@ -479,7 +479,7 @@ def test_resolve_graph_knows_the_name(rng):
     )
 
 
-# Against the exhaustive recipe, on real images
+# --- against the exhaustive search, on real images --------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -491,12 +491,12 @@ def test_resolve_graph_knows_the_name(rng):
         pytest.param("usps", marks=pytest.mark.collection("usps")),
     ],
 )
-def test_coarse_to_fine_keeps_the_purity_of_the_exhaustive_graph(name, record_property):
+def test_purity_is_that_of_the_exhaustive_graph(name, record_property):
     bunch = fetch(name)
     images, labels = bunch.images, bunch.target
     chosen = np.random.default_rng(0).permutation(len(images))[:1000]
     images, labels = images[chosen], labels[chosen]
-    exact, _ = reference.exhaustive_neighbours(images, 3)
+    exact, _ = reference.exhaustive_neighbors(images, 3)
     fast = deformable_graph(images, 3).neighbors
     common = np.mean([len(set(left) & set(right)) / 3 for left, right in zip(exact, fast, strict=True)])
     record_property("share of common 3-neighbours", common)

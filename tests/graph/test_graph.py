@@ -22,7 +22,7 @@ def rng():
 
 
 def all_pairs(rows, metric, n_neighbors):
-    """The slow and obvious answer: every distance, the image itself struck out by its index."""
+    """Return neighbours and distances from all pairs, without the image itself."""
     distances = cdist(rows.astype(np.float64), rows.astype(np.float64), metric)
     np.fill_diagonal(distances, np.inf)
     order = np.argsort(distances, axis=1, kind="stable")[:, :n_neighbors]
@@ -41,7 +41,7 @@ def test_knn_is_all_pairs(rng, metric, dtype, shape):
     assert graph.distances.dtype == dtype
 
 
-def test_blocks_do_not_change_the_answer(rng, monkeypatch):
+def test_block_size_does_not_matter(rng, monkeypatch):
     images = rng.random((300, 20)).astype(np.float32)
     whole = knn_graph(images, 3)
     monkeypatch.setattr(neighbors_module, "_BLOCK_BYTES", 2**12)
@@ -50,7 +50,7 @@ def test_blocks_do_not_change_the_answer(rng, monkeypatch):
     assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
 
 
-def test_far_from_the_origin_float32_stays_exact(rng):
+def test_float32_is_exact_far_from_the_origin(rng):
     images = (rng.random((80, 6)) * 0.01 + 1000.0).astype(np.float32)
     assert_array_equal(knn_graph(images, 3).neighbors, all_pairs(images, "euclidean", 3)[0])
 
@@ -74,7 +74,7 @@ def test_adjacency_is_the_maximum_of_both_directions(rng, weights):
     check_canonical(graph.adjacency)
 
 
-def test_copies_are_neighbours_at_distance_zero_but_never_oneself(rng):
+def test_copies_are_neighbors_at_distance_zero(rng):
     images = rng.random((12, 5))
     images[3] = images[9] = images[0]
     graph = knn_graph(images, 3)
@@ -86,14 +86,14 @@ def test_copies_are_neighbours_at_distance_zero_but_never_oneself(rng):
     assert all(len(set(row)) == 3 for row in graph.neighbors)
 
 
-def test_all_images_equal_make_a_ring_and_not_a_hub():
+def test_equal_images_make_a_ring():
     graph = knn_graph(np.ones((20, 4, 4)), 3)
     assert graph.max_in_degree == 3
     assert_array_equal(graph.neighbors[18], [19, 0, 1])
     check_canonical(graph.adjacency)
 
 
-def test_a_blank_image_under_cosine(rng):
+def test_blank_image_has_finite_cosine_distances(rng):
     images = rng.random((10, 6))
     images[4] = 0.0
     assert np.isfinite(knn_graph(images, 2, metric="cosine").distances).all()
@@ -111,7 +111,7 @@ def test_query_finds_the_nearest_training_images(rng, metric):
     assert_allclose(weights, np.exp(-(full.distances**2) / (2 * graph.weighting.bandwidth**2)))
 
 
-def test_identical_images_are_recognised(rng):
+def test_training_images_are_recognised(rng):
     train = rng.random((15, 4, 4)).astype(np.float32)
     train[7] = train[2]
     new = np.concatenate([train[[11, 7]], rng.random((1, 4, 4)), -np.zeros((1, 4, 4))])
@@ -144,7 +144,7 @@ def test_all_copies_of_a_query_come_first(rng, build):
     assert_array_equal(build(train, 3).query_full(train[[9]], 2).indices, [[1, 3]])
 
 
-def test_state_survives_a_round_trip_through_arrays_and_json(rng):
+def test_restored_graph_answers_the_same(rng):
     train, new = rng.random((30, 4, 4)), rng.random((5, 4, 4))
     graph = knn_graph(train, 3, metric="cosine", weights="heat")
     arrays, meta = graph.state()
@@ -168,7 +168,7 @@ def test_laplacian_is_degrees_minus_adjacency(rng):
 
 
 @pytest.mark.parametrize("normalized", [False, True])
-def test_an_isolated_image_has_a_zero_row(normalized):
+def test_isolated_image_has_a_zero_row(normalized):
     matrix = np.zeros((4, 4))
     matrix[0, 1] = matrix[1, 0] = 2.0
     result = laplacian(matrix, normalized=normalized).toarray()
@@ -186,7 +186,7 @@ def test_laplacian_norm_is_the_largest_eigenvalue(rng, n_images, normalized):
     assert laplacian_norm(matrix) == laplacian_norm(matrix)
 
 
-def test_laplacian_norm_with_many_equal_components_and_without_edges():
+def test_laplacian_norm_of_repeated_eigenvalues():
     pairs = sparse.block_diag([np.array([[0.0, 1.0], [1.0, 0.0]])] * 300)
     assert laplacian_norm(laplacian(pairs)) == pytest.approx(2.0, rel=1e-12)
     assert laplacian_norm(sparse.csr_matrix((500, 500))) == 0.0
@@ -223,7 +223,7 @@ def _matrix(change):
     ],
 )
 @pytest.mark.parametrize("form", [np.asarray, sparse.csc_matrix])
-def test_a_bad_matrix_gets_one_sentence(matrix, sentence, form):
+def test_bad_matrix_gets_one_sentence(matrix, sentence, form):
     with pytest.raises(ValueError, match=sentence):
         Graph.from_matrix(form(matrix), 4)
 
@@ -265,7 +265,7 @@ def test_bad_graph_arguments_get_one_sentence(rng):
         graph.query(rng.random((2, 4)))
 
 
-def test_importing_the_package_loads_nothing_heavy():
+def test_import_loads_nothing_heavy():
     script = "import sys, tubal.graph; print([m for m in ('numba', 'sklearn', 'torch') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
