@@ -39,7 +39,7 @@ def accuracy(features, target, seed):
 def test_gtsc_beats_k_means_on_faces(faces):
     """With 45 random atoms, graph weight 1 and 3 neighbours, over 8 points better in the mean of 5 seeds.
 
-    Sparsity, number of alternations and the random start were picked after seeing scores: a threshold, no estimate.
+    Sparsity, iterations and start were chosen after seeing scores, so this is a threshold, not an estimate.
     """
     gains = []
     for seed in range(5):

@@ -20,7 +20,7 @@ from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, symmetri
 LIST_FACTOR = 2
 # Collections above this size get more candidates than a graph alone would.
 _SMALL = 2000
-# Exponent of the local scale that is divided out of distances; a whole 1 would make outliers near to everybody.
+# Exponent of the local scale that is divided out of distances; an exponent of 1 would bring outliers close to all.
 _SCALE_EXPONENT = 0.25
 # With a smaller share of mutual choices, hubs dominate the lists.
 _FEW_MUTUAL = 0.5

@@ -1,4 +1,8 @@
-"""Affine motions of images: tables that warp images, and scores of how well a moved image fits another."""
+"""Affine motions of images: tables that warp images, and scores of how well a moved image fits another.
+
+Images are compared by their fields: a field has two planes per channel, the vertical and the horizontal gradient, or
+the pixels and a plane of zeros.
+"""
 
 from __future__ import annotations
 

@@ -71,8 +71,13 @@ def unit_directions(rows: Array, metric: str) -> Array:
 # --- exact copies ----------------------------------------------------------------------------------------
 def row_digests(rows: NDArray[Any]) -> list[bytes]:
     """Return one 16-byte digest per row; equal values (also ``0.0`` and ``-0.0``) give equal digests."""
-    positive_zero = np.ascontiguousarray(rows + rows.dtype.type(0))
-    return [blake2b(row, digest_size=16).digest() for row in positive_zero]
+    blocks = (_with_positive_zeros(rows[start : start + 1024]) for start in range(0, len(rows), 1024))
+    return [blake2b(row, digest_size=16).digest() for block in blocks for row in block]
+
+
+def _with_positive_zeros(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return contiguous rows with ``0.0`` in place of ``-0.0``, so that equal values have equal bits."""
+    return np.ascontiguousarray(rows + rows.dtype.type(0))
 
 
 def group_digests(digests: Iterable[bytes]) -> tuple[IndexArray, IndexArray]:
@@ -110,8 +115,7 @@ def _all_differ(rows: NDArray[Any]) -> bool:
     weights = np.random.default_rng(0).integers(2**63, size=n_words, dtype=np.uint64)
     sums = np.empty(len(rows), np.uint64)
     for start in range(0, len(rows), 1024):
-        part = np.ascontiguousarray(rows[start : start + 1024] + rows.dtype.type(0))
-        sums[start : start + 1024] = part.view(word) @ weights
+        sums[start : start + 1024] = _with_positive_zeros(rows[start : start + 1024]).view(word) @ weights
     return len(np.unique(sums)) == len(rows)
 
 

@@ -42,7 +42,7 @@ class Alignments:
     dy: FloatArray
     dx: FloatArray
 
-    def __getitem__(self, key: Any) -> Alignments:
+    def __getitem__(self, key: int | slice | NDArray[Any] | tuple[Any, ...]) -> Alignments:
         """Index the four arrays alike."""
         return Alignments(self.rotation[key], self.scale[key], self.dy[key], self.dx[key])
 
