@@ -12,7 +12,7 @@ from scipy import sparse
 from tubal import clustering
 from tubal.clustering.components import cheapest_links
 from tubal.clustering.cuts import ward_kmeans
-from tubal.clustering.spectrum import _DENSE_LIMIT
+from tubal.clustering.eigenvectors import _DENSE_LIMIT
 from tubal.metrics import clustering_accuracy
 
 

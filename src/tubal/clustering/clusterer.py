@@ -24,9 +24,9 @@ from tubal.backends.arrays import Array, to_numpy
 from tubal.clustering.affinity import LIST_FACTOR, build_affinity, choice_weights, choose_neighbors, neighbor_lists
 from tubal.clustering.counting import estimate_n_clusters
 from tubal.clustering.cuts import check_cluster_count, cluster_means, kmeans, partition_graph
+from tubal.clustering.eigenvectors import LabelArray
 from tubal.clustering.embedding import graph_map
 from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, vote
-from tubal.clustering.spectrum import LabelArray
 from tubal.estimators import GTSC
 from tubal.estimators._base import scale_images
 from tubal.estimators._repr import NotebookView
@@ -234,7 +234,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         """
         fresh = copy.copy(self)  # the check stores the shape of the images: here, so that self does not change yet
         fresh._replace_fit({})
-        images = fresh._check_images(X, reset=True)
+        images = fresh._unit_images(X, reset=True)
         settings = self._settings(len(images))
         seed = draw_seed(self.random_state)
 
@@ -279,7 +279,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         return graph_map(choice_weights(self.graph_), seed=self.seed_ % 2**16)
 
     # --- the steps of fit --------------------------------------------------------------------------------
-    def _check_images(self, X: ArrayLike, *, reset: bool) -> Array:
+    def _unit_images(self, X: ArrayLike, *, reset: bool) -> Array:
         """Return the images as a stack, each scaled to unit length, which is how GTSC and every graph see them."""
         return scale_images(check_images(self, X, self.image_shape, reset=reset), "unit", None)[0]
 
@@ -354,7 +354,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
             Cluster of each image.
         """
         check_is_fitted(self, "labels_")
-        images = self._check_images(X, reset=False)
+        images = self._unit_images(X, reset=False)
         if choose_preset(self.preset).assignment == "kmeans":
             labels = self._nearest_center(images)
         else:
@@ -390,7 +390,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
             (m, n_neighbors), nearest first.
         """
         check_is_fitted(self, "labels_")
-        return self.graph_.query_full(self._check_images(X, reset=False), n_neighbors)
+        return self.graph_.query_full(self._unit_images(X, reset=False), n_neighbors)
 
     def kneighbors(
         self, X: ArrayLike | None = None, n_neighbors: int | None = None, return_distance: bool = True

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
-from tubal.clustering.spectrum import Float64Array, LabelArray
+from tubal.clustering.eigenvectors import Float64Array, LabelArray
 from tubal.graph import Graph, deformable_graph
 from tubal.graph.structure import IndexArray
 

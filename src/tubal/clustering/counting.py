@@ -8,7 +8,7 @@ import numpy as np
 
 from tubal.backends.threads import own_threads
 from tubal.clustering.cuts import assign_by_pivots, modularity
-from tubal.clustering.spectrum import Float64Array, spectrum
+from tubal.clustering.eigenvectors import Float64Array, spectrum
 from tubal.graph.structure import IndexArray, SparseMatrix
 
 

@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 
 from tubal.backends.threads import own_threads
 from tubal.clustering.components import component_links, groups_after_merges, join_components
-from tubal.clustering.spectrum import Float64Array, LabelArray, Spectrum, spectrum
+from tubal.clustering.eigenvectors import Float64Array, LabelArray, Spectrum, spectrum
 from tubal.graph import Graph
 from tubal.graph.structure import SparseMatrix
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tubal.clustering.spectrum import spectrum
+from tubal.clustering.eigenvectors import spectrum
 from tubal.graph.structure import SparseMatrix
 
 Points: TypeAlias = NDArray[np.float32]
