@@ -232,7 +232,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         ImageClusterer
             The fitted clusterer itself.
         """
-        fresh = copy.copy(self)  # the check stores the shape of the images: here, so that self does not change yet
+        # Validation stores the image shape. A copy takes it, so that self changes only at the end.
+        fresh = copy.copy(self)
         fresh._replace_fit({})
         images = fresh._unit_images(X, reset=True)
         settings = self._settings(len(images))
