@@ -204,6 +204,18 @@ def test_query_finds_the_same_class(rng):
     assert_array_equal(graph.identical(train[[4, 2]]), [4, 2])
 
 
+@pytest.mark.parametrize("as_images", [np.asarray, "torch"])
+def test_query_finds_more_neighbors_than_are_kept(rng, as_images):
+    as_images = pytest.importorskip("torch").as_tensor if as_images == "torch" else as_images
+    images, _ = glyphs(rng)
+    effort = Effort(n_candidates=4, n_kept=3, rank=64, context=1)
+    graph = deformable_graph(as_images(images), 2, effort=effort)
+    found = graph.query_full(glyphs(rng, n_each=1)[0], 10)
+    assert all(len(set(row)) == 10 for row in found.indices)
+    assert found.indices.min() >= 0
+    assert (np.diff(found.distances, axis=1) >= 0).all()
+
+
 def test_released_memory_does_not_change_queries(rng):
     images, _ = glyphs(rng, n_each=6)
     graph = deformable_graph(images, 3)

@@ -8,7 +8,7 @@ then measured exactly: every pixel may move a little further to where its surrou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from math import isfinite
 from numbers import Integral, Real
@@ -281,7 +281,7 @@ class DeformableSearch(ImageSearch):
     def training_neighbors(self, n_neighbors: int) -> Neighbors:
         """Return the nearest other training images of every training image; none is listed too often."""
         group = self.prepared.group
-        ranking = self._rank(self.prepared.images, training=True)
+        ranking = self._rank(self.prepared.images, self._effort_for(n_neighbors), training=True)
         length = min(len(self.images) - 1, max(3 * n_neighbors, 20))
         lists, slots = spread_over_copies(ranking.indices, group, length, training=True)
         spread = ranking.take(group[:, None], np.maximum(slots, 0))
@@ -303,7 +303,7 @@ class DeformableSearch(ImageSearch):
                 f"new images have shape {stack.shape[1:]}, the graph's images {self.images.shape[1:]}; "
                 "pass images of the training shape"
             )
-        ranking = self._rank(self.size.apply(stack), training=False)
+        ranking = self._rank(self.size.apply(stack), self._effort_for(n_neighbors), training=False)
         lists, slots = spread_over_copies(ranking.indices, self.prepared.group, n_neighbors, training=False)
         spread = ranking.take(np.arange(len(stack))[:, None], np.maximum(slots, 0))
         return Neighbors(lists, spread.distances, self._alignments(spread, slots))
@@ -319,26 +319,31 @@ class DeformableSearch(ImageSearch):
         return Alignments(rotation * moved, np.where(slots >= 0, scale, 1.0), dy + 0.0, dx + 0.0)
 
     # --- the three stages --------------------------------------------------------------------------------
-    def _rank(self, queries: Float32, *, training: bool) -> Ranking:
+    def _effort_for(self, n_neighbors: int) -> Effort:
+        """Return the effort with candidates enough for ``n_neighbors`` neighbours."""
+        n_candidates, n_kept = (max(n, n_neighbors) for n in (self.effort.n_candidates, self.effort.n_kept))
+        return replace(self.effort, n_candidates=n_candidates, n_kept=n_kept)
+
+    def _rank(self, queries: Float32, effort: Effort, *, training: bool) -> Ranking:
         """Return the best candidates of queries ``(m, channels, pixels)``, block by block."""
         parts = []
         with own_threads() as threads:
-            for start, stop in self._blocks(len(queries), queries.shape[1]):
-                parts.append(self._rank_block(queries[start:stop], start if training else None, threads))
+            for start, stop in self._blocks(len(queries), queries.shape[1], effort):
+                parts.append(self._rank_block(queries[start:stop], effort, start if training else None, threads))
         return Ranking(*(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(Ranking)))
 
-    def _blocks(self, n_queries: int, n_channels: int) -> Iterator[tuple[int, int]]:
+    def _blocks(self, n_queries: int, n_channels: int, effort: Effort) -> Iterator[tuple[int, int]]:
         """Yield ranges of queries whose fields, coefficients and pairs fit half the memory budget."""
         n_pixels = self.size.shape[0] * self.size.shape[1]
         floats = 8 * n_channels * n_pixels + len(self.bank.shifts) * self.prepared.coefficients.rank
-        per_query = 4 * floats + 24 * self.effort.n_candidates + 64 * self.effort.n_kept
+        per_query = 4 * floats + 24 * effort.n_candidates + 64 * effort.n_kept
         rows = max(64, int(0.5 * self.memory_budget / per_query))
         for start in range(0, n_queries, rows):
             yield start, min(start + rows, n_queries)
 
-    def _rank_block(self, queries: Float32, first: int | None, threads: int) -> Ranking:
+    def _rank_block(self, queries: Float32, effort: Effort, first: int | None, threads: int) -> Ranking:
         """Run the stages for one block; ``first`` is the place of its first query among the training images."""
-        prepared, effort = self.prepared, self.effort
+        prepared = self.prepared
         n_others = len(prepared.images) - (first is not None)
         if n_others == 0:
             return Ranking.empty(len(queries))

@@ -16,7 +16,7 @@ import numpy as np
 from tubal.backends.arrays import Array, as_like, namespace, to_numpy
 from tubal.graph.affine import Int32
 from tubal.graph.candidates import N_COMPONENTS, PCA_FROM, cell_weights
-from tubal.graph.deformable import FARTHEST, DeformableSearch, Ranking, distinct_images, fit_coefficients
+from tubal.graph.deformable import FARTHEST, DeformableSearch, Effort, Ranking, distinct_images, fit_coefficients
 from tubal.graph.structure import IndexArray
 
 # Working memory of one batch of queries or pairs, in numbers.
@@ -52,17 +52,17 @@ class DeviceSearch(DeformableSearch):
         """Return None: all pairs are compared."""
         return None
 
-    def _rank(self, queries: Array, *, training: bool) -> Ranking:
+    def _rank(self, queries: Array, effort: Effort, *, training: bool) -> Ranking:
         prepared: PreparedTensors = self.prepared
         queries = as_like(queries, self.like)
         n_others = len(prepared.images) - training
         if n_others == 0:
             return Ranking.empty(len(queries))
-        reach = min(self.effort.n_candidates, n_others)
+        reach = min(effort.n_candidates, n_others)
         per_query = reach * (len(self.bank.warps) * (prepared.rank + len(self.bank.shifts))) + len(prepared.images)
         step = max(1, _BATCH // per_query)
         parts = [
-            self._best_motions(queries[start : start + step], start if training else None, reach)
+            self._best_motions(queries[start : start + step], start if training else None, reach, effort.n_kept)
             for start in range(0, len(queries), step)
         ]
         xp = namespace(queries)
@@ -81,7 +81,7 @@ class DeviceSearch(DeformableSearch):
             ranked[3].astype(np.int32),
         )
 
-    def _best_motions(self, queries: Array, first: int | None, reach: int) -> tuple[Array, Array, Array]:
+    def _best_motions(self, queries: Array, first: int | None, reach: int, n_kept: int) -> tuple[Array, Array, Array]:
         """Return the kept candidates of a batch, their warps and shifts, each (m, kept), in coarse order."""
         xp, prepared = namespace(queries), self.prepared
         similarity = prepared.descriptors_of(queries) @ prepared.descriptors.T
@@ -93,7 +93,7 @@ class DeviceSearch(DeformableSearch):
         warped = prepared.warped[candidates].reshape(len(queries), -1, prepared.rank)
         products = (warped @ shifted.transpose(1, 2)).reshape(len(queries), reach, -1)
         scores, motions = products.max(2)
-        kept = scores.topk(min(self.effort.n_kept, reach), 1).indices.sort(1).values
+        kept = scores.topk(min(n_kept, reach), 1).indices.sort(1).values
         motions = xp.gather(motions, 1, kept)
         n_shifts = len(self.bank.shifts)
         return xp.gather(candidates, 1, kept), motions // n_shifts, motions % n_shifts
