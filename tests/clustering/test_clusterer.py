@@ -249,6 +249,7 @@ def test_unusual_collections_are_clustered(images, n_clusters):
     assert set(again) <= set(model.labels_)
 
 
+@pytest.mark.filterwarnings("ignore:.*clusters were asked for")
 @pytest.mark.parametrize("preset", ["default", "paper"])
 @pytest.mark.parametrize("kind", ["different", "equal", "constant"])
 @pytest.mark.parametrize("n_images", [2, 3, 7])
