@@ -26,7 +26,7 @@ clusterer = tubal.load(path)
 labels = clusterer.predict(new)
 distances, nearest = clusterer.kneighbors(new, n_neighbors=3)
 print("image  cluster  nearest known images  how the nearest one is aligned with it")
-alignments = clusterer.graph_.query_full(new[:5]).alignments
+alignments = clusterer.similar(new[:5]).alignments
 for i in range(5):
     rotation, down, right = alignments.rotation[i, 0], alignments.dy[i, 0], alignments.dx[i, 0]
     motion = f"rotated {rotation:+.0f}°, moved {down:+.1f} px down and {right:+.1f} px right"

@@ -195,13 +195,13 @@ def _partitions(images: Images, wide: Graph, n_clusters: int, seed: int) -> Iter
 
 def _fit(images: Images, wide: Graph, n_clusters: int, seed: int, values: Mapping[str, Any]) -> ImageClusterer:
     from tubal import ImageClusterer
-    from tubal.clustering.neighbor_lists import WIDER, as_found
+    from tubal.clustering.affinity import LIST_FACTOR, keep_nearest
 
     q = values["q"]
     longest = wide.neighbors.shape[1] if wide.neighbors is not None else q
     return ImageClusterer(
         n_clusters,
-        graph=as_found(wide, min(WIDER * q, longest)),
+        graph=keep_nearest(wide, min(LIST_FACTOR * q, longest)),
         n_neighbors=q,
         graph_weight=values["graph weight"],
         sparsity=values["sparsity"],
@@ -219,22 +219,25 @@ def _refit_codes(model: ImageClusterer, images: Images, changed: Mapping[str, Va
 
 def _partition_of_codes(features: NDArray[np.floating[Any]], n_clusters: int, seed: int) -> Labels:
     """Return the partition that the codes propose: K-means started from Ward's tree."""
-    from tubal.clustering.cuts import partition
+    from tubal.clustering.cuts import ward_kmeans
 
-    return partition(features.astype(np.float64), n_clusters, seed)
+    return ward_kmeans(features.astype(np.float64), n_clusters, seed)
 
 
 def _assignments(model: ImageClusterer, n_clusters: int) -> dict[Value, Labels]:
     """Return the partition of the same graph and codes by each rule."""
     from tubal import clustering
-    from tubal.clustering.cuts import cut_or_join
+    from tubal.clustering.affinity import choice_weights
+    from tubal.clustering.cuts import partition_graph
 
     features, seed = model.features_, model.seed_
-    adjacency = clustering.mutual_adjacency(model.graph_.neighbors)
+    adjacency = choice_weights(model.graph_)
     weighted = clustering.with_second_order(clustering.weight_edges_by_codes(adjacency, features))
     found = (
         model.labels_,
-        cut_or_join(model.affinity_, model.graph_, n_clusters, features=features, seed=seed),
+        partition_graph(
+            model.affinity_, model.graph_, n_clusters, features=features, propose_from_features=False, seed=seed
+        ),
         clustering.spectral_cut(model.affinity_, n_clusters, features=features, seed=seed),
         clustering.spectral_cut(weighted, n_clusters, features=features, seed=seed),
         _partition_of_codes(features, n_clusters, seed),

@@ -1,21 +1,23 @@
-"""ImageClusterer: scikit-learn's own checks, its promises, and its answers to bad input."""
+"""ImageClusterer: scikit-learn's checks, fitted attributes, new images and bad input."""
 
 from __future__ import annotations
+
+import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import ndimage
 from scipy.sparse.csgraph import connected_components
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
 from tubal import GTSC, ImageClusterer
 from tubal.clustering import kmeans
-from tubal.clustering.neighbor_lists import as_found, better_reading, relative, returned_share
+from tubal.clustering.affinity import choose_neighbors, keep_nearest, keep_nearest_rescaled, mutual_share
 from tubal.datasets import fetch, make_shifted_shapes
-from tubal.graph import Graph, Neighbours
-from tubal.graph.structure import Weighting
+from tubal.graph import Graph, Neighbors, Weighting
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.problems.layout import unit_rows
 
@@ -26,7 +28,7 @@ def test_scikit_learn_checks(estimator, check):
 
 
 def shapes(rng, n_classes=4, n_each=12, size=12, whole_pixels=False):
-    """Smooth random patterns, each shown slightly shifted and with a little noise."""
+    """Return random patterns, each slightly shifted and with a little noise, and their classes."""
     patterns = np.kron(rng.normal(size=(n_classes, size // 3, size // 3)), np.ones((3, 3)))
     labels = np.repeat(np.arange(n_classes), n_each)
     shifts = rng.uniform(-1.0, 1.0, size=(len(labels), 2))
@@ -46,7 +48,7 @@ def fitted(rng):
     return ImageClusterer(4, random_state=0).fit(images), images, labels
 
 
-def test_everything_promised_is_there(fitted):
+def test_fitted_attributes_have_their_shapes(fitted):
     model, images, labels = fitted
     n_images = len(images)
     assert clustering_accuracy(labels, model.labels_) == 1.0
@@ -63,7 +65,7 @@ def test_everything_promised_is_there(fitted):
     assert model.model_.atoms_.shape[1:] == images.shape[1:]
 
 
-def test_other_numbers_of_clusters_without_refitting(fitted):
+def test_labels_for_other_numbers_of_clusters(fitted):
     model, _, _ = fitted
     assert_array_equal(model.labels_for(4), model.labels_)
     for n_clusters in (1, 2, 7):
@@ -81,7 +83,7 @@ def test_new_images_join_their_cluster(fitted):
     assert_array_equal(model.kneighbors(return_distance=False), model.graph_.neighbors)
 
 
-def test_a_held_back_tenth_is_labelled_as_by_a_full_fit(rng):
+def test_predicted_labels_match_a_full_fit(rng):
     images, _ = shapes(rng, n_classes=5, n_each=30)
     held = rng.permutation(len(images))[: len(images) // 10]
     kept = np.setdiff1d(np.arange(len(images)), held)
@@ -91,8 +93,8 @@ def test_a_held_back_tenth_is_labelled_as_by_a_full_fit(rng):
     assert clustering_accuracy(full[np.concatenate([kept, held])], both) >= 0.98
 
 
-def test_parts_no_edge_joins_are_joined_by_their_looks(rng):
-    # Whole-pixel shifts leave several tight groups a class: more parts than clusters.
+def test_separate_components_are_joined(rng):
+    # Whole-pixel shifts give several tight groups per class, and so more components than clusters.
     images, labels = shapes(rng, n_classes=5, n_each=30, whole_pixels=True)
     model = ImageClusterer(5, random_state=0).fit(images)
     assert connected_components(model.affinity_)[0] > 5
@@ -100,15 +102,15 @@ def test_parts_no_edge_joins_are_joined_by_their_looks(rng):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_far_shifted_shapes_come_in_parts_and_are_joined(seed):
-    """Shapes at any position fall into many parts, and one accidental likeness must not join two of them."""
+def test_components_of_shifted_shapes_are_joined(seed):
+    """Shapes at any position form many components; one accidental likeness must not join two classes."""
     shapes_ = make_shifted_shapes(400, n_classes=8, random_state=seed)
     model = ImageClusterer(8, random_state=0).fit(shapes_.images)
     assert connected_components(model.affinity_)[0] > 8
     assert clustering_accuracy(shapes_.target, model.labels_) == 1.0
 
 
-def test_the_number_of_clusters_is_estimated(rng):
+def test_number_of_clusters_is_estimated(rng):
     images, labels = shapes(rng, n_classes=5, n_each=14)
     model = ImageClusterer(random_state=0).fit(images)
     assert model.n_clusters_ == 5
@@ -117,7 +119,7 @@ def test_the_number_of_clusters_is_estimated(rng):
     assert 5 in model.n_clusters_scores_["n_clusters"]
 
 
-def test_the_paper_preset_is_the_papers_pipeline(rng):
+def test_paper_preset_is_gtsc_and_kmeans(rng):
     images, _ = shapes(rng)
     model = ImageClusterer(4, preset="paper", n_atoms=12, random_state=0).fit(images)
     coder = GTSC(12, graph_weight=1.0, n_neighbors=3, graph="euclidean", random_state=model.seed_)
@@ -129,7 +131,7 @@ def test_the_paper_preset_is_the_papers_pipeline(rng):
     assert ImageClusterer(preset="paper", random_state=0).fit(images).n_clusters_ >= 2
 
 
-def test_one_seed_one_answer_and_threads_do_not_matter(rng):
+def test_threads_do_not_change_the_result(rng):
     images, _ = shapes(rng, n_classes=3)
     first = ImageClusterer(3, random_state=5).fit(images)
     with threadpool_limits(1):
@@ -146,7 +148,7 @@ def test_rows_and_images_agree(rng):
     assert_array_equal(from_rows.labels_, from_images.labels_)
 
 
-def test_a_matrix_serves_as_graph(rng):
+def test_matrix_serves_as_graph(rng):
     images, labels = shapes(rng)
     adjacency = (labels[:, None] == labels).astype(float)
     np.fill_diagonal(adjacency, 0.0)
@@ -157,8 +159,8 @@ def test_a_matrix_serves_as_graph(rng):
         model.kneighbors()
 
 
-def test_hubs_change_the_reading_and_pairs_do_not(rng):
-    # One image that everybody chooses first, and a second one close behind.
+def test_distances_are_rescaled_only_with_hubs(rng):
+    # All images list image 0 first and image 1 second.
     n_images = 40
     lists = np.array(
         [
@@ -167,20 +169,20 @@ def test_hubs_change_the_reading_and_pairs_do_not(rng):
         ]
     )
     distances = np.sort(rng.uniform(1.0, 1.2, size=lists.shape), axis=1)
-    wide = Graph.from_neighbours(
-        Neighbours(lists, distances), weighting=Weighting(), search=None, n_neighbors=lists.shape[1]
+    wide = Graph.from_neighbors(
+        Neighbors(lists, distances), weighting=Weighting(), search=None, n_neighbors=lists.shape[1]
     )
-    assert returned_share(as_found(wide, 2)) < 0.5
-    assert_array_equal(better_reading(wide, 2).neighbors, relative(wide, 2).neighbors)
+    assert mutual_share(keep_nearest(wide, 2)) < 0.5
+    assert_array_equal(choose_neighbors(wide, 2).neighbors, keep_nearest_rescaled(wide, 2).neighbors)
     pairs = np.arange(n_images) ^ 1
-    tight = Graph.from_neighbours(
-        Neighbours(np.stack([pairs, (pairs + 2) % n_images], axis=1), np.tile([1.0, 2.0], (n_images, 1))),
+    tight = Graph.from_neighbors(
+        Neighbors(np.stack([pairs, (pairs + 2) % n_images], axis=1), np.tile([1.0, 2.0], (n_images, 1))),
         weighting=Weighting(),
         search=None,
         n_neighbors=2,
     )
-    assert returned_share(as_found(tight, 1)) == 1.0
-    assert_array_equal(better_reading(tight, 1).neighbors[:, 0], pairs)
+    assert mutual_share(keep_nearest(tight, 1)) == 1.0
+    assert_array_equal(choose_neighbors(tight, 1).neighbors[:, 0], pairs)
 
 
 def test_exact_copies_are_reported(rng):
@@ -199,7 +201,7 @@ def test_exact_copies_are_reported(rng):
         (np.random.default_rng(0).random((5, 8, 8)), 0, "n_clusters=0"),
     ],
 )
-def test_bad_input_gets_one_clear_sentence(images, n_clusters, message):
+def test_bad_input_gets_one_sentence(images, n_clusters, message):
     with pytest.raises(ValueError, match=message):
         ImageClusterer(n_clusters).fit(images)
 
@@ -214,7 +216,7 @@ def test_bad_input_gets_one_clear_sentence(images, n_clusters, message):
         ({"graph": "nearest"}, ValueError, "known names"),
     ],
 )
-def test_bad_parameters_get_one_clear_sentence(rng, parameters, error, message):
+def test_bad_parameters_get_one_sentence(rng, parameters, error, message):
     images, _ = shapes(rng)
     with pytest.raises(error, match=message):
         ImageClusterer(**parameters).fit(images)
@@ -234,23 +236,24 @@ def test_bad_parameters_get_one_clear_sentence(rng, parameters, error, message):
     ],
     ids=["all ones", "copies of one", "all constant", "blank among others", "one row", "wide", "few in colour"],
 )
-def test_odd_collections_get_an_answer(images, n_clusters):
+def test_unusual_collections_are_clustered(images, n_clusters):
     model = ImageClusterer(n_clusters, random_state=0).fit(images)
     assert model.labels_.shape == (len(images),)
     assert np.isfinite(model.confidence_).all()
     assert np.isfinite(model.embedding_).all()
     again = model.predict(images)
-    # Images of one shade look alike at unit length: which copy is asked for cannot be told.
+    # Constant images are equal at unit length, so a copy may get the label of another.
     distinct = np.unique(unit_rows(images.reshape(len(images), -1)).round(9), axis=0)
     if len(distinct) == len(images):
         assert_array_equal(again, model.labels_)
     assert set(again) <= set(model.labels_)
 
 
+@pytest.mark.filterwarnings("ignore:.*clusters were asked for")
 @pytest.mark.parametrize("preset", ["default", "paper"])
 @pytest.mark.parametrize("kind", ["different", "equal", "constant"])
 @pytest.mark.parametrize("n_images", [2, 3, 7])
-def test_as_many_clusters_as_images_and_two_images(rng, n_images, kind, preset):
+def test_smallest_collections_are_clustered(rng, n_images, kind, preset):
     images = {
         "different": rng.random((n_images, 8, 8)),
         "equal": np.repeat(rng.random((1, 8, 8)), n_images, axis=0),
@@ -266,8 +269,8 @@ def test_as_many_clusters_as_images_and_two_images(rng, n_images, kind, preset):
 
 
 @pytest.mark.parametrize("n_clusters", [1, 2, 3])
-def test_fewer_clusters_than_parts_without_edges_between(rng, n_clusters):
-    # Four patterns that share nothing, so far apart that no neighbour list leaves its pattern.
+def test_components_are_never_split_before_joining(rng, n_clusters):
+    # Four patterns so different that no image has a neighbour in another pattern.
     images = np.repeat(rng.normal(size=(4, 12, 12)), 8, axis=0) + 0.01 * rng.normal(size=(32, 12, 12))
     model = ImageClusterer(n_clusters, random_state=0).fit(images)
     assert connected_components(model.affinity_)[0] == 4
@@ -276,7 +279,7 @@ def test_fewer_clusters_than_parts_without_edges_between(rng, n_clusters):
         assert len(set(model.labels_[start : start + 8])) == 1
 
 
-def test_a_blank_image_lands_somewhere_and_others_are_not_disturbed(rng):
+def test_blank_image_does_not_disturb_others(rng):
     images, labels = shapes(rng)
     images[0] = 0.0
     found = ImageClusterer(4, random_state=0).fit_predict(images)
@@ -289,7 +292,7 @@ def test_a_blank_image_lands_somewhere_and_others_are_not_disturbed(rng):
     ("name", "accuracy", "nmi"),
     [("coil20", 98.5, 98.5), ("usps", 98.0, 95.0), ("orl", 84.0, 91.0), ("yale", 90.5, 88.5)],
 )
-def test_required_scores(name, accuracy, nmi):
+def test_scores_on_the_collections(name, accuracy, nmi):
     bunch = fetch(name)
     found = ImageClusterer(len(np.unique(bunch.target)), random_state=0).fit_predict(bunch.images)
     assert 100 * clustering_accuracy(bunch.target, found) >= accuracy
@@ -299,7 +302,7 @@ def test_required_scores(name, accuracy, nmi):
 @pytest.mark.collection
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["coil20", "usps"])
-def test_a_held_back_tenth_of_a_collection_is_labelled_as_by_a_full_fit(name, rng):
+def test_predicted_labels_match_a_full_fit_on_collections(name, rng):
     bunch = fetch(name)
     order = rng.permutation(len(bunch.images))
     held, kept = np.split(order, [len(order) // 10])
@@ -309,8 +312,102 @@ def test_a_held_back_tenth_of_a_collection_is_labelled_as_by_a_full_fit(name, rn
     assert clustering_accuracy(full[held], found) >= 0.98
 
 
-def test_digits_are_clustered_better_than_by_umap_and_kmeans():
+def test_digits_beat_umap_and_kmeans():
     bunch = fetch("digits")
     found = ImageClusterer(10, random_state=0).fit_predict(bunch.images)
     assert 100 * clustering_accuracy(bunch.target, found) >= 88.7
     assert 100 * clustering_nmi(bunch.target, found) >= 89.7
+
+
+# --- one fit, one state ----------------------------------------------------------------------------------
+def fitted_state(model):
+    return {name: value for name, value in vars(model).items() if name.endswith("_")}
+
+
+def test_interrupted_fit_keeps_the_former_fit(rng):
+    images, _ = shapes(rng)
+
+    def interrupt(progress):
+        raise KeyboardInterrupt
+
+    model = ImageClusterer(4, random_state=0).fit(images)
+    _ = model.embedding_
+    before = fitted_state(model)
+    model.set_params(callbacks=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(images[:30, :9, :9])
+    after = fitted_state(model)
+    assert set(after) == set(before)
+    assert all(after[name] is before[name] for name in before)
+    assert_array_equal(model.predict(images), model.labels_)
+
+
+def test_second_fit_replaces_everything(rng):
+    images, _ = shapes(rng)
+    model = ImageClusterer(4, random_state=0).fit(images)
+    model.file_names_ = np.array(["a"] * len(images))
+    before = model.embedding_
+    model.fit(images[:30])
+    assert not hasattr(model, "file_names_")
+    assert len(before) == 48
+    assert len(model.embedding_) == len(model.labels_) == 30
+
+
+def test_failed_fit_leaves_no_fitted_attribute(rng):
+    images, _ = shapes(rng)
+    model = ImageClusterer(4, graph="nearest")
+    with pytest.raises(ValueError, match="known names"):
+        model.fit(images)
+    assert not fitted_state(model)
+
+
+# --- similar images --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("color", [False, True])
+def test_training_image_is_most_similar_to_itself(rng, preset, color):
+    images, _ = shapes(rng)
+    images = np.stack([images, 2.0 * images, images**2], axis=-1) if color else images
+    model = ImageClusterer(4, preset=preset, n_atoms=10, random_state=0).fit(images)
+    found = model.similar(images, 3)
+    distances, indices = model.kneighbors(images, 3)
+    assert_array_equal(found.indices[:, 0], np.arange(len(images)))
+    assert_array_equal(found.distances[:, 0], 0.0)
+    assert_array_equal(indices, found.indices)
+    assert_array_equal(distances, found.distances)
+    assert (found.alignments is None) == (preset == "paper")
+    if found.alignments is not None:
+        assert not found.alignments.rotation[:, 0].any()
+        assert_array_equal(found.alignments.scale[:, 0], 1.0)
+
+
+def test_kneighbors_of_training_images_respects_the_number(fitted):
+    model, _, _ = fitted
+    distances, indices = model.kneighbors(n_neighbors=2)
+    assert_array_equal(indices, model.graph_.neighbors[:, :2])
+    assert_array_equal(distances, model.graph_.distances[:, :2])
+    with pytest.raises(ValueError, match="keeps 5 neighbours"):
+        model.kneighbors(n_neighbors=6)
+
+
+# --- numbers of clusters ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("n_images", [18, 26, 27, 28, 31])
+def test_every_image_a_neighbor_of_every_other(n_images):
+    # All non-trivial eigenvalues of such a graph are equal, which some eigensolvers cannot handle.
+    images = np.random.default_rng(0).random((n_images, 8, 8))
+    for n_clusters in (3, None):
+        model = ImageClusterer(n_clusters, n_neighbors=n_images - 1, random_state=0).fit(images)
+        assert model.n_clusters_ == (n_clusters or model.n_clusters_)
+        assert np.isfinite(model.embedding_).all()
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_fewer_clusters_than_asked_are_announced(rng, preset):
+    images = np.repeat(rng.random((2, 8, 8)), 6, axis=0)
+    model = ImageClusterer(4, preset=preset, random_state=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(images)
+    announced = [str(entry.message) for entry in caught if entry.category is ConvergenceWarning]
+    assert model.n_clusters_ == 4 or any("4 clusters were asked for" in message for message in announced)
+    if preset == "paper":
+        assert announced == ["4 clusters were asked for, but only 2 could be told apart; ask for at most 2"]

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from tubal.graph import Graph, consensus_adjacency, knn_graph, laplacian, laplacian_norm, resolve_graph
-from tubal.graph import neighbors as neighbours_module
+from tubal.graph import Graph, deformable_graph, knn_graph, laplacian, laplacian_norm, resolve_graph, restore_graph
+from tubal.graph import neighbors as neighbors_module
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def rng():
 
 
 def all_pairs(rows, metric, n_neighbors):
-    """The slow and obvious answer: every distance, the image itself struck out by its index."""
+    """Return neighbours and distances from all pairs, without the image itself."""
     distances = cdist(rows.astype(np.float64), rows.astype(np.float64), metric)
     np.fill_diagonal(distances, np.inf)
     order = np.argsort(distances, axis=1, kind="stable")[:, :n_neighbors]
@@ -41,16 +41,16 @@ def test_knn_is_all_pairs(rng, metric, dtype, shape):
     assert graph.distances.dtype == dtype
 
 
-def test_blocks_do_not_change_the_answer(rng, monkeypatch):
+def test_block_size_does_not_matter(rng, monkeypatch):
     images = rng.random((300, 20)).astype(np.float32)
     whole = knn_graph(images, 3)
-    monkeypatch.setattr(neighbours_module, "_BLOCK_BYTES", 2**12)
+    monkeypatch.setattr(neighbors_module, "_BLOCK_BYTES", 2**12)
     assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
-    monkeypatch.setattr(neighbours_module, "_COMPILED_FROM", 100)
+    monkeypatch.setattr(neighbors_module, "_COMPILED_FROM", 100)
     assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
 
 
-def test_far_from_the_origin_float32_stays_exact(rng):
+def test_float32_is_exact_far_from_the_origin(rng):
     images = (rng.random((80, 6)) * 0.01 + 1000.0).astype(np.float32)
     assert_array_equal(knn_graph(images, 3).neighbors, all_pairs(images, "euclidean", 3)[0])
 
@@ -74,7 +74,7 @@ def test_adjacency_is_the_maximum_of_both_directions(rng, weights):
     check_canonical(graph.adjacency)
 
 
-def test_copies_are_neighbours_at_distance_zero_but_never_oneself(rng):
+def test_copies_are_neighbors_at_distance_zero(rng):
     images = rng.random((12, 5))
     images[3] = images[9] = images[0]
     graph = knn_graph(images, 3)
@@ -86,14 +86,14 @@ def test_copies_are_neighbours_at_distance_zero_but_never_oneself(rng):
     assert all(len(set(row)) == 3 for row in graph.neighbors)
 
 
-def test_all_images_equal_make_a_ring_and_not_a_hub():
+def test_equal_images_make_a_ring():
     graph = knn_graph(np.ones((20, 4, 4)), 3)
     assert graph.max_in_degree == 3
     assert_array_equal(graph.neighbors[18], [19, 0, 1])
     check_canonical(graph.adjacency)
 
 
-def test_a_blank_image_under_cosine(rng):
+def test_blank_image_has_finite_cosine_distances(rng):
     images = rng.random((10, 6))
     images[4] = 0.0
     assert np.isfinite(knn_graph(images, 2, metric="cosine").distances).all()
@@ -111,25 +111,51 @@ def test_query_finds_the_nearest_training_images(rng, metric):
     assert_allclose(weights, np.exp(-(full.distances**2) / (2 * graph.weighting.bandwidth**2)))
 
 
-def test_identical_images_are_recognised(rng):
+def test_training_images_are_recognised(rng):
     train = rng.random((15, 4, 4)).astype(np.float32)
     train[7] = train[2]
     new = np.concatenate([train[[11, 7]], rng.random((1, 4, 4)), -np.zeros((1, 4, 4))])
     assert_array_equal(knn_graph(train, 2).identical(new), [11, 2, -1, -1])
 
 
-def test_state_survives_a_round_trip_through_arrays_and_json(rng):
+@pytest.mark.parametrize("build", [knn_graph, deformable_graph])
+def test_training_image_finds_itself_first(rng, build):
+    train = rng.random((20, 6, 6)).astype(np.float32)
+    train[4] = 0.5
+    found = build(train, 3).query_full(train, 5)
+    assert_array_equal(found.indices[:, 0], np.arange(20))
+    assert_array_equal(found.distances[:, 0], 0.0)
+    assert all(len(set(row)) == 5 for row in found.indices)
+    assert (np.diff(found.distances, axis=1) >= 0).all()
+    if found.alignments is not None:
+        first = found.alignments[:, 0]
+        assert_array_equal(
+            np.stack([first.rotation, first.scale, first.dy, first.dx]), [[0] * 20, [1] * 20, [0] * 20, [0] * 20]
+        )
+
+
+@pytest.mark.parametrize("build", [knn_graph, deformable_graph])
+def test_all_copies_of_a_query_come_first(rng, build):
+    train = rng.random((20, 6, 6))
+    train[[3, 9, 14]] = train[1]
+    found = build(train, 3).query_full(train[[9]], 6)
+    assert_array_equal(found.indices[0, :4], [1, 3, 9, 14])
+    assert_array_equal(found.distances[0, :4], 0.0)
+    assert_array_equal(build(train, 3).query_full(train[[9]], 2).indices, [[1, 3]])
+
+
+def test_restored_graph_answers_the_same(rng):
     train, new = rng.random((30, 4, 4)), rng.random((5, 4, 4))
     graph = knn_graph(train, 3, metric="cosine", weights="heat")
     arrays, meta = graph.state()
-    again = Graph.from_state(arrays, json.loads(json.dumps(meta)))
+    again = restore_graph(arrays, json.loads(json.dumps(meta)))
     assert_array_equal(again.adjacency.toarray(), graph.adjacency.toarray())
     assert_array_equal(again.neighbors, graph.neighbors)
     for left, right in zip(again.query(new), graph.query(new), strict=True):
         assert_array_equal(left, right)
     matrix = Graph.from_matrix(graph.adjacency)
     arrays, meta = matrix.state()
-    assert Graph.from_state(arrays, meta).search is None
+    assert restore_graph(arrays, meta).search is None
 
 
 def test_laplacian_is_degrees_minus_adjacency(rng):
@@ -142,7 +168,7 @@ def test_laplacian_is_degrees_minus_adjacency(rng):
 
 
 @pytest.mark.parametrize("normalized", [False, True])
-def test_an_isolated_image_has_a_zero_row(normalized):
+def test_isolated_image_has_a_zero_row(normalized):
     matrix = np.zeros((4, 4))
     matrix[0, 1] = matrix[1, 0] = 2.0
     result = laplacian(matrix, normalized=normalized).toarray()
@@ -160,25 +186,10 @@ def test_laplacian_norm_is_the_largest_eigenvalue(rng, n_images, normalized):
     assert laplacian_norm(matrix) == laplacian_norm(matrix)
 
 
-def test_laplacian_norm_with_many_equal_components_and_without_edges():
+def test_laplacian_norm_of_repeated_eigenvalues():
     pairs = sparse.block_diag([np.array([[0.0, 1.0], [1.0, 0.0]])] * 300)
     assert laplacian_norm(laplacian(pairs)) == pytest.approx(2.0, rel=1e-12)
     assert laplacian_norm(sparse.csr_matrix((500, 500))) == 0.0
-
-
-def test_consensus_counts_choices_and_shared_neighbours(rng):
-    graph = knn_graph(rng.random((40, 4)), 4)
-    lists = [set(row) | {image} for image, row in enumerate(graph.neighbors)]
-    expected = np.zeros((40, 40))
-    for i, j in np.ndindex(40, 40):
-        choices = (j in graph.neighbors[i]) + (i in graph.neighbors[j])
-        expected[i, j] = choices * np.sqrt(len(lists[i] & lists[j]))
-    weights = consensus_adjacency(graph)
-    assert_allclose(weights.toarray(), expected)
-    assert_array_equal(weights.toarray() > 0, graph.adjacency.toarray() > 0)
-    from_matrix = consensus_adjacency(Graph.from_matrix(graph.adjacency))
-    assert_array_equal(from_matrix.toarray() > 0, graph.adjacency.toarray() > 0)
-    check_canonical(weights)
 
 
 def test_resolve_graph_takes_names_graphs_and_matrices(rng):
@@ -212,7 +223,7 @@ def _matrix(change):
     ],
 )
 @pytest.mark.parametrize("form", [np.asarray, sparse.csc_matrix])
-def test_a_bad_matrix_gets_one_sentence(matrix, sentence, form):
+def test_bad_matrix_gets_one_sentence(matrix, sentence, form):
     with pytest.raises(ValueError, match=sentence):
         Graph.from_matrix(form(matrix), 4)
 
@@ -254,7 +265,7 @@ def test_bad_graph_arguments_get_one_sentence(rng):
         graph.query(rng.random((2, 4)))
 
 
-def test_importing_the_package_loads_nothing_heavy():
+def test_import_loads_nothing_heavy():
     script = "import sys, tubal.graph; print([m for m in ('numba', 'sklearn', 'torch') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

@@ -1,8 +1,8 @@
-"""The deformable graph without any shortcut: every pair, every motion, gradients of really moved images.
+"""The deformable graph without shortcuts: every pair, every motion, gradients of moved images.
 
-Slow and obvious on purpose. Stage 1 of the product (coarse candidates) is missing, stage 2 scores every
-motion of every pair on whole gradient fields and ranks by the mean of both directions, stage 3 moves the
-neighbour with its best motion and compares contexts offset by offset.
+Slow and simple on purpose. There is no stage of coarse candidates. Every motion of every pair is scored on whole
+gradient fields, ranked by the mean of both directions. Then the neighbour is moved by its best motion, and contexts
+are compared offset by offset.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from scipy.ndimage import map_coordinates, sobel, uniform_filter
 
 
 def unit_fields(images):
-    """Sobel derivatives (n, 2, h, w), border replicated, each image's field of unit length."""
+    """Return Sobel derivatives (n, 2, h, w), border replicated, each field of unit length."""
     fields = np.array([[sobel(image, axis, mode="nearest") for axis in (0, 1)] for image in images])
     lengths = np.sqrt((fields**2).sum(axis=(1, 2, 3), keepdims=True))
     return (fields / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
 def moved(image, rotation, scale, dy, dx):
-    """``X(c + R(p - c - d) / scale)``, bilinear, border replicated."""
+    """Return ``X(c + R(p - c - d) / scale)``, interpolated bilinearly, border replicated."""
     height, width = image.shape
     y, x = np.mgrid[:height, :width].astype(float)
     centre_y, centre_x, angle = (height - 1) / 2, (width - 1) / 2, np.deg2rad(rotation)
@@ -42,7 +42,7 @@ def motions(rotation=10.0, scale=1.08, shift=2):
 
 
 def affine_scores(images, bank):
-    """``s[i, j] = max_T <grad X_i, grad T(X_j)>`` and the motion that attains it."""
+    """Return ``s[i, j] = max_T <grad X_i, grad T(X_j)>``, and the motion that attains it."""
     n_images = len(images)
     still = unit_fields(images).reshape(n_images, -1)
     best = np.full((n_images, n_images), -np.inf, dtype=np.float32)
@@ -56,7 +56,7 @@ def affine_scores(images, bank):
 
 
 def warp_distance(left, right, window=2, context=2):
-    """Both directions of the least context difference, for pairs of fields (pairs, 2, h, w)."""
+    """Return the smallest context differences, summed over both images, for pairs of fields (pairs, 2, h, w)."""
     height, width = left.shape[2:]
     edge = ((0, 0), (0, 0), (context, context), (context, context))
     left, right = np.pad(left, edge, mode="edge"), np.pad(right, edge, mode="edge")
@@ -83,8 +83,8 @@ def warp_distance(left, right, window=2, context=2):
     return least_left.sum(axis=(1, 2)) + least_right.sum(axis=(1, 2))
 
 
-def exhaustive_neighbours(images, n_neighbors, n_kept=50, context=2):
-    """Neighbours (n, n_neighbors) by the whole recipe, and the affine ranking alone."""
+def exhaustive_neighbors(images, n_neighbors, n_kept=50, context=2):
+    """Return the neighbours (n, n_neighbors) of the whole search, and those of the affine scores alone."""
     bank = motions()
     scores, which = affine_scores(images, bank)
     mean = (scores + scores.T) / 2

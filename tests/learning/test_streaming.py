@@ -10,8 +10,7 @@ import tubal
 from helpers.peak_memory import peak_of
 from tubal.datasets import fetch_coil20, fetch_usps
 from tubal.graph import knn_graph, laplacian
-from tubal.graph.chunked import BlockSearch, RowFile, chunked_knn_graph
-from tubal.graph.ordering import crossing_share, order_along_graph
+from tubal.graph.chunked import RowFile, chunked_knn_graph, crossing_share, order_along_graph
 from tubal.learning.alternation import ChunkCodes, MemoryStore, Weights, initial_state, learn
 from tubal.learning.chunks import ChunkedImages
 from tubal.learning.disk_store import DiskStore
@@ -207,7 +206,7 @@ def test_narrow_integers_are_read_as_single_precision(tmp_path):
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("n_copies", [0, 40])
 def test_graph_in_blocks_equals_the_graph(metric, n_copies, monkeypatch):
-    monkeypatch.setattr("tubal.graph.chunked._BLOCK_BYTES", 2000)
+    monkeypatch.setattr("tubal.graph.neighbors._BLOCK_BYTES", 2000)
     images = np.random.default_rng(1).random((150, 5, 4)).astype(np.float32)
     images[60 : 60 + n_copies] = images[0]
     expected = knn_graph(images, 3, metric=metric)
@@ -216,7 +215,7 @@ def test_graph_in_blocks_equals_the_graph(metric, n_copies, monkeypatch):
     assert_allclose(found.distances, expected.distances, atol=1e-6)
     assert (found.adjacency != expected.adjacency).nnz == 0
     new = np.random.default_rng(2).random((7, 5, 4)).astype(np.float32)
-    assert isinstance(found.search, BlockSearch)
+    assert isinstance(found.search.images, np.memmap)
     assert_array_equal(found.query(new)[0], expected.query(new)[0])
 
 

@@ -37,7 +37,7 @@ def command(state: State, /, image: str, model: Path, count: int, seed: int, **r
         talk.say(f"{len(stack.images)} images given; the first, {stack.names[0]}, is compared")
     count = min(count, len(clusterer.labels_))
     with talk.stage("comparing"):
-        found = clusterer.graph_.query_full(stack.images[:1], count)
+        found = clusterer.similar(stack.images[:1], count)
     names = training_names(clusterer)
     rows = [_row(found, slot, names, clusterer.labels_) for slot in range(found.indices.shape[1])]
     if state.json:

@@ -1,10 +1,10 @@
 from .affinity import mutual_adjacency, weight_edges_by_codes, with_second_order
 from .clusterer import ImageClusterer
 from .counting import ClusterCount, estimate_n_clusters
-from .cuts import diffusion_cut, kmeans, modularity, normalised_cut, spectral_cut
+from .cuts import diffusion_cut, kmeans, modularity, spectral_cut
+from .eigenvectors import Spectrum, spectrum
 from .embedding import graph_map
 from .quality import confidence, medoids, near_duplicates, outliers, vote
-from .spectrum import Spectrum, spectrum
 
 __all__ = [
     "ClusterCount",
@@ -19,7 +19,6 @@ __all__ = [
     "modularity",
     "mutual_adjacency",
     "near_duplicates",
-    "normalised_cut",
     "outliers",
     "spectral_cut",
     "spectrum",

@@ -1,111 +1,181 @@
-"""ImageClusterer: images in, clusters out."""
+"""ImageClusterer: images in, clusters out.
+
+``fit`` runs the whole method in order: neighbour lists, the number of clusters, the graph, GTSC codes, edge weights,
+labels, and what they say of single images.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from tubal import clustering
 from tubal.backends.arrays import Array, to_numpy
-from tubal.clustering.cuts import check_n_clusters, cut_or_join, partition
-from tubal.clustering.neighbor_lists import WIDER, better_reading, long_lists
+from tubal.clustering.affinity import LIST_FACTOR, build_affinity, choice_weights, choose_neighbors, neighbor_lists
+from tubal.clustering.counting import estimate_n_clusters
+from tubal.clustering.cuts import check_cluster_count, cluster_means, kmeans, partition_graph
+from tubal.clustering.eigenvectors import LabelArray
+from tubal.clustering.embedding import graph_map
+from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, vote
+from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.tubal_coders import GTSC
 from tubal.estimators.validation import check_integer, check_new_stack, check_stack, check_weight, column_names
-from tubal.graph import Graph
-from tubal.learning.fitting import scale_images
+from tubal.graph import Graph, Neighbors
+from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
+from tubal.learning.fitting import replace_fitted, scale_images
 from tubal.problems.layout import unit_rows
 from tubal.solvers import Admm
+
+if TYPE_CHECKING:
+    from tubal.learning.checkpoints import Checkpoint
+
+# The number of clusters is estimated on several graphs: few neighbours split groups, many join them.
+_COUNTING_NEIGHBORS = (3, 4, 5)
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Neighbour graph, its size q, the two weights of GTSC, its alternations, and how labels are made."""
+    """Settings of a pipeline; a parameter of :class:`ImageClusterer` that is not None replaces its value here.
 
-    graph: str
+    ``assignment`` is "diffusion", cuts of the graph and K-means on codes compared by modularity, or "kmeans", K-means
+    on codes alone.
+    """
+
+    graph: str | Graph | SparseMatrix | NDArray[Any]
     n_neighbors: int
     graph_weight: float
     sparsity: float
     max_iter: int
-    assignment: str  # "diffusion": graph and codes together; "kmeans": K-means on the codes
-    code_solver: Any = None
+    assignment: str
+    code_solver: Admm | None = None
 
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
-        # Few and short coding steps: clusters need codes that tell images apart, not the last digits of them.
+        # Few and short coding steps: clusters need codes that tell images apart, not codes to the last digit.
         "default": Preset("deformable", 5, 10.0, 0.003, 2, "diffusion", Admm(max_iter=3, tol=0.2, check_every=3)),
         "paper": Preset("euclidean", 3, 1.0, 0.01, 25, "kmeans"),
     }
 )
 
 
-def choose_preset(name: Any) -> Preset:
-    """Return the preset of that name, or say which there are."""
+def choose_preset(name: str) -> Preset:
+    """Return the preset of that name, or raise an error that lists the names."""
     if not isinstance(name, str) or name not in PRESETS:
         raise ValueError(f"preset={name!r}; it must be one of {', '.join(map(repr, PRESETS))}")
     return PRESETS[name]
 
 
-def given_or(value: Any, default: Any) -> Any:
-    """Return a parameter, or the preset's value when it was left at None."""
-    return default if value is None else value
-
-
-Labels = NDArray[np.intp]
-# The number of groups is read off several graphs at once: few neighbours split groups, many join them.
-_COUNTING_NEIGHBORS = (3, 4, 5)
+def draw_seed(random_state: int | np.random.RandomState | None) -> int:
+    """Return the one seed from which all random choices of a fit are drawn."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
-    """Cluster images by looks: a deformation-tolerant graph, GTSC codes, and a partition that uses both.
+    """Cluster images by their appearance: a deformation-tolerant graph, GTSC codes, and a partition that uses both.
 
-    Graph and codes each propose partitions: cuts of the graph after diffusing for several times, and K-means on
-    the pooled codes. The one of largest modularity on the graph is kept. No step sees labels.
+    Graph and codes each propose partitions: cuts of the graph after diffusion for several times, and K-means on the
+    pooled codes. The one with the largest modularity on the graph is kept. No step sees labels.
 
     Parameters
     ----------
-    n_clusters : how many clusters; None estimates the number.
-    preset : "default" as above; "paper" is the paper's pipeline: the Euclidean graph, GTSC, K-means on codes.
-    n_neighbors, sparsity, graph_weight, max_iter : q, beta, alpha and alternations; None leaves them to the preset.
-    graph : "deformable", "euclidean", "cosine", a ``Graph`` or a symmetric matrix; None leaves it to the preset.
-    n_atoms : atoms of the dictionary (never more than images).
-    code_power : edges are weighted by this power of the cosine of their images' codes; 0 leaves the edges alone.
-    max_clusters : the most clusters an estimate may find; None for half the images, at most 100 (50 beyond 2000).
-    image_shape : (height, width[, channels]) of rows (n, features); without it rows are one-row images.
-    random_state : seed of the graph's samples, the dictionary's start and the eigensolver's.
-    callbacks, verbose : those of :class:`GTSC`.
+    n_clusters : int or None, default=None
+        Number of clusters; None estimates it.
+    preset : {"default", "paper"}, default="default"
+        Pipeline. "default" is described above. "paper" is the paper's: Euclidean graph, GTSC, K-means on codes.
+    n_neighbors : int or None, default=None
+        Neighbours of each image in the graph; None for the preset's value (5, paper 3).
+    n_atoms : int, default=45
+        Atoms of the dictionary; never more than there are images.
+    sparsity : float or None, default=None
+        Weight of the l1 penalty on codes; None for the preset's value (0.003, paper 0.01).
+    graph_weight : float or None, default=None
+        Weight of the graph term of GTSC; None for the preset's value (10, paper 1).
+    graph : {"deformable", "euclidean", "cosine"}, Graph, sparse matrix or None, default=None
+        Neighbour graph, built by name or given; None for the preset's value ("deformable", paper "euclidean").
+    code_power : float, default=0.0
+        Edges are weighted by this power of the cosine of their images' codes; 0 leaves them unchanged.
+    max_iter : int or None, default=None
+        Alternations of the dictionary learning; None for the preset's value (2, paper 25).
+    max_clusters : int or None, default=None
+        Largest estimate of the number of clusters; None for half the images, at most 100, and at most 50 above
+        2000 images.
+    image_shape : tuple of int or None, default=None
+        (height, width[, channels]) of images that come as rows; None treats rows as images one pixel high.
+    random_state : int, RandomState or None, default=None
+        Seed of the graph's samples, of the dictionary's start and of the eigensolver's start.
+    callbacks : callable, sequence of callables or None, default=None
+        Called with a ``Progress`` after every coding step of GTSC; returning True stops the learning.
+    verbose : int, default=0
+        Above 0, show the progress of GTSC.
 
     Attributes
     ----------
-    labels_ : (n,) cluster of each image, 0 the largest.
-    n_clusters_ : how many there are.
-    n_clusters_scores_ : curve of the estimate: "n_clusters", "modularity", "gap" (arrays); None if not estimated.
-    features_ : (n, n_atoms) pooled codes, rows of unit length.
-    confidence_ : (n,) share of an image's ties that stay inside its cluster.
-    outliers_ : (n,) True where an image lies unusually far from its nearest ones.
-    duplicates_ : groups of near-identical images, arrays of indices.
-    medoids_ : (n_clusters_,) index of the most typical image of each cluster.
-    embedding_ : (n, 2) map, made when first asked for.
-    graph_, model_ : the neighbour graph and the fitted :class:`GTSC`.
-    affinity_ : (n, n) sparse matrix that was cut.
-    n_iter_ : alternations of the dictionary learning.
+    labels_ : ndarray of shape (n_images,)
+        Cluster of each image; cluster 0 is the largest.
+    n_clusters_ : int
+        Number of clusters found.
+    n_clusters_scores_ : dict of str to ndarray, or None
+        Curves of the estimate, "n_clusters", "modularity" and "gap"; None if ``n_clusters`` was given.
+    features_ : ndarray of shape (n_images, n_atoms)
+        Pooled codes, rows of unit length.
+    confidence_ : ndarray of shape (n_images,)
+        Share of each image's edge weight that stays inside its cluster.
+    outliers_ : ndarray of bool of shape (n_images,)
+        True where an image lies unusually far from its nearest neighbours.
+    duplicates_ : list of ndarray
+        Groups of near-identical images, each an array of indices.
+    medoids_ : ndarray of shape (n_clusters_,)
+        Index of the most typical image of each cluster.
+    embedding_ : ndarray of shape (n_images, 2)
+        2-D map with neighbours close together; computed on first use.
+    graph_ : Graph
+        The neighbour graph.
+    model_ : GTSC
+        The fitted coder.
+    affinity_ : sparse matrix of shape (n_images, n_images)
+        Edge weights that were cut.
+    n_iter_ : int
+        Alternations of the dictionary learning.
+    seed_ : int
+        The seed drawn from ``random_state``.
+    image_shape_ : tuple of int
+        Shape of the images, (height, width[, channels]).
+    n_features_in_ : int
+        Number of values per image.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> images = np.repeat(rng.random((2, 8, 8)), 10, axis=0) + 0.05 * rng.random((20, 8, 8))
     >>> ImageClusterer(2, random_state=0).fit_predict(images)
     array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])
     """
+
+    labels_: LabelArray
+    n_clusters_: int
+    n_clusters_scores_: dict[str, NDArray[Any]] | None
+    features_: NDArray[Any]
+    confidence_: NDArray[np.float64]
+    outliers_: NDArray[np.bool_]
+    duplicates_: list[IndexArray]
+    medoids_: IndexArray
+    graph_: Graph
+    model_: GTSC
+    affinity_: SparseMatrix
+    n_iter_: int
+    seed_: int
 
     def __init__(
         self,
@@ -116,13 +186,13 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         n_atoms: int = 45,
         sparsity: float | None = None,
         graph_weight: float | None = None,
-        graph: Any = None,
+        graph: str | Graph | SparseMatrix | NDArray[Any] | None = None,
         code_power: float = 0.0,
         max_iter: int | None = None,
         max_clusters: int | None = None,
         image_shape: tuple[int, ...] | None = None,
-        random_state: Any = None,
-        callbacks: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        callbacks: Callbacks = None,
         verbose: int = 0,
     ) -> None:
         self.n_clusters = n_clusters
@@ -141,165 +211,225 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         self.verbose = verbose
 
     # --- fitting -----------------------------------------------------------------------------------------
-    def fit(self, X: Any, y: Any = None, *, checkpoint: Any = None) -> ImageClusterer:
-        """Cluster images (n, height, width[, channels]) or rows (n, features), NumPy or torch; ``y`` is ignored.
+    def fit(
+        self, X: ArrayLike, y: object = None, *, checkpoint: str | os.PathLike[str] | Checkpoint | None = None
+    ) -> ImageClusterer:
+        """Cluster images.
 
-        ``checkpoint``, a path or a :class:`tubal.checkpoints.Checkpoint`, keeps where the learning of codes stands.
+        Nothing is stored before everything is computed: an interrupted fit leaves a former one as it was.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_images, height, width[, channels]) or (n_images, n_features)
+            Images, NumPy or torch.
+        y : object, default=None
+            Ignored.
+        checkpoint : path, Checkpoint or None, default=None
+            File that keeps the state of the dictionary learning, so that an interrupted fit can be resumed.
+
+        Returns
+        -------
+        ImageClusterer
+            The fitted clusterer itself.
         """
-        images = self._images(X, reset=True)
-        preset = choose_preset(self.preset)
-        self._check_counts(len(images))
-        self.__dict__.pop("embedding_", None)
-        self.seed_ = seed_of(self.random_state)
-        wide, n_neighbors = self._build_graph(images, preset)
-        self.n_clusters_, self.n_clusters_scores_ = self._count(wide)
-        self.graph_ = wide
-        if wide.n_neighbors is not None and wide.n_neighbors > n_neighbors:
-            self.graph_ = better_reading(wide, n_neighbors)
-        self.model_ = self._build_model(preset, len(images))
-        self.model_.fit(images, checkpoint=checkpoint)
-        self.features_ = to_numpy(unit_rows(self.model_._pool(self.model_.codes_)))
-        self.n_iter_ = self.model_.n_iter_
-        self.affinity_ = self._build_affinity()
-        self.labels_ = self.labels_for(self.n_clusters_)
-        self._describe()
+        stack = check_stack(X, self.image_shape, self)
+        images = scale_images(stack, "unit")[0]
+        settings = self._settings(len(images))
+        seed = draw_seed(self.random_state)
+
+        lists = self._find_neighbor_lists(images, settings, seed)
+        n_clusters, curves = self._count_clusters(lists, seed)
+        graph = choose_neighbors(lists, settings.n_neighbors)
+        model = self._new_coder(settings, graph, len(images), seed).fit(images, checkpoint=checkpoint)
+        features = to_numpy(unit_rows(model._pool(model.codes_)))
+        affinity = build_affinity(graph, features, self.code_power)
+        labels = assign_labels(settings.assignment, n_clusters, affinity, graph, features, seed)
+
+        shape = tuple(int(extent) for extent in stack.shape[1:])
+        fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
+        fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
+        fitted |= {"affinity_": affinity, "labels_": labels, "n_clusters_scores_": curves}
+        fitted |= describe_images(labels, affinity, graph, features)
+        replace_fitted(self, fitted)
         return self
 
-    def labels_for(self, n_clusters: int) -> Labels:
-        """Return labels (n,) for another number of clusters, without refitting graph or codes."""
+    def labels_for(self, n_clusters: int) -> LabelArray:
+        """Return labels for another number of clusters, without fitting graph or codes again.
+
+        Parameters
+        ----------
+        n_clusters : int
+            Number of clusters.
+
+        Returns
+        -------
+        ndarray of shape (n_images,)
+            Cluster of each training image; cluster 0 is the largest.
+        """
         check_is_fitted(self, "affinity_")
         n_clusters = check_integer("n_clusters", n_clusters, least=1)
-        check_n_clusters(n_clusters, len(self.features_))
-        if choose_preset(self.preset).assignment == "kmeans":
-            return clustering.kmeans(self.features_, n_clusters, seed=self.seed_)
-        return cut_or_join(
-            self.affinity_, self.graph_, n_clusters, features=self.features_, seed=self.seed_,
-            propose=lambda: partition(self.features_.astype(np.float64), n_clusters, self.seed_),
-        )  # fmt: skip
+        check_cluster_count(n_clusters, len(self.features_))
+        assignment = choose_preset(self.preset).assignment
+        return assign_labels(assignment, n_clusters, self.affinity_, self.graph_, self.features_, self.seed_)
 
-    def _images(self, X: Any, *, reset: bool) -> Array:
-        """Return the images as a stack, each of unit length, as GTSC sees them; so does every graph."""
-        if not reset:
-            return scale_images(check_new_stack(X, self.image_shape, self), "unit")[0]
-        stack = check_stack(X, self.image_shape, self)
-        shape = tuple(int(extent) for extent in stack.shape[1:])
-        self.__dict__ |= {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
-        return scale_images(stack, "unit")[0]
+    @cached_property
+    def embedding_(self) -> NDArray[np.float32]:
+        """2-D map (n_images, 2) with neighbours close together; computed on first use."""
+        check_is_fitted(self, "affinity_")
+        return graph_map(choice_weights(self.graph_), seed=self.seed_ % 2**16)
 
-    def _check_counts(self, n_images: int) -> None:
+    # --- the steps of fit --------------------------------------------------------------------------------
+    def _new_images(self, X: ArrayLike) -> Array:
+        """Return new images as a stack, each scaled to unit length, which is how GTSC and every graph see them."""
+        return scale_images(check_new_stack(X, self.image_shape, self), "unit")[0]
+
+    def _settings(self, n_images: int) -> Preset:
+        """Check the parameters and return the preset with the values that were given."""
+        preset = choose_preset(self.preset)
         if n_images < 2:
             raise ValueError(
                 f"n_samples = {n_images}: one image has no neighbours to be clustered with; pass at least two"
             )
         if self.n_clusters is not None:
-            check_n_clusters(check_integer("n_clusters", self.n_clusters, least=1), n_images)
+            check_cluster_count(check_integer("n_clusters", self.n_clusters, least=1), n_images)
         if self.max_clusters is not None:
             check_integer("max_clusters", self.max_clusters, least=1)
         check_weight("code_power", self.code_power)
-
-    def _build_graph(self, images: Array, preset: Preset) -> tuple[Graph, int]:
-        """Return the graph, with longer lists than wanted where two readings are compared, and q."""
-        wanted = check_integer("n_neighbors", given_or(self.n_neighbors, preset.n_neighbors), least=1)
-        most = len(images) - 1
-        if self.n_neighbors is not None and wanted > most:
+        if self.n_neighbors is not None and check_integer("n_neighbors", self.n_neighbors, least=1) >= n_images:
             raise ValueError(
-                f"n_neighbors={wanted} but n_samples = {len(images)}: an image has at most n_samples - 1 neighbours; "
-                "lower n_neighbors or pass more images"
+                f"n_neighbors={self.n_neighbors} but n_samples = {n_images}: an image has at most n_samples - 1 "
+                "neighbours; lower n_neighbors or pass more images"
             )
-        wanted = min(wanted, most)
-        graph = given_or(self.graph, preset.graph)
-        looked_at = min(WIDER * wanted, most) if preset.assignment == "diffusion" else wanted
-        return long_lists(graph, images, looked_at, self.seed_), wanted
+        names = ("n_neighbors", "sparsity", "graph_weight", "graph", "max_iter")
+        given: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        settings = replace(preset, **given)
+        return replace(settings, n_neighbors=min(int(settings.n_neighbors), n_images - 1))
 
-    def _build_model(self, preset: Preset, n_images: int) -> GTSC:
+    def _find_neighbor_lists(self, images: Array, settings: Preset, seed: int) -> Graph:
+        """Return the graph with its neighbour lists, longer than needed where the best of them are chosen later."""
+        length = settings.n_neighbors
+        if settings.assignment == "diffusion":
+            length = min(LIST_FACTOR * length, len(images) - 1)
+        return neighbor_lists(settings.graph, images, length, seed)
+
+    def _count_clusters(self, lists: Graph, seed: int) -> tuple[int, dict[str, NDArray[Any]] | None]:
+        """Return the number of clusters, given or estimated, and the curves of the estimate."""
+        if self.n_clusters is not None:
+            return int(self.n_clusters), None
+        lengths = _COUNTING_NEIGHBORS if lists.neighbors is not None else (None,)
+        graphs = [choice_weights(lists, length) for length in lengths]
+        found = estimate_n_clusters(*graphs, max_clusters=self.max_clusters, seed=seed)
+        return found.n_clusters, {"n_clusters": found.candidates, "modularity": found.modularity, "gap": found.gap}
+
+    def _new_coder(self, settings: Preset, graph: Graph, n_images: int, seed: int) -> GTSC:
         return GTSC(
             n_atoms=min(check_integer("n_atoms", self.n_atoms, least=1), n_images),
-            sparsity=given_or(self.sparsity, preset.sparsity),
-            graph_weight=given_or(self.graph_weight, preset.graph_weight),
-            max_iter=given_or(self.max_iter, preset.max_iter),
-            code_solver=preset.code_solver,
-            graph=self.graph_,
-            random_state=self.seed_,
+            sparsity=settings.sparsity,
+            graph_weight=settings.graph_weight,
+            max_iter=settings.max_iter,
+            code_solver=settings.code_solver,
+            graph=graph,
+            random_state=seed,
             callbacks=self.callbacks,
             verbose=self.verbose,
         )
 
-    def _build_affinity(self) -> Any:
-        """Ties between images: who chose whom, doubted where codes differ, and friends of friends."""
-        ties = _ties(self.graph_)
-        if self.code_power > 0:
-            ties = clustering.weight_edges_by_codes(ties, self.features_, self.code_power)
-        return clustering.with_second_order(ties)
-
-    def _count(self, graph: Graph) -> tuple[int, dict[str, NDArray[Any]] | None]:
-        """Return the number of clusters, given or estimated, and the curve of the estimate."""
-        if self.n_clusters is not None:
-            return int(self.n_clusters), None
-        readings = [_ties(graph, n_neighbors) for n_neighbors in _COUNTING_NEIGHBORS]
-        readings = readings[:1] if graph.neighbors is None else readings
-        found = clustering.estimate_n_clusters(*readings, max_clusters=self.max_clusters, seed=self.seed_)
-        curve = {"n_clusters": found.candidates, "modularity": found.modularity, "gap": found.gap}
-        return found.n_clusters, curve
-
-    def _describe(self) -> None:
-        """Store what the clustering says of single images."""
-        self.n_clusters_ = int(self.labels_.max()) + 1
-        self.confidence_ = clustering.confidence(self.affinity_, self.labels_)
-        self.medoids_ = clustering.medoids(self.features_, self.labels_, self.confidence_)
-        neighbors, distances = self.graph_.neighbors, self.graph_.distances
-        if neighbors is None or distances is None:
-            self.outliers_ = np.zeros(len(self.labels_), dtype=np.bool_)
-            self.duplicates_: list[Labels] = []
-            return
-        self.outliers_ = clustering.outliers(distances)
-        self.duplicates_ = clustering.near_duplicates(neighbors, distances)
-
-    @cached_property
-    def embedding_(self) -> NDArray[np.float32]:
-        """A point (n, 2) for each image, neighbours close to each other; made when first asked for."""
-        check_is_fitted(self, "affinity_")
-        return clustering.graph_map(_ties(self.graph_), seed=self.seed_ % 2**16)
-
     # --- new images --------------------------------------------------------------------------------------
-    def predict(self, X: Any) -> Labels:
-        """Return the clusters (m,) of new images; training images get their own."""
+    def predict(self, X: ArrayLike) -> LabelArray:
+        """Return the clusters of images; a training image gets its own.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, height, width[, channels]) or (m, n_features)
+            Images of the training shape.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Cluster of each image.
+        """
         check_is_fitted(self, "labels_")
-        images = self._images(X, reset=False)
+        images = self._new_images(X)
         if choose_preset(self.preset).assignment == "kmeans":
-            labels = self._nearest_centre(images)
+            labels = self._nearest_center(images)
         else:
             indices, weights = self.graph_.query(images)
-            shares = clustering.vote(
-                indices, weights, self.labels_, trust=self.confidence_, n_clusters=self.n_clusters_
-            )
+            shares = vote(indices, weights, self.labels_, trust=self.confidence_, n_clusters=self.n_clusters_)
             labels = shares.argmax(axis=1).astype(np.intp)
-        known = np.asarray(self.graph_.identical(images))
-        return np.where(known >= 0, self.labels_[known], labels).astype(np.intp)
+        same = self.graph_.identical(images)
+        return np.where(same >= 0, self.labels_[same], labels).astype(np.intp)
 
-    def _nearest_centre(self, images: Array) -> Labels:
+    def _nearest_center(self, images: Array) -> LabelArray:
+        """Return the cluster whose mean code is nearest to the code of each image."""
         features = to_numpy(unit_rows(self.model_.transform(images)))
-        counts = np.bincount(self.labels_, minlength=self.n_clusters_)
-        centres = np.zeros((self.n_clusters_, features.shape[1]))
-        np.add.at(centres, self.labels_, self.features_)
-        centres /= counts[:, None]
-        nearest = (features @ centres.T - 0.5 * (centres**2).sum(axis=1)).argmax(axis=1)
+        centers = cluster_means(self.features_, self.labels_, self.n_clusters_)
+        nearest = (features @ centers.T - 0.5 * (centers**2).sum(axis=1)).argmax(axis=1)
         return np.asarray(nearest, dtype=np.intp)
 
-    def kneighbors(self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True) -> Any:
-        """Return ``(distances, indices)``, each (m, q), of the training images nearest to new ones.
+    def similar(self, X: ArrayLike, n_neighbors: int | None = None) -> Neighbors:
+        """Return the training images most similar to images, and how each has to be moved to lie on them.
 
-        Without ``X``: of the training images themselves, as the graph holds them. With
-        ``return_distance=False`` the indices alone.
+        A training image gets itself first, at distance 0 and without motion. ``tubal similar`` shows this answer.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, height, width[, channels]) or (m, n_features)
+            Images of the training shape.
+        n_neighbors : int or None, default=None
+            How many; None for as many as the graph has.
+
+        Returns
+        -------
+        Neighbors
+            Indices, distances, alignments (None for graphs without deformations) and edge weights, each
+            (m, n_neighbors), nearest first.
+        """
+        check_is_fitted(self, "labels_")
+        return self.graph_.query_full(self._new_images(X), n_neighbors)
+
+    def kneighbors(
+        self, X: ArrayLike | None = None, n_neighbors: int | None = None, return_distance: bool = True
+    ) -> tuple[FloatArray, IndexArray] | IndexArray:
+        """Return the nearest training images of images, as in scikit-learn.
+
+        Parameters
+        ----------
+        X : array-like of shape (m, height, width[, channels]) or (m, n_features), or None, default=None
+            Images of the training shape, see :meth:`similar`. None for the training images themselves; an image is
+            then not its own neighbour.
+        n_neighbors : int or None, default=None
+            How many; None for as many as the graph has.
+        return_distance : bool, default=True
+            Return the distances, too.
+
+        Returns
+        -------
+        distances : ndarray of shape (m, n_neighbors)
+            Distances, nearest first; only if ``return_distance``.
+        indices : ndarray of shape (m, n_neighbors)
+            Indices of training images.
         """
         check_is_fitted(self, "labels_")
         if X is None:
-            if self.graph_.neighbors is None:
-                raise ValueError("the graph was given as a matrix and keeps no neighbour lists; pass X")
-            distances, indices = self.graph_.distances, self.graph_.neighbors
+            distances, indices = self._training_neighbors(n_neighbors)
         else:
-            found = self.graph_.query_full(self._images(X, reset=False), n_neighbors)
+            found = self.similar(X, n_neighbors)
             distances, indices = found.distances, found.indices
         return (distances, indices) if return_distance else indices
+
+    def _training_neighbors(self, n_neighbors: int | None) -> tuple[FloatArray, IndexArray]:
+        neighbors, distances = self.graph_.neighbors, self.graph_.distances
+        if neighbors is None or distances is None:
+            raise ValueError("the graph was given as a matrix and keeps no neighbour lists; pass X")
+        if n_neighbors is None:
+            return distances, neighbors
+        n_neighbors = check_integer("n_neighbors", n_neighbors, least=1)
+        if n_neighbors > neighbors.shape[1]:
+            raise ValueError(
+                f"n_neighbors={n_neighbors}, but the graph keeps {neighbors.shape[1]} neighbours of each training "
+                "image; pass the images as X to search for more"
+            )
+        return distances[:, :n_neighbors], neighbors[:, :n_neighbors]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -307,13 +437,26 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         return tags
 
 
-def seed_of(random_state: Any) -> int:
-    """Return the one number that all random choices of a fit are drawn from."""
-    return int(check_random_state(random_state).randint(2**31 - 1))
+def assign_labels(
+    assignment: str, n_clusters: int, affinity: SparseMatrix, graph: Graph, features: NDArray[Any], seed: int
+) -> LabelArray:
+    """Return labels (n,): K-means on the codes, or the best of cuts of the graph and K-means on the codes."""
+    if assignment == "kmeans":
+        return kmeans(features, n_clusters, seed=seed)
+    return partition_graph(affinity, graph, n_clusters, features=features, seed=seed)
 
 
-def _ties(graph: Graph, n_neighbors: int | None = None) -> Any:
-    """Who chose whom, half a tie each; a graph given as a matrix is taken as it is."""
-    if graph.neighbors is None:
-        return graph.adjacency
-    return clustering.mutual_adjacency(graph.neighbors, n_neighbors)
+def describe_images(labels: LabelArray, affinity: SparseMatrix, graph: Graph, features: NDArray[Any]) -> dict[str, Any]:
+    """Return the fitted attributes that say something of clusters and single images."""
+    sure = confidence(affinity, labels)
+    found: dict[str, Any] = {
+        "n_clusters_": int(labels.max()) + 1,
+        "confidence_": sure,
+        "medoids_": medoids(features, labels, sure),
+        "outliers_": np.zeros(len(labels), dtype=np.bool_),
+        "duplicates_": [],
+    }
+    if graph.neighbors is not None and graph.distances is not None:
+        found["outliers_"] = outliers(graph.distances)
+        found["duplicates_"] = near_duplicates(graph.neighbors, graph.distances)
+    return found

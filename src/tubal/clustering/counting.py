@@ -1,46 +1,73 @@
-"""How many clusters: a label-free estimate and the curve it was read from."""
+"""How many clusters: an estimate from the graph alone, and the curves it is based on."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tubal.backends.threads import own_threads
 from tubal.clustering.cuts import assign_by_pivots, modularity
-from tubal.clustering.spectrum import FloatArray, spectrum
+from tubal.clustering.eigenvectors import Float64Array, spectrum
+from tubal.graph.structure import IndexArray, SparseMatrix
 
 
 @dataclass(frozen=True)
 class ClusterCount:
-    """The estimate and its curve: for each ``candidates`` k, ``modularity`` of the cut and ``gap`` after it."""
+    """An estimated number of clusters, and the curves it is based on.
+
+    Parameters
+    ----------
+    n_clusters : int
+        The estimate.
+    candidates : ndarray of shape (n_candidates,)
+        Numbers of clusters considered, from 1.
+    modularity : ndarray of shape (n_candidates,)
+        Modularity of the cut into that many clusters.
+    gap : ndarray of shape (n_candidates,)
+        Relative eigengap after that many eigenvalues.
+    """
 
     n_clusters: int
-    candidates: NDArray[np.intp]
-    modularity: FloatArray
-    gap: FloatArray
+    candidates: IndexArray
+    modularity: Float64Array
+    gap: Float64Array
 
 
 def estimate_n_clusters(
-    *adjacencies: Any,
+    *adjacencies: SparseMatrix,
     max_clusters: int | None = None,
     tolerance: float = 0.015,
     softening: float = 0.005,
     seed: int = 0,
 ) -> ClusterCount:
-    """Estimate the number of clusters in a graph, or in several graphs of the same images, and keep the curve.
+    """Estimate the number of clusters in a graph, or in several graphs of the same images.
 
-    Two criteria speak. The modularity of the spectral cut into k parts says which k describe the edges
-    about equally well: all within ``tolerance`` of the best. Among those the largest relative eigengap
-    ``log((1 - mu_{k+1} + s) / (1 - mu_k + s))``, with ``s = softening`` against ratios of tiny numbers,
-    decides. Modularity alone splits large groups; the eigengap alone stops at the first connected components.
-    Both curves are means over the graphs: a gap that is there for fewer and for more neighbours is no accident.
+    Two criteria decide. The modularity of the spectral cut into k parts says which k describe the edges about equally
+    well. Among those, the largest relative eigengap ``log((1 - mu_{k+1} + s) / (1 - mu_k + s))`` wins. Modularity alone
+    splits large groups; the eigengap alone stops at the first connected components. Both curves are means over the
+    graphs, since a real gap appears with fewer and with more neighbours.
 
-    Graphs without edges, or of fewer than four images, are one cluster. ``max_clusters`` is by default half the
-    images, at most 100, and beyond 2000 images at most 50.
+    Parameters
+    ----------
+    *adjacencies : sparse matrices of shape (n_images, n_images)
+        Symmetric edge weights in CSR form, one or more graphs.
+    max_clusters : int or None, default=None
+        Largest number considered; None for half the images, at most 100, and at most 50 above 2000 images.
+    tolerance : float, default=0.015
+        Modularities this close to the best count as equal.
+    softening : float, default=0.005
+        The ``s`` above, which keeps ratios of tiny numbers small.
+    seed : int, default=0
+        Seed of the eigensolver's start.
 
+    Returns
+    -------
+    ClusterCount
+        The estimate and its curves. Graphs without edges, or of fewer than four images, are one cluster.
+
+    Examples
+    --------
     >>> from scipy import sparse
     >>> blocks = sparse.block_diag([np.ones((6, 6)) - np.eye(6)] * 4, format="csr")
     >>> estimate_n_clusters(blocks).n_clusters
@@ -63,7 +90,7 @@ def _most_clusters(n_images: int) -> int:
     return min(n_images // 2, 100 if n_images <= 2000 else 50)
 
 
-def _curves(adjacency: Any, most: int, softening: float, seed: int) -> tuple[FloatArray, FloatArray]:
+def _curves(adjacency: SparseMatrix, most: int, softening: float, seed: int) -> tuple[Float64Array, Float64Array]:
     """Return modularity and log eigengap for 1 to ``most`` clusters."""
     pairs = spectrum(adjacency, most + 1, seed=seed)
     cuts = (assign_by_pivots(pairs.vectors[:, :k]) for k in range(1, most + 1))

@@ -1,8 +1,9 @@
-"""Cuts: a weighted graph and a number of clusters in, labels out."""
+"""Cuts: from a weighted graph and a number of clusters to labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,67 +13,199 @@ from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import connected_components
 
 from tubal.backends.threads import own_threads
-from tubal.clustering.components import component_links, join_components, merged
-from tubal.clustering.spectrum import FloatArray, LabelArray, Spectrum, spectrum
+from tubal.clustering.components import component_links, groups_after_merges, join_components
+from tubal.clustering.eigenvectors import Float64Array, LabelArray, Spectrum, spectrum
 from tubal.graph import Graph
+from tubal.graph.structure import SparseMatrix
+
+# Diffusion times of the candidate partitions, in units of the first eigenvalue gap.
+DIFFUSION_TIMES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
+# Resolution of the modularity that chooses among candidates; above 1 it penalises large clusters.
+RESOLUTION = 2.0
+# Above this many points Ward's tree is built on a sample: so many points per cluster, but half the limit at least.
+_TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
+_KMEANS_ITERATIONS = 100
 
 
-def kmeans(features: NDArray[Any], n_clusters: int, *, n_starts: int = 10, seed: int | None = None) -> LabelArray:
-    """Return labels (n,) of the best of ``n_starts`` K-means runs on rows (n, d), largest cluster first.
+# --- the whole graph -------------------------------------------------------------------------------------
+def partition_graph(
+    affinity: SparseMatrix,
+    graph: Graph,
+    n_clusters: int,
+    *,
+    features: NDArray[Any],
+    propose_from_features: bool = True,
+    seed: int = 0,
+) -> LabelArray:
+    """Return labels (n,) of ``n_clusters`` clusters: ``affinity`` (n, n) cut, or its components joined.
 
-    With fewer distinct rows than clusters the surplus clusters stay empty and labels count what is there.
-
-    >>> kmeans(np.array([[0.0], [0.1], [0.2], [9.0]]), 2, seed=0)
-    array([0, 0, 0, 1])
+    With more components than clusters, those with the cheapest links are joined, see :func:`component_links`.
+    Otherwise the graph is cut, see :func:`diffusion_cut`; with ``propose_from_features``, K-means on ``features``
+    (n, d) competes with the cuts.
     """
-    import warnings
-
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    check_n_clusters(n_clusters, len(features))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = KMeans(n_clusters, n_init=n_starts, random_state=seed).fit(features)
-    return order_by_size(model.labels_.astype(np.intp))
+    n_components, component = connected_components(affinity, directed=False)
+    if n_components > n_clusters:
+        links = component_links(graph, component, features)
+        return order_by_size(join_components(component, n_clusters, links=links))
+    proposals = [ward_kmeans(features.astype(np.float64), n_clusters, seed)] if propose_from_features else []
+    labels = diffusion_cut(affinity, n_clusters, features=features, proposals=proposals, seed=seed)
+    _warn_if_fewer(labels, n_clusters)
+    return labels
 
 
 def spectral_cut(
-    adjacency: Any,
+    adjacency: SparseMatrix,
     n_clusters: int,
     *,
     features: NDArray[Any] | None = None,
-    known: Spectrum | None = None,
+    eigenpairs: Spectrum | None = None,
     seed: int = 0,
 ) -> LabelArray:
-    """Cut a graph into ``n_clusters`` parts of small normalised cut; labels (n,) count from the largest part.
+    """Cut a graph into parts with a small normalised cut.
 
-    The relaxed problem ``max Tr(Hᵀ E^{-1/2} W E^{-1/2} H)`` gives the leading eigenvectors; a pivoted QR
-    picks one image per cluster as far apart as possible and a rotation aligns the eigenvectors with them
-    (Damle, Minden and Ying, 2019). No random start is involved, so the seed matters only to the order in
-    which the eigensolver works.
+    The relaxed problem ``max Tr(Hᵀ E^{-1/2} W E^{-1/2} H)`` gives the leading eigenvectors. A pivoted QR then picks one
+    image per cluster, as far apart as possible, and a rotation aligns the eigenvectors with them (Damle, Minden and
+    Ying, 2019). No random start is involved; the seed only affects the eigensolver.
 
-    ``adjacency`` is a symmetric CSR matrix (n, n). With fewer clusters than connected components the
-    components are joined by their cheapest links first, measured between rows of ``features`` (n, d).
-    ``known`` passes eigenpairs already found, at least ``n_clusters`` of them.
+    Parameters
+    ----------
+    adjacency : sparse matrix of shape (n_images, n_images)
+        Symmetric edge weights in CSR form.
+    n_clusters : int
+        Number of parts.
+    features : ndarray of shape (n_images, n_features) or None, default=None
+        With fewer clusters than connected components, components are joined by the smallest distances between rows of
+        ``features``; without features this raises an error.
+    eigenpairs : Spectrum or None, default=None
+        Leading eigenpairs of the graph, if they are known; at least ``n_clusters`` of them.
+    seed : int, default=0
+        Seed of the eigensolver's start.
 
+    Returns
+    -------
+    ndarray of shape (n_images,)
+        Labels, 0 for the largest part.
+
+    Examples
+    --------
     >>> from scipy import sparse
     >>> blocks = sparse.block_diag([np.ones((3, 3)), np.ones((2, 2))], format="csr")
     >>> spectral_cut(blocks, 2)
     array([0, 0, 0, 1, 1])
     """
-    check_n_clusters(n_clusters, adjacency.shape[0])
+    check_cluster_count(n_clusters, adjacency.shape[0])
     n_components, component = connected_components(adjacency, directed=False)
     if n_components >= n_clusters:
         return order_by_size(join_components(component, n_clusters, features=features))
-    pairs = known if known is not None and len(known.values) >= n_clusters else None
-    pairs = (pairs or spectrum(adjacency, n_clusters, seed=seed)).leading(n_clusters)
+    pairs = _leading_eigenpairs(adjacency, n_clusters, eigenpairs, seed)
     with own_threads():
         return order_by_size(assign_by_pivots(pairs.vectors))
 
 
-def assign_by_pivots(vectors: FloatArray) -> LabelArray:
-    """Turn ``k`` orthonormal columns (n, k) into labels: the pivot image each row points to most.
+def diffusion_cut(
+    adjacency: SparseMatrix,
+    n_clusters: int,
+    *,
+    features: NDArray[Any] | None = None,
+    eigenpairs: Spectrum | None = None,
+    proposals: Sequence[LabelArray] = (),
+    seed: int = 0,
+) -> LabelArray:
+    """Cut a graph into parts, choosing among several cuts by modularity.
+
+    Candidates are the cut of :func:`spectral_cut` and K-means partitions of the diffusion coordinates
+    ``exp(-t (1 - mu_l) / (1 - mu_{K+1})) v_l``, with rows of unit length, for several times t. The candidate with the
+    largest modularity, at resolution 2, is returned.
+
+    Parameters
+    ----------
+    adjacency : sparse matrix of shape (n_images, n_images)
+        Symmetric edge weights in CSR form.
+    n_clusters : int
+        Number of parts.
+    features : ndarray of shape (n_images, n_features) or None, default=None
+        With fewer clusters than connected components, components are joined by the smallest distances between rows of
+        ``features``; without features this raises an error.
+    eigenpairs : Spectrum or None, default=None
+        Leading eigenpairs of the graph, if they are known; ``3 * n_clusters`` of them are used.
+    proposals : sequence of ndarray of shape (n_images,), default=()
+        Further candidate labels, for instance of K-means on codes.
+    seed : int, default=0
+        Seed of the eigensolver's start, and of the sample on which K-means starts.
+
+    Returns
+    -------
+    ndarray of shape (n_images,)
+        Labels, 0 for the largest part.
+
+    Examples
+    --------
+    >>> from scipy import sparse
+    >>> blocks = sparse.block_diag([np.ones((4, 4)), np.ones((3, 3))], format="csr")
+    >>> diffusion_cut(blocks, 2)
+    array([0, 0, 0, 0, 1, 1, 1])
+    """
+    n_images = adjacency.shape[0]
+    check_cluster_count(n_clusters, n_images)
+    n_vectors = n_diffusion_vectors(n_clusters, n_images)
+    if n_clusters == 1 or n_vectors <= n_clusters:
+        return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=eigenpairs, seed=seed)
+    pairs = _leading_eigenpairs(adjacency, n_vectors, eigenpairs, seed)
+    if pairs.values[n_clusters] >= 1.0:
+        # More components than clusters: no edge of the graph can join them.
+        return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=pairs, seed=seed)
+    with own_threads():
+        found = [*_diffusion_partitions(pairs, n_clusters, seed), *proposals]
+    candidates = [labels for labels in found if len(np.unique(labels)) == n_clusters]
+    if not candidates:
+        return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=pairs, seed=seed)
+    scores = [modularity(adjacency, labels, resolution=RESOLUTION) for labels in candidates]
+    return order_by_size(candidates[int(np.argmax(scores))])
+
+
+def modularity(adjacency: SparseMatrix, labels: LabelArray, *, resolution: float = 1.0) -> float:
+    """Return the share of edge weight inside clusters, minus what degrees alone would give (Newman and Girvan).
+
+    Parameters
+    ----------
+    adjacency : sparse matrix of shape (n_images, n_images)
+        Symmetric edge weights.
+    labels : ndarray of shape (n_images,)
+        Cluster of each image.
+    resolution : float, default=1.0
+        Weight of the second term; a larger value penalises large clusters more.
+
+    Returns
+    -------
+    float
+        At most 1; 0 for a graph without edges.
+
+    Examples
+    --------
+    >>> from scipy import sparse
+    >>> two_pairs = sparse.csr_matrix(np.kron(np.eye(2), np.array([[0.0, 1.0], [1.0, 0.0]])))
+    >>> modularity(two_pairs, np.array([0, 0, 1, 1]))
+    0.5
+    """
+    n_clusters = int(labels.max()) + 1
+    edges = adjacency.tocoo()
+    inside = labels[edges.row] == labels[edges.col]
+    within = np.bincount(labels[edges.row[inside]], edges.data[inside], n_clusters)
+    volume = np.bincount(labels[edges.row], edges.data, n_clusters)
+    total = volume.sum()
+    return float((within / total - resolution * (volume / total) ** 2).sum()) if total > 0.0 else 0.0
+
+
+# --- eigenvectors to labels ------------------------------------------------------------------------------
+def _leading_eigenpairs(adjacency: SparseMatrix, n_vectors: int, known: Spectrum | None, seed: int) -> Spectrum:
+    """Return the leading eigenpairs: those already known, if there are enough of them."""
+    if known is None or len(known.values) < n_vectors:
+        known = spectrum(adjacency, n_vectors, seed=seed)
+    return known.leading(n_vectors)
+
+
+def assign_by_pivots(vectors: Float64Array) -> LabelArray:
+    """Turn k orthonormal columns (n, k) into labels: the pivot image that each row is most aligned with.
 
     >>> order_by_size(assign_by_pivots(np.eye(3)[[0, 1, 1, 2]] / [1.0, 2**0.5, 1.0]))
     array([1, 0, 0, 2])
@@ -83,46 +216,107 @@ def assign_by_pivots(vectors: FloatArray) -> LabelArray:
     return np.asarray(np.abs(vectors @ (left @ right)).argmax(axis=1), dtype=np.intp)
 
 
-def normalised_cut(adjacency: Any, labels: LabelArray) -> float:
-    """Return ``sum_c cut(c, rest) / volume(c)``, between 0 and the number of clusters.
+def n_diffusion_vectors(n_clusters: int, n_images: int) -> int:
+    """Return how many eigenpairs :func:`diffusion_cut` uses; later ones have diffused away.
 
-    >>> from scipy import sparse
-    >>> square = sparse.csr_matrix(np.array([[0, 1, 0, 1], [1, 0, 1, 0], [0, 1, 0, 1], [1, 0, 1, 0]]))
-    >>> normalised_cut(square, np.array([0, 0, 1, 1]))
-    1.0
+    >>> n_diffusion_vectors(10, 1000)
+    30
     """
-    within, volume = cluster_volumes(adjacency, labels)
-    # A cluster without edges is cut off for free, yet it holds nothing together: it counts as fully cut.
-    return float((1.0 - within / np.where(volume > 0.0, volume, 1.0)).sum())
+    return min(3 * n_clusters, n_images // 2)
 
 
-def cluster_volumes(adjacency: Any, labels: LabelArray) -> tuple[FloatArray, FloatArray]:
-    """Return per cluster the edge weight kept inside and the total degree."""
-    n_clusters = int(labels.max()) + 1
-    edges = adjacency.tocoo()
-    inside = labels[edges.row] == labels[edges.col]
-    within: Any = np.bincount(labels[edges.row[inside]], edges.data[inside], n_clusters)
-    volume: Any = np.bincount(labels[edges.row], edges.data, n_clusters)
-    return within, volume
+def diffusion_coordinates(pairs: Spectrum, n_clusters: int, time: float) -> Float64Array:
+    """Return unit rows (n, k) of the eigenvectors after diffusion for ``time``, in units of ``1 - mu_{K+1}``."""
+    costs = np.maximum(1.0 - pairs.values, 0.0)
+    coordinates = pairs.vectors * np.exp(-time * costs / max(float(costs[n_clusters]), 1e-3))
+    lengths = np.linalg.norm(coordinates, axis=1, keepdims=True)
+    unit: Float64Array = coordinates / np.where(lengths > 0.0, lengths, 1.0)
+    return unit
 
 
-def modularity(adjacency: Any, labels: NDArray[np.intp], *, resolution: float = 1.0) -> float:
-    """Return the share of edge weight inside clusters minus what degrees alone would give (Newman and Girvan).
+def _diffusion_partitions(pairs: Spectrum, n_clusters: int, seed: int) -> Iterator[LabelArray]:
+    """Yield the candidate partitions of :func:`diffusion_cut`."""
+    yield assign_by_pivots(pairs.vectors[:, :n_clusters])
+    for time in DIFFUSION_TIMES:
+        yield ward_kmeans(diffusion_coordinates(pairs, n_clusters, time), n_clusters, seed)
 
-    A larger ``resolution`` charges more for large clusters.
 
-    >>> from scipy import sparse
-    >>> two_pairs = sparse.csr_matrix(np.kron(np.eye(2), np.array([[0.0, 1.0], [1.0, 0.0]])))
-    >>> modularity(two_pairs, np.array([0, 0, 1, 1]))
-    0.5
+# --- K-means ---------------------------------------------------------------------------------------------
+def kmeans(features: NDArray[Any], n_clusters: int, *, n_starts: int = 10, seed: int | None = None) -> LabelArray:
+    """Return the labels of the best of several K-means runs.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n_images, n_features)
+        One row per image.
+    n_clusters : int
+        Number of clusters.
+    n_starts : int, default=10
+        Number of runs with different random starts.
+    seed : int or None, default=None
+        Seed of the starts.
+
+    Returns
+    -------
+    ndarray of shape (n_images,)
+        Labels, 0 for the largest cluster.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If there are fewer distinct rows than clusters; the labels then have as many values as there are distinct rows.
+
+    Examples
+    --------
+    >>> kmeans(np.array([[0.0], [0.1], [0.2], [9.0]]), 2, seed=0)
+    array([0, 0, 0, 1])
     """
-    within, volume = cluster_volumes(adjacency, labels)
-    total = volume.sum()
-    return float((within / total - resolution * (volume / total) ** 2).sum()) if total > 0.0 else 0.0
+    check_cluster_count(n_clusters, len(features))
+    labels = order_by_size(_kmeans_labels(features, n_clusters, n_init=n_starts, random_state=seed))
+    _warn_if_fewer(labels, n_clusters)
+    return labels
 
 
+def ward_kmeans(points: Float64Array, n_clusters: int, seed: int) -> LabelArray:
+    """Return K-means labels (n,) of points (n, d), started from Ward's tree and so without random starts.
+
+    Above 2000 points the tree is built on a random sample of 25 points per cluster, at least 1000, drawn by ``seed``.
+    """
+    sample = points
+    if len(points) > _TREE_LIMIT:
+        size = min(len(points), max(_TREE_LIMIT // 2, _SAMPLE_PER_CLUSTER * n_clusters))
+        sample = points[np.sort(np.random.default_rng(seed).permutation(len(points))[:size])]
+    tree = linkage(sample, method="ward")
+    start = groups_after_merges(tree[: len(sample) - n_clusters], len(sample))
+    centers = cluster_means(sample, start, n_clusters)
+    labels = _kmeans_labels(points, n_clusters, init=centers, n_init=1, max_iter=_KMEANS_ITERATIONS, tol=0.0)
+    # K-means may empty a cluster among equal points; the tree itself never does.
+    return start if len(points) == len(sample) and len(np.unique(labels)) < n_clusters else labels
+
+
+def _kmeans_labels(points: NDArray[Any], n_clusters: int, **settings: Any) -> LabelArray:
+    """Return scikit-learn's K-means labels, without its warning about equal points."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = KMeans(n_clusters, **settings).fit(points)
+    return np.asarray(model.labels_, dtype=np.intp)
+
+
+def cluster_means(points: Float64Array, labels: LabelArray, n_clusters: int) -> Float64Array:
+    """Return the mean (n_clusters, d) of the points (n, d) of each cluster; zero for an empty one."""
+    counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
+    sums = np.zeros((n_clusters, points.shape[1]))
+    np.add.at(sums, labels, points)
+    means: Float64Array = sums / np.maximum(counts, 1.0)[:, None]
+    return means
+
+
+# --- labels ----------------------------------------------------------------------------------------------
 def order_by_size(labels: LabelArray) -> LabelArray:
-    """Rename clusters 0, 1, ... from the largest to the smallest; ties keep the order of first appearance.
+    """Number clusters 0, 1, ... from the largest to the smallest; equal sizes by first appearance.
 
     >>> order_by_size(np.array([5, 2, 2, 9]))
     array([1, 0, 0, 2])
@@ -134,143 +328,23 @@ def order_by_size(labels: LabelArray) -> LabelArray:
     return rank[inverse]
 
 
-def check_n_clusters(n_clusters: int, n_images: int) -> None:
-    """Say in one sentence when the number of clusters cannot be had from the images."""
+def check_cluster_count(n_clusters: int, n_images: int) -> None:
+    """Raise an error if that many images cannot have that many clusters."""
     if n_clusters < 1:
         raise ValueError(f"n_clusters is {n_clusters}; ask for at least one cluster")
     if n_clusters > n_images:
         raise ValueError(
-            f"n_clusters is {n_clusters} but there are only {n_images} images; ask for at most one cluster an image"
+            f"n_clusters is {n_clusters} but there are only {n_images} images; ask for at most one cluster per image"
         )
 
 
-TIMES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
-RESOLUTION = 2.0
-_TREE_LIMIT, _TREE_SHARE = 2000, 25
-_LLOYD_STEPS = 100
+def _warn_if_fewer(labels: LabelArray, n_clusters: int) -> None:
+    n_found = int(labels.max()) + 1
+    if n_found < n_clusters:
+        from sklearn.exceptions import ConvergenceWarning
 
-
-def diffusion_cut(
-    adjacency: Any,
-    n_clusters: int,
-    *,
-    features: NDArray[Any] | None = None,
-    known: Spectrum | None = None,
-    proposals: Sequence[LabelArray] = (),
-    seed: int = 0,
-) -> LabelArray:
-    """Cut a graph into ``n_clusters`` parts; labels (n,) count from the largest part.
-
-    Candidates are the normalised cut of :func:`~tubal.clustering.spectral_cut` and K-means partitions of
-    the diffusion coordinates ``exp(-t (1 - mu_l) / (1 - mu_{K+1})) v_l``, rows scaled to unit length, for a
-    few times t. The one of largest modularity ``sum_c within_c - 2 volume_c²`` (shares of the edge weight)
-    is returned. ``proposals`` are further candidates, for instance K-means on codes: whoever proposes, the
-    graph judges. ``adjacency`` is a symmetric CSR matrix (n, n); ``features`` and ``known`` are as there;
-    :func:`n_diffusion_vectors` says how many eigenpairs are of use.
-
-    >>> from scipy import sparse
-    >>> blocks = sparse.block_diag([np.ones((4, 4)), np.ones((3, 3))], format="csr")
-    >>> diffusion_cut(blocks, 2)
-    array([0, 0, 0, 0, 1, 1, 1])
-    """
-    n_images = adjacency.shape[0]
-    check_n_clusters(n_clusters, n_images)
-    wanted = n_diffusion_vectors(n_clusters, n_images)
-    if n_clusters == 1 or wanted <= n_clusters:
-        return spectral_cut(adjacency, n_clusters, features=features, known=known, seed=seed)
-    pairs = known if known is not None and len(known.values) >= wanted else None
-    pairs = (pairs or spectrum(adjacency, wanted, seed=seed)).leading(wanted)
-    if pairs.values[n_clusters] >= 1.0:
-        # More components than clusters: only links that are not in the graph can join them.
-        return spectral_cut(adjacency, n_clusters, features=features, known=pairs, seed=seed)
-    with own_threads():
-        found = [*_candidates(pairs, n_clusters, seed), *proposals]
-    candidates = [labels for labels in found if len(np.unique(labels)) == n_clusters]
-    if not candidates:
-        return spectral_cut(adjacency, n_clusters, features=features, known=pairs, seed=seed)
-    scores = [modularity(adjacency, labels, resolution=RESOLUTION) for labels in candidates]
-    return order_by_size(candidates[int(np.argmax(scores))])
-
-
-def n_diffusion_vectors(n_clusters: int, n_images: int) -> int:
-    """Return how many eigenpairs :func:`diffusion_cut` looks at: what lies beyond has diffused away.
-
-    >>> n_diffusion_vectors(10, 1000)
-    30
-    """
-    return min(3 * n_clusters, n_images // 2)
-
-
-def diffusion_coordinates(pairs: Spectrum, n_clusters: int, time: float) -> FloatArray:
-    """Return unit rows (n, k) of the eigenvectors after diffusing for ``time``, in units of ``1 - mu_{K+1}``."""
-    costs = np.maximum(1.0 - pairs.values, 0.0)
-    coordinates = pairs.vectors * np.exp(-time * costs / max(float(costs[n_clusters]), 1e-3))
-    lengths = np.linalg.norm(coordinates, axis=1, keepdims=True)
-    unit: FloatArray = coordinates / np.where(lengths > 0.0, lengths, 1.0)
-    return unit
-
-
-def _candidates(pairs: Spectrum, n_clusters: int, seed: int) -> Iterator[LabelArray]:
-    yield assign_by_pivots(pairs.vectors[:, :n_clusters])
-    for time in TIMES:
-        yield partition(diffusion_coordinates(pairs, n_clusters, time), n_clusters, seed)
-
-
-def partition(points: FloatArray, n_clusters: int, seed: int) -> LabelArray:
-    """K-means (n,) of points (n, d), started from Ward's tree so that luck has no part in it.
-
-    Beyond 2000 points the tree is grown on a random sample, 25 a cluster but at least 1000, drawn by ``seed``.
-    """
-    sample = points
-    if len(points) > _TREE_LIMIT:
-        size = min(len(points), max(_TREE_LIMIT // 2, _TREE_SHARE * n_clusters))
-        sample = points[np.sort(np.random.default_rng(seed).permutation(len(points))[:size])]
-    tree = linkage(sample, method="ward")
-    start = merged(tree[: len(sample) - n_clusters], len(sample))
-    labels = lloyd(points, centres_of(sample, start, n_clusters))
-    # Lloyd may empty a cluster among equal points; the tree itself never does.
-    return start if len(points) == len(sample) and len(np.unique(labels)) < n_clusters else labels
-
-
-def centres_of(points: FloatArray, labels: LabelArray, n_clusters: int) -> FloatArray:
-    """Return the means (c, d) of labelled points (n, d)."""
-    counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
-    sums = np.zeros((n_clusters, points.shape[1]))
-    np.add.at(sums, labels, points)
-    centres: FloatArray = sums / np.maximum(counts, 1.0)[:, None]
-    return centres
-
-
-def lloyd(points: FloatArray, centres: FloatArray) -> LabelArray:
-    """Return labels after Lloyd's iteration from given centres; a cluster that empties keeps its centre."""
-    labels = np.full(len(points), -1, np.intp)
-    for _ in range(_LLOYD_STEPS):
-        nearest = (points @ centres.T - 0.5 * np.einsum("ij,ij->i", centres, centres)).argmax(axis=1)
-        if np.array_equal(nearest, labels):
-            break
-        labels = nearest.astype(np.intp)
-        present = np.bincount(labels, minlength=len(centres)) > 0
-        centres = np.where(present[:, None], centres_of(points, labels, len(centres)), centres)
-    return labels
-
-
-def cut_or_join(
-    affinity: Any,
-    graph: Graph,
-    n_clusters: int,
-    *,
-    features: NDArray[Any],
-    propose: Callable[[], NDArray[np.intp]] | None = None,
-    seed: int = 0,
-) -> NDArray[np.intp]:
-    """Return labels (n,): the ties ``affinity`` (n, n) cut, or their parts joined where there are too many.
-
-    Parts are joined by their cheapest links, see :func:`component_links`; ``propose`` makes a partition that
-    competes with the cuts, see :func:`~tubal.clustering.diffusion_cut`.
-    """
-    n_components, component = connected_components(affinity, directed=False)
-    if n_components > n_clusters:
-        links = component_links(graph, component, features)
-        return order_by_size(join_components(component, n_clusters, links=links))
-    proposals = [] if propose is None else [propose()]
-    return diffusion_cut(affinity, n_clusters, features=features, proposals=proposals, seed=seed)
+        warnings.warn(
+            f"{n_clusters} clusters were asked for, but only {n_found} could be told apart; ask for at most {n_found}",
+            ConvergenceWarning,
+            stacklevel=3,
+        )

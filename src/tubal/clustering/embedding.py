@@ -1,32 +1,50 @@
-"""A 2-D map of a graph: neighbours pull, everyone else pushes (the layout idea of UMAP and LargeVis)."""
+"""A 2-D map of a graph: edges pull, random pairs push (the layout idea of UMAP and LargeVis)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tubal.clustering.spectrum import Spectrum, spectrum
+from tubal.clustering.eigenvectors import spectrum
+from tubal.graph.structure import SparseMatrix
 
-Map = NDArray[np.float32]
+Points: TypeAlias = NDArray[np.float32]
 
-_N_START = 16
+# Leading eigenvectors that the start is a projection of.
+_N_VECTORS = 16
+# Random images that each edge pushes its ends away from, per epoch.
 _PUSHES = 5
-# Shape of the pull: 1 / (1 + a d^2b) is flat below one tenth of a unit and falls like a unit-scale exponential beyond.
+# Closeness 1 / (1 + a d^2b) is flat below a tenth of a unit and then falls like an exponential.
 _FLATNESS, _STEEPNESS = 1.577, 0.895
 
 
-def graph_map(adjacency: Any, *, n_epochs: int | None = None, known: Spectrum | None = None, seed: int = 0) -> Map:
-    """Return a point (n, 2) per image such that images joined by edges lie close; deterministic per seed.
+def graph_map(adjacency: SparseMatrix, *, n_epochs: int | None = None, seed: int = 0) -> Points:
+    """Return a map of the images in which images joined by edges lie close together.
 
-    ``adjacency`` is a symmetric CSR matrix (n, n). The start is the plane that shows most of the graph's
-    leading eigenvectors; then each edge pulls its ends together and pushes them off a few random images
-    (stochastic gradient of the cross-entropy between edges and closeness on the map), ``n_epochs`` times
-    with falling steps. By default 300 epochs up to 2000 images, down to 100 beyond 10 000.
+    The start is the plane that shows most of the graph's leading eigenvectors. Then each edge pulls its ends together
+    and pushes them away from a few random images: a stochastic gradient of the cross-entropy between edges and
+    closeness on the map, with decreasing steps.
 
+    Parameters
+    ----------
+    adjacency : sparse matrix of shape (n_images, n_images)
+        Symmetric edge weights in CSR form.
+    n_epochs : int or None, default=None
+        Passes over all edges; None for 300 up to 2000 images, decreasing to 100 at 10 000.
+    seed : int, default=0
+        Seed of the start and of the random images; the same seed gives the same map.
+
+    Returns
+    -------
+    ndarray of shape (n_images, 2)
+        Points, centred at the origin.
+
+    Examples
+    --------
     >>> from scipy import sparse
     >>> two = sparse.block_diag([np.ones((5, 5)) - np.eye(5)] * 2, format="csr")
     >>> points = graph_map(two)
@@ -36,7 +54,7 @@ def graph_map(adjacency: Any, *, n_epochs: int | None = None, known: Spectrum | 
     n_images = adjacency.shape[0]
     if n_images < 3 or adjacency.nnz == 0:
         return _circle(n_images)
-    points = _start(adjacency, known, seed)
+    points = _start(adjacency, seed)
     edges = sparse.triu(adjacency, k=1, format="coo")
     weights = (edges.data / edges.data.max()).astype(np.float32)
     epochs = n_epochs if n_epochs is not None else int(np.clip(300 - (n_images - 2000) / 40, 100, 300))
@@ -53,24 +71,23 @@ def graph_map(adjacency: Any, *, n_epochs: int | None = None, known: Spectrum | 
     return points
 
 
-def _circle(n_images: int) -> Map:
+def _circle(n_images: int) -> Points:
+    """Return points on a circle, for images without edges."""
     angles = 2.0 * np.pi * np.arange(n_images) / max(n_images, 1)
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def _start(adjacency: Any, known: Spectrum | None, seed: int) -> Map:
-    """The two widest directions of the leading eigenvectors, rows of unit length, on a square of side 20."""
-    wanted = min(_N_START, adjacency.shape[0] - 1)
-    pairs = known if known is not None and len(known.values) >= wanted else None
-    vectors = (pairs or spectrum(adjacency, wanted, seed=seed)).vectors[:, :wanted]
+def _start(adjacency: SparseMatrix, seed: int) -> Points:
+    """Return the two widest directions of the leading eigenvectors, scaled to a square of side 20."""
+    vectors = spectrum(adjacency, min(_N_VECTORS, adjacency.shape[0] - 1), seed=seed).vectors
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.where(lengths > 0.0, lengths, 1.0)
     unit = unit - unit.mean(axis=0)
     _, axes = np.linalg.eigh(unit.T @ unit)
     plane = np.zeros((len(unit), 2))
-    found = axes[:, ::-1][:, :2]
-    plane[:, : found.shape[1]] = unit @ found
-    # A little noise keeps images with equal coordinates from moving as one.
+    widest = axes[:, ::-1][:, :2]
+    plane[:, : widest.shape[1]] = unit @ widest
+    # Noise separates images with equal coordinates; without it they would always move together.
     spread = np.abs(plane).max() or 1.0
     noise = np.random.default_rng(seed).normal(scale=0.01, size=plane.shape)
     return np.ascontiguousarray(10.0 * (plane / spread + noise), dtype=np.float32)
@@ -78,7 +95,7 @@ def _start(adjacency: Any, known: Spectrum | None, seed: int) -> Map:
 
 @nb.njit(cache=True, fastmath=True)
 def _layout(points, sources, targets, weights, n_epochs, state):  # type: ignore[no-untyped-def]
-    """Move ``points`` in place: one pull and a few pushes an edge and epoch."""
+    """Move ``points`` in place: in each epoch, one pull and a few pushes per edge."""
     n_images = points.shape[0]
     for epoch in range(n_epochs):
         step = np.float32(1.0 - epoch / n_epochs)
@@ -95,7 +112,7 @@ def _layout(points, sources, targets, weights, n_epochs, state):  # type: ignore
                 points[j, 0] += px
                 points[j, 1] += py
             for push in range(_PUSHES):
-                # xorshift: a small generator of our own keeps the map the same on every platform.
+                # A generator of our own (xorshift) keeps the map the same on every platform.
                 state ^= (state << np.uint64(13)) & np.uint64(0xFFFFFFFFFFFFFFFF)
                 state ^= state >> np.uint64(7)
                 state ^= (state << np.uint64(17)) & np.uint64(0xFFFFFFFFFFFFFFFF)

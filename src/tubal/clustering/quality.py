@@ -1,4 +1,4 @@
-"""What a clustering says of single images: confidence, outliers, duplicates, medoids, and votes for new images."""
+"""What a clustering says of single images: confidence, outliers, near-duplicates, medoids, and votes for new images."""
 
 from __future__ import annotations
 
@@ -9,14 +9,27 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from tubal.clustering.spectrum import FloatArray, LabelArray
+from tubal.clustering.eigenvectors import Float64Array, LabelArray
+from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
 
 
-def confidence(adjacency: Any, labels: LabelArray) -> FloatArray:
-    """Return per image (n,) the share of its edge weight that stays in its own cluster, in [0, 1].
+def confidence(adjacency: SparseMatrix, labels: LabelArray) -> Float64Array:
+    """Return, for each image, the share of its edge weight that stays in its own cluster.
 
-    An image without edges gets 0: nothing vouches for its label.
+    Parameters
+    ----------
+    adjacency : sparse matrix of shape (n_images, n_images)
+        Symmetric edge weights.
+    labels : ndarray of shape (n_images,)
+        Cluster of each image.
 
+    Returns
+    -------
+    ndarray of shape (n_images,)
+        Between 0 and 1; 0 for an image without edges.
+
+    Examples
+    --------
     >>> chain = sparse.csr_matrix(np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]))
     >>> confidence(chain, np.array([0, 0, 1]))
     array([1. , 0.5, 0. ])
@@ -27,12 +40,26 @@ def confidence(adjacency: Any, labels: LabelArray) -> FloatArray:
     return own / np.where(total > 0.0, total, 1.0)
 
 
-def outliers(distances: NDArray[Any], *, cutoff: float = 3.5) -> NDArray[np.bool_]:
-    """Flag images (n,) that lie unusually far from their nearest ones, given distances (n, q).
+def outliers(distances: FloatArray, *, cutoff: float = 3.5) -> NDArray[np.bool_]:
+    """Flag images that lie unusually far from their nearest neighbours.
 
-    The score is the robust z of the log mean distance, ``(log d_i - median) / (1.4826 MAD)``; only large
-    distances are odd. With fewer than eight images, or no spread at all, nothing is flagged.
+    The score is the robust z-score of the log mean distance, ``(log d_i - median) / (1.4826 MAD)``. Small distances are
+    never flagged, nor is anything with fewer than eight images.
 
+    Parameters
+    ----------
+    distances : ndarray of shape (n_images, n_neighbors)
+        Distance of each image to its neighbours.
+    cutoff : float, default=3.5
+        Smallest score of an outlier.
+
+    Returns
+    -------
+    ndarray of bool of shape (n_images,)
+        True for outliers.
+
+    Examples
+    --------
     >>> outliers(np.array([[1.0], [1.1], [0.9], [1.0], [1.2], [0.8], [1.1], [30.0]])).nonzero()[0]
     array([7])
     """
@@ -46,14 +73,28 @@ def outliers(distances: NDArray[Any], *, cutoff: float = 3.5) -> NDArray[np.bool
     return np.asarray(deviation > cutoff * max(spread, 1e-9), dtype=np.bool_)
 
 
-def near_duplicates(
-    neighbors: NDArray[np.intp], distances: NDArray[Any], *, share: float = 0.1
-) -> list[NDArray[np.intp]]:
-    """Return groups of near-identical images: linked by distances under ``share`` of the usual nearest one.
+def near_duplicates(neighbors: IndexArray, distances: FloatArray, *, share: float = 0.1) -> list[IndexArray]:
+    """Return groups of near-identical images, linked by unusually small distances.
 
-    ``neighbors`` and ``distances`` have shape (n, q). The usual nearest distance is the median over images
-    of the distance to the first neighbour that is not an exact copy. Groups are sorted index arrays, largest first.
+    A distance is unusually small below ``share`` of the usual one: the median over images of the distance to the first
+    neighbour that is not an exact copy.
 
+    Parameters
+    ----------
+    neighbors : ndarray of shape (n_images, n_neighbors)
+        Neighbours of each image; negative indices are ignored.
+    distances : ndarray of shape (n_images, n_neighbors)
+        Distances to them.
+    share : float, default=0.1
+        Largest distance of near-duplicates, as a share of the usual distance.
+
+    Returns
+    -------
+    list of ndarray
+        Groups of two or more images, largest first; each an increasing array of indices.
+
+    Examples
+    --------
     >>> near_duplicates(np.array([[1], [0], [1]]), np.array([[0.0], [0.0], [2.0]]))
     [array([0, 1])]
     """
@@ -70,11 +111,25 @@ def near_duplicates(
     return sorted(several, key=lambda part: (-len(part), part[0]))
 
 
-def medoids(features: NDArray[Any], labels: LabelArray, trust: FloatArray | None = None) -> LabelArray:
-    """Return for each cluster the index of its most typical image: the largest mean cosine to its members.
+def medoids(features: NDArray[Any], labels: LabelArray, trust: Float64Array | None = None) -> IndexArray:
+    """Return the most typical image of each cluster: the one with the largest mean cosine to its members.
 
-    ``features`` is (n, d); ``trust`` (n,) weighs members, so that doubtful ones do not pull the middle away.
+    Parameters
+    ----------
+    features : ndarray of shape (n_images, n_features)
+        One row per image.
+    labels : ndarray of shape (n_images,)
+        Cluster of each image.
+    trust : ndarray of shape (n_images,) or None, default=None
+        Weight of each image in the mean, for instance its confidence; None for equal weights.
 
+    Returns
+    -------
+    ndarray of shape (n_clusters,)
+        Index of the most typical image of each cluster.
+
+    Examples
+    --------
     >>> medoids(np.array([[1.0, 0.0], [1.0, 0.2], [1.0, 0.4], [0.0, 1.0]]), np.array([0, 0, 0, 1]))
     array([1, 3])
     """
@@ -85,24 +140,42 @@ def medoids(features: NDArray[Any], labels: LabelArray, trust: FloatArray | None
     found = np.empty(int(labels.max()) + 1, np.intp)
     for cluster in range(len(found)):
         members = np.flatnonzero(labels == cluster)
-        # The mean cosine to all members is the cosine's product with their mean: no pairs are needed.
-        middle = weights[members] @ unit[members]
-        found[cluster] = members[(unit[members] @ middle).argmax()]
+        # The mean cosine to all members is the product with their mean, so no pairs are needed.
+        mean = weights[members] @ unit[members]
+        found[cluster] = members[(unit[members] @ mean).argmax()]
     return found
 
 
 def vote(
-    neighbors: NDArray[np.intp],
-    weights: NDArray[Any],
+    neighbors: IndexArray,
+    weights: FloatArray,
     labels: LabelArray,
     *,
-    trust: FloatArray | None = None,
+    trust: Float64Array | None = None,
     n_clusters: int | None = None,
-) -> FloatArray:
-    """Return shares of votes (m, c) that the training neighbours (m, q) of new images cast for each cluster.
+) -> Float64Array:
+    """Return the share of each cluster among the training neighbours of new images.
 
-    A vote counts its edge weight times the voter's own confidence ``trust`` (n,). Negative indices do not vote.
+    Parameters
+    ----------
+    neighbors : ndarray of shape (m, n_neighbors)
+        Training neighbours of each new image; negative indices are ignored.
+    weights : ndarray of shape (m, n_neighbors)
+        Edge weights of the neighbours.
+    labels : ndarray of shape (n_images,)
+        Clusters of the training images.
+    trust : ndarray of shape (n_images,) or None, default=None
+        Factor on the weight of each training image, for instance its confidence; None for equal factors.
+    n_clusters : int or None, default=None
+        Number of clusters; None to take it from ``labels``.
 
+    Returns
+    -------
+    ndarray of shape (m, n_clusters)
+        Weighted shares; each row sums to 1, or to 0 if all weights are zero.
+
+    Examples
+    --------
     >>> vote(np.array([[0, 1, 2]]), np.ones((1, 3)), np.array([0, 1, 1]))
     array([[0.33333333, 0.66666667]])
     """

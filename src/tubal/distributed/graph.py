@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import itertools
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tubal.distributed.cluster import Cluster
-from tubal.graph import Graph, resolve_graph
-from tubal.graph.checks import row_digests
-from tubal.graph.chunked import SPARE, Candidates, block_candidates, directions, join_neighbours, rank_candidates
-from tubal.graph.neighbors import ExactSearch
-from tubal.graph.structure import Neighbours, Weighting, symmetric_adjacency
+from tubal.graph import Graph, Neighbors, Weighting, resolve_graph
+from tubal.graph.chunked import concatenate_neighbors
+from tubal.graph.neighbors import (
+    SPARE,
+    Candidates,
+    ExactSearch,
+    as_neighbors,
+    block_candidates,
+    expand_to_copies,
+    group_digests,
+    merge_candidates,
+    rank_candidates,
+    row_digests,
+    unit_directions,
+)
+from tubal.graph.structure import symmetric_adjacency
 from tubal.learning.alternation import Indices
 from tubal.learning.fitting import GraphSettings
 
@@ -37,44 +47,36 @@ def block_graph(
     wanted, metric = settings.n_neighbors, settings.graph
     if metric not in ("euclidean", "cosine"):
         raise ValueError(f"graph={metric!r} is not built on a cluster; use 'euclidean' or 'cosine', or pass a Graph")
-    firsts, group = _distinct(cluster.fetch([cluster.submit(_digests, part) for part in parts]))
+    digests = cluster.fetch([cluster.submit(_digests, part) for part in parts])
+    firsts, group = group_digests(itertools.chain.from_iterable(digests))
     reach = min(wanted, len(firsts) - 1)
-    found = _pairs(cluster, parts, sizes, firsts, reach, metric) if reach else []
-    joined = join_neighbours(found, firsts, group, wanted, np.float32)
+    found = _pairs(cluster, parts, sizes, firsts, reach, metric)
+    joined = expand_to_copies(concatenate_neighbors(found), group, wanted)
     if not gather:
         return Graph(symmetric_adjacency(joined.indices, np.ones_like(joined.distances)), n_neighbors=wanted)
     search = ExactSearch(np.concatenate(cluster.fetch(parts)), metric)
-    return Graph.from_neighbours(joined, weighting=Weighting(), search=search, n_neighbors=wanted)
-
-
-def _distinct(digests: list[list[bytes]]) -> tuple[Indices, Indices]:
-    """Return the first image of each set of equal images, and which set each image belongs to."""
-    seen: dict[bytes, int] = {}
-    firsts: list[int] = []
-    group = np.empty(sum(map(len, digests)), np.intp)
-    for index, digest in enumerate(digest for part in digests for digest in part):
-        known = seen.setdefault(digest, len(firsts))
-        if known == len(firsts):
-            firsts.append(index)
-        group[index] = known
-    return np.asarray(firsts, np.intp), group
+    return Graph.from_neighbors(joined, weighting=Weighting(), search=search, n_neighbors=wanted)
 
 
 def _pairs(
     cluster: Cluster, parts: list[Future], sizes: list[int], firsts: Indices, reach: int, metric: str
-) -> list[Neighbours]:
-    """Search every pair of partitions on the workers; merge each partition's neighbours there."""
+) -> list[Neighbors]:
+    """Search every pair of partitions on the workers, and merge the results of each partition there.
+
+    Neighbours are numbered among the distinct images ``firsts``.
+    """
     bounds = np.cumsum([0, *sizes])
-    own = [firsts[(firsts >= start) & (firsts < stop)] for start, stop in itertools.pairwise(bounds)]
+    starts = np.searchsorted(firsts, bounds)
     rows = [
-        cluster.submit(_rows, part, ids - start, metric) for part, ids, start in zip(parts, own, bounds, strict=False)
+        cluster.submit(_rows, part, firsts[start:stop] - bound, metric)
+        for part, bound, (start, stop) in zip(parts, bounds, itertools.pairwise(starts), strict=False)
     ]
+    filled = [place for place in range(len(parts)) if starts[place] < starts[place + 1]]
     merged = []
-    for queries, query_ids in zip(rows, own, strict=True):
+    for queries in filled:
         found = [
-            cluster.submit(_nearest, queries, query_ids, known, ids, reach, metric)
-            for known, ids in zip(rows, own, strict=True)
-            if len(ids)
+            cluster.submit(_nearest, rows[queries], rows[known], int(starts[known]), reach, queries == known)
+            for known in filled
         ]
         merged.append(cluster.submit(_merged, found, reach, metric))
     return list(cluster.fetch(merged))
@@ -87,28 +89,23 @@ def _digests(images: NDArray[Any]) -> list[bytes]:
 
 def _rows(images: NDArray[Any], places: Indices, metric: str) -> NDArray[Any]:
     """Return some images as rows, of unit length under the cosine metric."""
-    return directions(images[places].reshape(len(places), -1), metric)
+    return np.asarray(unit_directions(images[places].reshape(len(places), -1), metric))
 
 
-def _nearest(
-    queries: NDArray[Any], query_ids: Indices, known: NDArray[Any], ids: Indices, reach: int, metric: str
-) -> Candidates:
-    """Return exact distances to the nearest rows of one block, so that blocks can be merged without their rows."""
-    best = block_candidates(queries, query_ids, known, ids, known.mean(axis=0), reach + SPARE)
-    ranked = rank_candidates(
-        queries, best, lambda chosen: known[np.searchsorted(ids, chosen)], best.ids.shape[1], "euclidean"
-    )
-    alone = ranked.indices == query_ids[:, None]
-    return Candidates(ranked.indices, np.where(alone, np.inf, ranked.distances.astype(np.float64) ** 2))
+def _nearest(queries: NDArray[Any], known: NDArray[Any], start: int, reach: int, same: bool) -> Candidates:
+    """Return exact squared distances to the nearest rows of one partition, so that partitions can be merged.
+
+    ``start`` is the number of the first known row; ``same`` says that queries and known rows are the same partition.
+    """
+    best = block_candidates(queries, known, known.mean(axis=0), reach + SPARE, own=0 if same else None)
+    ranked = rank_candidates(queries, best.numbers, known.__getitem__)
+    own = ranked.numbers == np.arange(len(queries))[:, None] if same else False
+    return Candidates(ranked.numbers + start, np.where(own, np.inf, ranked.scores))
 
 
-def _merged(found: list[Candidates], reach: int, metric: str) -> Neighbours:
-    """Return the nearest of the candidates found in all blocks."""
-    best = reduce(lambda left, right: left.merge(right, reach + SPARE), found)
-    order = np.lexsort((best.ids, best.scores), axis=1)[:, :reach]
-    ids, nearest = (np.take_along_axis(values, order, axis=1) for values in (best.ids, best.scores))
-    distances = np.sqrt(nearest) if metric == "euclidean" else 0.5 * nearest
-    return Neighbours(ids.astype(np.intp), distances.astype(np.float32))
+def _merged(found: list[Candidates], reach: int, metric: str) -> Neighbors:
+    """Return the nearest of the candidates found in all partitions."""
+    return as_neighbors(merge_candidates(found, reach), metric, np.float32)
 
 
 def reorder_partitions(cluster: Cluster, parts: list[Future], sizes: list[int], order: Indices) -> list[Future]:

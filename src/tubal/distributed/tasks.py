@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tubal.backends.arrays import Array
-from tubal.graph.checks import check_images
+from tubal.graph.neighbors import as_float_stack
 from tubal.learning.alternation import ChunkCodes, Indices, PassTotals, Weights, code_chunk
 from tubal.learning.fitting import scale_images
 from tubal.problems.base import Dictionary, ImageModel
@@ -40,7 +40,7 @@ def constant(value: Value) -> Value:
 
 def checked_stack(block: ArrayLike, as_stack: Callable[[Array], Array]) -> NDArray[Any]:
     """Return a block as a checked stack of images."""
-    return np.asarray(as_stack(check_images(block)))
+    return np.asarray(as_stack(as_float_stack(block)))
 
 
 def shape_and_type(block: NDArray[Any]) -> tuple[tuple[int, ...], str]:

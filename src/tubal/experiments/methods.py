@@ -370,7 +370,7 @@ def ablated_graph(images: Images, n_neighbors: int, deformation: str = "full", s
     >>> ablated_graph(np.random.default_rng(0).random((12, 8, 8)), 3, "no local warp").neighbors.shape
     (12, 3)
     """
-    from tubal.clustering.neighbor_lists import careful_effort
+    from tubal.clustering.affinity import clustering_effort
     from tubal.graph import deformable_graph
     from tubal.graph.deformable import Deformation
 
@@ -388,7 +388,7 @@ def ablated_graph(images: Images, n_neighbors: int, deformation: str = "full", s
         images,
         n_neighbors,
         deformation=Deformation(**parts[deformation]),
-        effort=careful_effort(len(images), n_neighbors),
+        effort=clustering_effort(len(images), n_neighbors),
         random_state=seed,
     )
 
@@ -396,13 +396,13 @@ def ablated_graph(images: Images, n_neighbors: int, deformation: str = "full", s
 def fit_default_preset(images: Images, n_clusters: int, settings: Settings, seed: int) -> ImageClusterer:
     """Fit the default preset with the changes that the settings name."""
     from tubal import ImageClusterer
-    from tubal.clustering.clusterer import seed_of
+    from tubal.clustering.clusterer import draw_seed
 
     graph = settings.get("graph")
     n_neighbors = settings["n_neighbors"]
     if "deformation" in settings:
         # The clusterer looks at twice as many neighbours as it keeps, and derives its own seed.
-        graph = ablated_graph(images, 2 * n_neighbors, settings["deformation"], seed_of(seed))
+        graph = ablated_graph(images, 2 * n_neighbors, settings["deformation"], draw_seed(seed))
     return ImageClusterer(
         None if settings.get("estimate") else n_clusters,
         graph=graph,
@@ -423,17 +423,18 @@ def default_preset(images: Images, n_clusters: int, settings: Settings, seed: in
 def graph_without_codes(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
     """The default preset without GTSC: the same graph and cut, but no partition proposed by codes."""
     from tubal import clustering
-    from tubal.clustering.clusterer import seed_of
-    from tubal.clustering.cuts import cut_or_join
-    from tubal.clustering.neighbor_lists import better_reading
+    from tubal.clustering.affinity import choice_weights, choose_neighbors
+    from tubal.clustering.clusterer import draw_seed
+    from tubal.clustering.cuts import partition_graph
 
-    seed = seed_of(seed)  # the seed of the clusterer, so that only the codes differ
+    seed = draw_seed(seed)  # the seed of the clusterer, so that only the codes differ
     images = normalize_images(images, "unit")
     wide = ablated_graph(images, 2 * settings["n_neighbors"], seed=seed)
-    graph = better_reading(wide, settings["n_neighbors"])
-    affinity = clustering.with_second_order(clustering.mutual_adjacency(graph.neighbors))
+    graph = choose_neighbors(wide, settings["n_neighbors"])
+    affinity = clustering.with_second_order(choice_weights(graph))
     rows = images.reshape(len(images), -1)
-    return Outcome(cut_or_join(affinity, graph, n_clusters, features=rows, seed=seed), {})
+    labels = partition_graph(affinity, graph, n_clusters, features=rows, propose_from_features=False, seed=seed)
+    return Outcome(labels, {})
 
 
 def spectral_on_deformable_graph(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:

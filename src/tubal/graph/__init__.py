@@ -1,6 +1,8 @@
-"""Neighbour graphs of images and their Laplacians.
+"""Neighbour graphs of images: the Graph object, ways to build one, and its Laplacian.
 
-Imports only backends."""
+Start with ``build`` (what makes a graph) and ``structure`` (what a graph is). Imports only ``backends``; everything
+from ``problems`` upwards may import it.
+"""
 
 import lazy_loader
 

@@ -1,19 +1,19 @@
-from .candidates import candidate_recall
-from .deformable import Deformation, deformable_graph
-from .neighbors import knn_graph
-from .resolve import resolve_graph
-from .structure import Alignments, Graph, Neighbours, consensus_adjacency, laplacian, laplacian_norm
+from .build import deformable_graph, knn_graph, resolve_graph, restore_graph
+from .deformable import Deformation, Effort, candidate_recall
+from .structure import Alignments, Graph, Neighbors, Weighting, laplacian, laplacian_norm
 
 __all__ = [
     "Alignments",
     "Deformation",
+    "Effort",
     "Graph",
-    "Neighbours",
+    "Neighbors",
+    "Weighting",
     "candidate_recall",
-    "consensus_adjacency",
     "deformable_graph",
     "knn_graph",
     "laplacian",
     "laplacian_norm",
     "resolve_graph",
+    "restore_graph",
 ]

@@ -1,4 +1,8 @@
-"""Affine motions: look-up tables that warp images, and scores of how well a moved image fits another."""
+"""Affine motions of images: tables that warp images, and scores of how well a moved image fits another.
+
+Images are compared by their fields: a field has two planes per channel, the vertical and the horizontal gradient, or
+the pixels and a plane of zeros.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,13 @@ Int32 = NDArray[np.int32]
 def bilinear_table(
     shape: tuple[int, int], rotation: float = 0.0, scale: float = 1.0, dy: float = 0.0, dx: float = 0.0
 ) -> tuple[Int32, Float32]:
-    """Return ``corners`` (4, pixels) and ``shares`` (4, pixels) of the motion ``T``.
+    """Return a motion ``T`` as a table: four source pixels ``corners`` and their ``weights``, both (4, pixels).
 
-    ``T(X)(p) = X(c + R(p - c - d) / scale)`` with ``c`` the centre, ``d = (dy, dx)`` and ``R`` the turn by
-    ``rotation`` degrees; coordinates outside are moved to the border.
+    ``T(X)(p) = X(c + R(p - c - d) / scale)`` with ``c`` the centre, ``d = (dy, dx)`` and ``R`` the rotation by
+    ``rotation`` degrees; coordinates outside the image are moved to its border.
 
-    >>> corners, shares = bilinear_table((1, 3), dx=1.0)
-    >>> (shares * np.array([5.0, 6.0, 7.0])[corners]).sum(axis=0)
+    >>> corners, weights = bilinear_table((1, 3), dx=1.0)
+    >>> (weights * np.array([5.0, 6.0, 7.0])[corners]).sum(axis=0)
     array([5., 5., 6.])
     """
     height, width = shape
@@ -39,32 +43,33 @@ def bilinear_table(
     bottom, right = np.minimum(top + 1, height - 1), np.minimum(left + 1, width - 1)
     fy, fx = source_y - top, source_x - left
     corners = np.stack([top * width + left, top * width + right, bottom * width + left, bottom * width + right])
-    shares = np.stack([(1 - fy) * (1 - fx), (1 - fy) * fx, fy * (1 - fx), fy * fx])
-    return corners.reshape(4, -1).astype(np.int32), shares.reshape(4, -1).astype(np.float32)
+    weights = np.stack([(1 - fy) * (1 - fx), (1 - fy) * fx, fy * (1 - fx), fy * fx])
+    return corners.reshape(4, -1).astype(np.int32), weights.reshape(4, -1).astype(np.float32)
 
 
-def table_matrix(corners: Int32, shares: Float32) -> Any:
-    """The motion of a table as a sparse ``(pixels, pixels)`` matrix."""
+def table_matrix(corners: Int32, weights: Float32) -> sparse.csr_matrix:
+    """Return the motion of a table as a sparse ``(pixels, pixels)`` matrix."""
     n_pixels = corners.shape[1]
     places = (np.tile(np.arange(n_pixels), 4), corners.ravel())
-    return sparse.csr_matrix((shares.ravel(), places), shape=(n_pixels, n_pixels))
+    return sparse.csr_matrix((weights.ravel(), places), shape=(n_pixels, n_pixels))
 
 
-def sobel_matrix(shape: tuple[int, int]) -> Any:
-    """Sobel derivatives with replicated border as a sparse ``(2 pixels, pixels)`` matrix, down then right."""
+def sobel_matrix(shape: tuple[int, int]) -> sparse.csr_matrix:
+    """Return the Sobel derivatives, down then right, as a sparse ``(2 pixels, pixels)`` matrix; border replicated."""
     height, width = shape
     down = sparse.kron(_three_taps(height, (-1.0, 0.0, 1.0)), _three_taps(width, (1.0, 2.0, 1.0)))
     right = sparse.kron(_three_taps(height, (1.0, 2.0, 1.0)), _three_taps(width, (-1.0, 0.0, 1.0)))
     return sparse.csr_matrix(sparse.vstack([down, right]), dtype=np.float32)
 
 
-def pixel_matrix(shape: tuple[int, int]) -> Any:
-    """Pixels and as many zeros as a sparse ``(2 pixels, pixels)`` matrix: the place of Sobel's without derivatives."""
+def pixel_matrix(shape: tuple[int, int]) -> sparse.csr_matrix:
+    """Return the map from pixels to pixels and as many zeros, ``(2 pixels, pixels)``; replaces Sobel's for pixels."""
     n_pixels = shape[0] * shape[1]
     return sparse.eye(2 * n_pixels, n_pixels, format="csr", dtype=np.float32)
 
 
-def _three_taps(length: int, taps: tuple[float, float, float]) -> Any:
+def _three_taps(length: int, taps: tuple[float, float, float]) -> sparse.csr_matrix:
+    """Return the filter with three taps along one axis as a matrix, border replicated."""
     here = np.arange(length)
     columns = np.concatenate([np.maximum(here - 1, 0), here, np.minimum(here + 1, length - 1)])
     return sparse.csr_matrix((np.repeat(taps, length), (np.tile(here, 3), columns)), shape=(length, length))
@@ -72,10 +77,10 @@ def _three_taps(length: int, taps: tuple[float, float, float]) -> Any:
 
 @dataclass(frozen=True)
 class WorkingSize:
-    """The size images are compared at: unchanged between ``least`` and ``most`` pixels.
+    """The size at which images are compared: their own between ``least`` and ``most`` pixels.
 
-    Larger images are averaged down; smaller ones, if they have two dimensions, are interpolated up, so that
-    one working pixel is a small part of the image.
+    Larger images are averaged down. Smaller ones with two dimensions are interpolated up, so that one working pixel is
+    a small part of the image.
 
     >>> WorkingSize.of((8, 8)).shape, WorkingSize.of((32, 24)).shape, WorkingSize.of((480, 640)).shape
     ((16, 16), (32, 24), (55, 74))
@@ -97,12 +102,12 @@ class WorkingSize:
         return cls(source, (max(1, round(height * factor)), max(1, round(width * factor))))
 
     def apply(self, stack: NDArray[Any]) -> Float32:
-        """Return checked images as ``(n, channels, pixels)`` at the working size, scaled to at most 1."""
+        """Return a stack of images as ``(n, channels, pixels)`` at the working size, with values of at most 1."""
         planes = channel_planes(stack)
-        # Field lengths are normalised anyway; this only keeps squares inside the range of float32.
         flat = np.ptp(planes, axis=(2, 3), keepdims=True) <= 1e-6 * np.abs(planes).max(axis=(2, 3), keepdims=True)
+        # Fields are normalised later; dividing here only keeps squares inside the range of float32.
         largest = float(np.abs(planes).max()) or 1.0
-        # A constant plane becomes exactly zero, so that rounding cannot pass for a gradient.
+        # A constant plane becomes exactly zero, so that rounding errors do not count as a gradient.
         planes = np.where(flat, 0, planes / planes.dtype.type(largest)).astype(np.float32)
         if self.shape != self.source:
             down, across = (_resampling(*pair) for pair in zip(self.source, self.shape, strict=True))
@@ -118,7 +123,7 @@ def channel_planes(stack: NDArray[Any]) -> NDArray[Any]:
 
 
 def _resampling(source: int, target: int) -> Float32:
-    """Matrix ``(target, source)``: area means when shrinking, linear interpolation when enlarging."""
+    """Return the matrix ``(target, source)`` that averages areas to shrink, or interpolates linearly to enlarge."""
     if target <= source:
         edges = np.linspace(0, source, target + 1)
         begin, end = np.arange(source), np.arange(1, source + 1)
@@ -128,64 +133,72 @@ def _resampling(source: int, target: int) -> Float32:
     return np.asarray(np.maximum(0, 1 - np.abs(centres[:, None] - np.arange(source))), dtype=np.float32)
 
 
+# Randomly moved images from which the basis is learned.
 _BASIS_SAMPLES = 600
 
 
 @dataclass(frozen=True)
 class MotionBank:
-    """Every warp and shift that is tried, for images of one working size."""
+    """All warps (rotation and scale) and shifts that are tried, for images of one working size.
+
+    ``warps`` are pairs (rotation in degrees, scale), ``shifts`` pairs (dy, dx) of whole working pixels. Fields are
+    gradients, or the pixels themselves if ``use_pixels``.
+    """
 
     shape: tuple[int, int]
-    warps: tuple[tuple[float, float], ...]  # (rotation in degrees, scale)
-    shifts: tuple[tuple[int, int], ...]  # whole working pixels
-    plain: bool = False  # fields are the pixels themselves, not their gradients
+    warps: tuple[tuple[float, float], ...]
+    shifts: tuple[tuple[int, int], ...]
+    use_pixels: bool = False
 
     def warp_tables(self) -> tuple[Int32, Float32]:
-        """Corners and shares of all warps, ``(warps, 4, pixels)``."""
+        """Return corners and weights of all warps, both ``(warps, 4, pixels)``."""
         tables = [bilinear_table(self.shape, rotation, scale) for rotation, scale in self.warps]
         return np.stack([table[0] for table in tables]), np.stack([table[1] for table in tables])
 
     def shift_tables(self) -> tuple[Int32, Float32]:
-        """Corners and shares of all shifts, ``(shifts, 4, pixels)``."""
+        """Return corners and weights of all shifts, both ``(shifts, 4, pixels)``."""
         tables = [bilinear_table(self.shape, dy=dy, dx=dx) for dy, dx in self.shifts]
         return np.stack([table[0] for table in tables]), np.stack([table[1] for table in tables])
 
 
 @dataclass(frozen=True)
 class MotionCoefficients:
-    """Linear maps from pixels to basis coefficients of all warps and of all shifts."""
+    """Linear maps from the pixels of an image to the basis coefficients of all its warps and of all its shifts.
+
+    ``warp_map`` is (channels * pixels, warps * rank), ``shift_map`` (channels * pixels, shifts * rank).
+    """
 
     bank: MotionBank
     rank: int
-    warp_map: Float32  # (channels * pixels, warps * rank)
-    shift_map: Float32  # (channels * pixels, shifts * rank)
+    warp_map: Float32
+    shift_map: Float32
 
     @classmethod
     def fit(cls, images: Float32, bank: MotionBank, rank: int, rng: np.random.Generator) -> MotionCoefficients:
-        """Learn the basis from fields of randomly moved images.
+        """Learn the basis from fields of randomly moved images ``(n, channels, pixels)``.
 
-        A basis of unmoved images would favour the identity; on faces under changing light that costs points.
+        A basis of unmoved images would favour the identity, which lowers the accuracy on faces under changing light.
         """
         fields = _moved_fields(images, bank, rng)
         rank = min(rank, len(fields), fields.shape[1])
         values, vectors = np.linalg.eigh((fields @ fields.T).astype(np.float64))
-        lead = slice(-1, -rank - 1, -1)
-        basis = fields.T @ (vectors[:, lead] / np.sqrt(np.maximum(values[lead], 1e-12))).astype(np.float32)
+        leading = slice(-1, -rank - 1, -1)
+        basis = fields.T @ (vectors[:, leading] / np.sqrt(np.maximum(values[leading], 1e-12))).astype(np.float32)
         n_channels = images.shape[1]
         tables = (bank.warp_tables(), bank.shift_tables())
-        warp_map, shift_map = (_pulled_back(basis, bank, n_channels, *table) for table in tables)
+        warp_map, shift_map = (_coefficient_map(basis, bank, n_channels, *table) for table in tables)
         return cls(bank, rank, warp_map, shift_map)
 
     def of_warps(self, images: Float32, threads: int) -> tuple[Float32, Float32]:
-        """Coefficients ``(n, warps, rank)`` of every warp, scaled as unit fields; energies ``(n,)``."""
-        corners, shares = self.bank.warp_tables()
+        """Return coefficients ``(n, warps, rank)`` of every warp's unit field, and the largest energy of each image."""
+        corners, weights = self.bank.warp_tables()
         energies = np.empty((len(images), len(corners)), dtype=np.float32)
         result = np.empty((len(images), self.warp_map.shape[1]), dtype=np.float32)
         pixels = images.reshape(len(images), -1)
 
         def fill(start: int, stop: int) -> None:
             own = energies[start:stop]
-            _kernels.warped_energies(images[start:stop], *self.bank.shape, corners, shares, self.bank.plain, own)
+            _kernels.warped_energies(images[start:stop], *self.bank.shape, corners, weights, self.bank.use_pixels, own)
             np.matmul(pixels[start:stop], self.warp_map, out=result[start:stop])
             block = result[start:stop].reshape(stop - start, len(corners), -1)
             block *= _inverse_length(own)[:, :, None]
@@ -194,9 +207,12 @@ class MotionCoefficients:
         return result.reshape(len(images), len(corners), self.rank), energies.max(axis=1)
 
     def of_shifts(self, images: Float32, fields: Float32, energies: Float32, threads: int) -> Float32:
-        """Coefficients ``(n, shifts, rank)``; a shift loses the energy of what it pushes over the border."""
+        """Return coefficients ``(n, shifts, rank)`` of every shift's unit field.
+
+        A shift loses the energy of what it pushes over the border.
+        """
         result = np.empty((len(images), self.shift_map.shape[1]), dtype=np.float32)
-        pixels, inside = images.reshape(len(images), -1), self._kept_pixels().T
+        pixels, inside = images.reshape(len(images), -1), self.kept_pixels().T
 
         def fill(start: int, stop: int) -> None:
             np.matmul(pixels[start:stop], self.shift_map, out=result[start:stop])
@@ -207,7 +223,8 @@ class MotionCoefficients:
         parallel_ranges(fill, len(images), grain=32, threads=threads)
         return result.reshape(len(images), -1, self.rank)
 
-    def _kept_pixels(self) -> Float32:
+    def kept_pixels(self) -> Float32:
+        """Return which pixels stay inside the image under each shift, as 0 and 1, ``(shifts, pixels)``."""
         height, width = self.bank.shape
         rows, columns = np.mgrid[:height, :width]
         inside = [
@@ -218,10 +235,12 @@ class MotionCoefficients:
 
 
 def _inverse_length(energy: Float32) -> Float32:
+    """Return ``1 / sqrt(energy)``, or 0 for a field without energy."""
     return np.where(energy > 0, 1 / np.sqrt(np.maximum(energy, 1e-30)), 0).astype(np.float32)
 
 
 def _moved_fields(images: Float32, bank: MotionBank, rng: np.random.Generator) -> Float32:
+    """Return the unit fields ``(samples, 2 channels * pixels)`` of randomly chosen and moved images."""
     n_samples = min(_BASIS_SAMPLES, 8 * len(images))
     warp_tables, shift_tables = bank.warp_tables(), bank.shift_tables()
     moved = np.empty((n_samples, *images.shape[1:]), dtype=np.float32)
@@ -231,15 +250,16 @@ def _moved_fields(images: Float32, bank: MotionBank, rng: np.random.Generator) -
         image = images[rng.integers(len(images))]
         _kernels.warp_image(image, warp_tables[0][warp], warp_tables[1][warp], once)
         _kernels.warp_image(once, shift_tables[0][shift], shift_tables[1][shift], moved[sample])
-    return field_stack(moved, bank.shape, plain=bank.plain, threads=1)[0].reshape(n_samples, -1)
+    return field_stack(moved, bank.shape, use_pixels=bank.use_pixels, threads=1)[0].reshape(n_samples, -1)
 
 
 def field_stack(
-    images: Float32, shape: tuple[int, int], *, plain: bool = False, margin: int = 0, gap: int = 0, threads: int
+    images: Float32, shape: tuple[int, int], *, use_pixels: bool = False, margin: int = 0, gap: int = 0, threads: int
 ) -> tuple[Float32, Float32]:
-    """Unit fields ``(n, 2 channels, length)``, padded as the kernels want, and energies before.
+    """Return the unit fields ``(n, 2 channels, length)`` of images, and their energies before scaling ``(n,)``.
 
-    A field is the gradient of an image or, if ``plain``, its pixels beside a plane of zeros.
+    A field is the gradient of an image or, if ``use_pixels``, its pixels followed by a plane of zeros. Rows are padded
+    with ``margin`` and ``gap`` columns as the kernels in ``backends.cpu.deformation`` expect.
     """
     height, width = shape
     length = (height + 2 * margin) * (width + 2 * margin + gap) + gap
@@ -248,28 +268,31 @@ def field_stack(
 
     def fill(start: int, stop: int) -> None:
         block = slice(start, stop)
-        _kernels.unit_fields(images[block], height, width, margin, gap, plain, fields[block], energies[block])
+        _kernels.unit_fields(images[block], height, width, margin, gap, use_pixels, fields[block], energies[block])
 
     parallel_ranges(fill, len(images), grain=64, threads=threads)
     return fields, energies
 
 
-def _pulled_back(basis: Float32, bank: MotionBank, n_channels: int, corners: Int32, shares: Float32) -> Float32:
-    """Adjoint of motion and field applied to the basis: ``(channels * pixels, motions * rank)``."""
+def _coefficient_map(basis: Float32, bank: MotionBank, n_channels: int, corners: Int32, weights: Float32) -> Float32:
+    """Return the map ``(channels * pixels, motions * rank)`` from pixels to coefficients of every motion's field.
+
+    It is the adjoint of motion and field, applied to the basis.
+    """
     n_pixels, rank = bank.shape[0] * bank.shape[1], basis.shape[1]
-    adjoint = (pixel_matrix(bank.shape) if bank.plain else sobel_matrix(bank.shape)).T
+    adjoint = (pixel_matrix(bank.shape) if bank.use_pixels else sobel_matrix(bank.shape)).T
     planes = basis.reshape(n_channels, 2 * n_pixels, rank)
-    pulled = np.empty((n_channels, n_pixels, len(corners), rank), dtype=np.float32)
+    maps = np.empty((n_channels, n_pixels, len(corners), rank), dtype=np.float32)
     for channel in range(n_channels):
         through_field = adjoint @ planes[channel]
         for motion in range(len(corners)):
-            table = table_matrix(corners[motion], shares[motion])
-            pulled[channel, :, motion] = table.T @ through_field
-    return pulled.reshape(n_channels * n_pixels, -1)
+            table = table_matrix(corners[motion], weights[motion])
+            maps[channel, :, motion] = table.T @ through_field
+    return maps.reshape(n_channels * n_pixels, -1)
 
 
 def best_motions(shifted: Float32, warped: Float32, candidates: Int32, threads: int) -> tuple[Float32, Int32, Int32]:
-    """Score, warp and shift of each candidate's best motion, each ``(m, K)``."""
+    """Return score, warp and shift of each candidate's best motion, each ``(m, candidates)``."""
     scores = np.empty(candidates.shape, dtype=np.float32)
     warps, shifts = np.empty_like(candidates), np.empty_like(candidates)
 

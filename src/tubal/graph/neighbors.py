@@ -1,30 +1,133 @@
-"""Exact nearest neighbours in pixel space, in bounded memory; exact copies and hubs are handled here too."""
+"""Exact nearest neighbours of images by their pixels, in bounded memory; exact copies and hubs.
+
+The search compares queries with known rows a block at a time. A product of two blocks proposes a few candidates more
+than wanted; differences in float64 then rank them, so rounding in the product cannot change the answer. Known rows
+may lie in memory, on a device or in a file: :class:`Rows` hides which.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from tubal.backends.arrays import Array, as_double, as_like, is_floating, is_torch, namespace, to_numpy
 from tubal.backends.threads import own_threads, parallel_ranges
-from tubal.graph.checks import as_rows, check_images, check_n_neighbors, duplicate_groups
-from tubal.graph.structure import FloatArray, Graph, IndexArray, Neighbours, Weighting
+from tubal.graph.structure import FloatArray, IndexArray, Neighbors, SearchState
+
+METRICS = ("euclidean", "cosine")
+
+# --- images as rows --------------------------------------------------------------------------------------
+_EXACT_IN_FLOAT32 = (np.bool_, np.uint8, np.int8, np.uint16, np.int16, np.float16, np.float32)
+
+
+def as_float_stack(images: Array) -> NDArray[Any]:
+    """Return ``images`` as a finite NumPy stack, float32 where that is exact and float64 otherwise.
+
+    Accepted shapes: ``(n, features)`` rows, ``(n, height, width)`` and ``(n, height, width, channels)``. A float32
+    array is not copied.
+
+    >>> as_float_stack(np.zeros((2, 3, 3), dtype=np.uint8)).dtype
+    dtype('float32')
+    """
+    stack = to_numpy(images)
+    if stack.dtype.kind not in "buif":
+        raise TypeError(f"images have dtype {stack.dtype}; real numbers are needed, convert them to float32")
+    if stack.ndim not in (2, 3, 4):
+        raise ValueError(
+            f"images have shape {stack.shape}; expected (n, features), (n, height, width) or "
+            "(n, height, width, channels), add the missing axes with reshape"
+        )
+    if 0 in stack.shape:
+        raise ValueError(f"images have shape {stack.shape}, which holds no pixel; pass at least one image")
+    exact = any(stack.dtype == kind for kind in _EXACT_IN_FLOAT32)
+    stack = np.ascontiguousarray(stack, dtype=np.float32 if exact else np.float64)
+    if not np.isfinite(stack.sum()) and not np.isfinite(stack).all():
+        raise ValueError("images contain NaN or infinity; replace or drop those pixels first")
+    return stack
+
+
+def as_rows(stack: NDArray[Any]) -> NDArray[Any]:
+    """Flatten every image of a stack to one row."""
+    return stack.reshape(stack.shape[0], -1)
+
+
+def unit_directions(rows: Array, metric: str) -> Array:
+    """Return rows as they are for "euclidean", scaled to unit length for "cosine"."""
+    if metric == "euclidean":
+        return rows
+    xp = namespace(rows)
+    lengths = xp.sqrt((rows * rows).sum(axis=1))[:, None]
+    # A blank image has no direction; it stays zero and is equally far from everything else.
+    return rows / xp.where(lengths > 0, lengths, xp.ones_like(lengths))
+
+
+# --- exact copies ----------------------------------------------------------------------------------------
+def row_digests(rows: NDArray[Any]) -> list[bytes]:
+    """Return one 16-byte digest per row; equal values (also ``0.0`` and ``-0.0``) give equal digests."""
+    blocks = (_with_positive_zeros(rows[start : start + 1024]) for start in range(0, len(rows), 1024))
+    return [blake2b(row, digest_size=16).digest() for block in blocks for row in block]
+
+
+def _with_positive_zeros(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return contiguous rows with ``0.0`` in place of ``-0.0``, so that equal values have equal bits."""
+    return np.ascontiguousarray(rows + rows.dtype.type(0))
+
+
+def group_digests(digests: Iterable[bytes]) -> tuple[IndexArray, IndexArray]:
+    """Return the index of the first of each distinct digest, and the group of every digest.
+
+    >>> group_digests([b"one", b"two", b"one"])
+    (array([0, 1]), array([0, 1, 0]))
+    """
+    groups: dict[bytes, int] = {}
+    firsts: list[int] = []
+    members: list[int] = []
+    for index, digest in enumerate(digests):
+        group = groups.setdefault(digest, len(firsts))
+        if group == len(firsts):
+            firsts.append(index)
+        members.append(group)
+    return np.asarray(firsts, dtype=np.intp), np.asarray(members, dtype=np.intp)
+
+
+def exact_copies(rows: NDArray[Any]) -> tuple[IndexArray, IndexArray]:
+    """Return the first row of each distinct value, and the group of every row.
+
+    >>> exact_copies(np.array([[1.0], [2.0], [1.0]]))
+    (array([0, 1]), array([0, 1, 0]))
+    """
+    if _all_differ(rows):
+        return np.arange(len(rows)), np.arange(len(rows))
+    return group_digests(row_digests(rows))
+
+
+def _all_differ(rows: NDArray[Any]) -> bool:
+    """Tell whether rows certainly differ, by weighted sums of their bits: equal rows have equal sums."""
+    word = np.dtype(np.uint8 if rows.itemsize % 4 else np.uint32)
+    n_words = rows.shape[1] * rows.itemsize // word.itemsize
+    weights = np.random.default_rng(0).integers(2**63, size=n_words, dtype=np.uint64)
+    sums = np.empty(len(rows), np.uint64)
+    for start in range(0, len(rows), 1024):
+        sums[start : start + 1024] = _with_positive_zeros(rows[start : start + 1024]).view(word) @ weights
+    return len(np.unique(sums)) == len(rows)
 
 
 def spread_over_copies(
-    lists: NDArray[Any], group: IndexArray, length: int, *, training: bool
+    lists: IndexArray | NDArray[np.int32], group: IndexArray, length: int, *, training: bool
 ) -> tuple[IndexArray, IndexArray]:
-    """Turn neighbour lists of distinct images into lists over all their copies.
+    """Turn neighbour lists of distinct images into lists that contain all their copies.
 
-    ``lists`` (distinct, K) names distinct images, ``group`` (n,) the distinct image each image is a copy of.
-    With ``training`` there is an answer for every image of ``group`` and its own copies come first; without,
-    there is one for every row of ``lists``. Returns images and the slot of ``lists`` each came from, both
-    ``(m, length)``: slot -1 is an own copy, image -1 the end of a list.
+    ``lists`` (distinct, k) holds distinct images; ``group`` (n,) says which distinct image each image equals. With
+    ``training`` there is one result for every image of ``group``, and its own copies come first; without, there is
+    one for every row of ``lists``. Returns images and the slot of ``lists`` each came from, both ``(m, length)``:
+    slot -1 is a copy of the image itself, image -1 the end of a list.
 
     >>> spread_over_copies(np.array([[1], [0]]), np.array([0, 1, 0]), 2, training=True)[0]
     array([[2, 1],
@@ -52,7 +155,7 @@ def spread_over_copies(
         for slot, other in enumerate(lists[own_groups[row]]):
             if len(members) >= length:
                 break
-            # Copies share their neighbours' copies in turn rather than all naming the first one.
+            # Copies take their neighbour's copies in turn, so that no single copy becomes a hub.
             others = np.roll(order[starts[other] : starts[other + 1]], -place)
             members.extend(others)
             sources.extend([slot] * len(others))
@@ -61,15 +164,31 @@ def spread_over_copies(
     return images, slots
 
 
-def capped_neighbours(candidates: IndexArray, distances: FloatArray, n_neighbors: int, limit: int) -> IndexArray:
+def expand_to_copies(found: Neighbors, group: IndexArray, n_neighbors: int) -> Neighbors:
+    """Return the neighbours of every image, given those of the distinct images; copies lie at distance 0."""
+    if len(found.indices) == len(group):
+        return found
+    indices, slots = spread_over_copies(found.indices, group, n_neighbors, training=True)
+    distances = np.zeros(slots.shape, found.distances.dtype)
+    if found.distances.shape[1]:
+        distances = np.take_along_axis(found.distances[group], np.maximum(slots, 0), axis=1)
+        distances[slots < 0] = 0
+    return Neighbors(indices, distances)
+
+
+# --- hubs ------------------------------------------------------------------------------------------------
+# No image is the neighbour of more than this many times as many others as it has neighbours itself.
+HUB_FACTOR = 5
+
+
+def limit_in_degree(candidates: IndexArray, distances: FloatArray, n_neighbors: int, limit: int) -> IndexArray:
     """Choose slots ``(n, n_neighbors)`` of sorted candidate lists so that no image is chosen too often.
 
-    Every image starts with its nearest candidates. An image that too many have chosen keeps its ``limit``
-    nearest choosers; the others take their next candidate instead. The farthest incoming edges go first, so
-    a hub loses exactly what makes it one. A slot of -1 means that the list was used up.
+    Every image starts with its nearest candidates. An image that more than ``limit`` others chose keeps the nearest
+    of them; the others take their next candidate instead. A slot of -1 means that a list is exhausted.
 
     >>> lists = np.array([[1, 2], [0, 2], [1, 0], [1, 2]])
-    >>> capped_neighbours(lists, np.array([[1.0, 9.0], [1.0, 5.0], [3.0, 4.0], [2.0, 8.0]]), 1, 2)
+    >>> limit_in_degree(lists, np.array([[1.0, 9.0], [1.0, 5.0], [3.0, 4.0], [2.0, 8.0]]), 1, 2)
     array([[0],
            [0],
            [1],
@@ -95,178 +214,283 @@ def capped_neighbours(candidates: IndexArray, distances: FloatArray, n_neighbors
     return result
 
 
-# Rows are compared so many bytes of results at a time: what stays in a core's cache, or keeps a device busy.
+# --- the blocked search ----------------------------------------------------------------------------------
+# Bytes of results per block: what stays in a core's cache, or keeps a device busy.
 _BLOCK_BYTES, _DEVICE_BLOCK_BYTES = 2**22, 2**25
 # Candidates beyond the wanted number, so that rounding in the product cannot change the answer.
-_SPARE = 8
+SPARE = 8
+# From this many known rows on, a compiled selection is faster than NumPy's.
 _COMPILED_FROM = 4096
 
 
-def knn_graph(
-    images: Any,
-    n_neighbors: int = 3,
-    *,
-    metric: str = "euclidean",
-    weights: str = "binary",
-    bandwidth: float | None = None,
-) -> Graph:
-    """Join every image to its ``n_neighbors`` nearest others; the graph is symmetrised by maximum.
+class Rows(Protocol):
+    """Known rows, numbered from 0, that can be read by blocks or one by one."""
 
-    ``images`` is a stack ``(n, h, w[, c])`` or rows ``(n, d)``, NumPy or torch. An image is never its own
-    neighbour, but an exact copy of it is one at distance zero; among copies the next in order comes first,
-    so that many copies make a ring and not a hub. Equal distances go to the lower index.
-    ``metric`` is ``"euclidean"`` or ``"cosine"`` (``1 - cos``), ``weights`` is ``"binary"`` or ``"heat"``,
-    ``exp(-d² / (2 bandwidth²))`` with the mean neighbour distance as default ``bandwidth``.
+    @property
+    def dtype(self) -> Any:
+        """Floating type of the rows."""
 
-    >>> graph = knn_graph(np.array([[0.0], [1.0], [3.0], [7.0]]), n_neighbors=1)
-    >>> graph.neighbors.ravel()
-    array([1, 0, 1, 2])
-    """
-    if metric not in ("euclidean", "cosine"):
-        raise ValueError(f"metric is {metric!r}; use 'euclidean' or 'cosine'")
-    if weights not in ("binary", "heat"):
-        raise ValueError(f"weights is {weights!r}; use 'binary' or 'heat'")
-    if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
-        raise ValueError(f"bandwidth is {bandwidth!r}; a positive number is needed, or None to choose it")
-    stack = check_images(images)
-    wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
-    search = ExactSearch(stack, metric, rows=_rows_on_device(images) if is_torch(images) else None)
-    found = search.among_themselves(wanted)
-    if bandwidth is None:
-        bandwidth = float(found.distances.mean(dtype=np.float64)) or 1.0
-    weighting = Weighting(weights, bandwidth)
-    return Graph.from_neighbours(found, weighting=weighting, search=search, n_neighbors=wanted)
+    def __len__(self) -> int: ...
+
+    def blocks(self) -> Iterator[tuple[int, Array]]:
+        """Yield consecutive blocks of rows, each with the number of its first row."""
+
+    def take(self, numbers: Array) -> Array:
+        """Return the rows ``(*numbers.shape, n_features)``."""
 
 
 @dataclass(frozen=True)
-class ExactSearch:
-    """All-pairs search over stored images; ``rows`` is a torch tensor when the images were one."""
+class RowsInMemory:
+    """Rows ``(n, n_features)`` of one array or tensor, as one block."""
 
-    images: NDArray[Any]
+    rows: Array
+
+    @property
+    def dtype(self) -> Any:
+        """Floating type of the rows."""
+        return self.rows.dtype
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def blocks(self) -> Iterator[tuple[int, Array]]:
+        """Yield all rows at once."""
+        yield 0, self.rows
+
+    def take(self, numbers: Array) -> Array:
+        """Return the rows ``(*numbers.shape, n_features)``."""
+        return self.rows[numbers]
+
+
+@dataclass(frozen=True)
+class RowsInBlocks:
+    """Rows of a file, a few megabytes in memory at a time.
+
+    ``read`` returns rows ``(len(numbers), n_features)`` by number; ``shape`` is (n_rows, n_features). For
+    ``metric="cosine"`` rows are scaled to unit length.
+    """
+
+    read: Callable[[IndexArray], NDArray[Any]]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     metric: str = "euclidean"
-    rows: Array = field(default=None, repr=False)
-    kind: ClassVar[str] = "exact"
 
-    def nearest(self, new_images: Any, n_neighbors: int) -> Neighbours:
-        """The nearest training images of each new one, nearest first."""
-        stack = check_images(new_images)
-        if stack[0].size != self.images[0].size:
-            raise ValueError(
-                f"new images have shape {stack.shape[1:]}, the graph's images {self.images.shape[1:]}; "
-                "pass images of the training size"
-            )
-        known = self._prepared(self.rows if self.rows is not None else as_rows(self.images))
-        queries = self._prepared(as_like(as_rows(stack), known))
-        return nearest_rows(queries, known, n_neighbors, metric=self.metric)
+    def __len__(self) -> int:
+        return self.shape[0]
 
-    def among_themselves(self, n_neighbors: int) -> Neighbours:
-        """The nearest other training images of every training image."""
-        firsts, group = duplicate_groups(as_rows(self.images))
-        rows = self._prepared(self.rows if self.rows is not None else as_rows(self.images))
-        if len(firsts) == len(rows):
-            return nearest_rows(rows, rows, n_neighbors, metric=self.metric, skip_self=True)
-        distinct = rows[firsts]
-        reach = min(n_neighbors, len(firsts) - 1)
-        found = nearest_rows(distinct, distinct, reach, metric=self.metric, skip_self=True)
-        indices, slots = spread_over_copies(found.indices, group, n_neighbors, training=True)
-        own = np.take_along_axis(found.distances[group], np.maximum(slots, 0), axis=1) if reach else 0.0
-        return Neighbours(indices, np.where(slots < 0, 0, own).astype(found.distances.dtype))
+    def blocks(self) -> Iterator[tuple[int, Array]]:
+        """Yield consecutive blocks of rows, each with the number of its first row."""
+        step = rows_per_block(self.shape[1] * self.dtype.itemsize)
+        for start in range(0, len(self), step):
+            yield start, self.take(np.arange(start, min(start + step, len(self))))
 
-    def _prepared(self, rows: Array) -> Array:
-        if self.metric == "euclidean":
-            return rows
-        xp = namespace(rows)
-        lengths = xp.sqrt((rows * rows).sum(axis=1))[:, None]
-        # A blank image has no direction; it stays zero and is equally far from everything else.
-        return rows / xp.where(lengths > 0, lengths, xp.ones_like(lengths))
-
-    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """The training images and the metric."""
-        return {"images": self.images}, {"metric": self.metric}
-
-    @classmethod
-    def from_state(cls, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> ExactSearch:
-        """Undo :meth:`state`."""
-        return cls(arrays["images"], meta["metric"])
+    def take(self, numbers: Array) -> Array:
+        """Return the rows ``(*numbers.shape, n_features)``."""
+        rows = unit_directions(self.read(numbers.reshape(-1)), self.metric)
+        return rows.reshape(*numbers.shape, -1)
 
 
-def _rows_on_device(images: Array) -> Array:
-    rows = images.detach().reshape(len(images), -1)
-    return rows if is_floating(rows) and rows.itemsize >= 4 else rows.float()
+def rows_per_block(row_bytes: int) -> int:
+    """Return how many rows of a file to hold in memory at a time."""
+    return max(1, _BLOCK_BYTES // max(1, row_bytes))
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Some known rows for each query: their numbers and scores, both ``(m, k)``; a smaller score is nearer."""
+
+    numbers: Array
+    scores: Array
+
+
+def merge_candidates(parts: Sequence[Candidates], length: int) -> Candidates:
+    """Return the ``length`` best candidates of several blocks, best first; equal scores go to the lower number."""
+    numbers = np.concatenate([part.numbers for part in parts], axis=1)
+    scores = np.concatenate([part.scores for part in parts], axis=1)
+    order = np.lexsort((numbers, scores), axis=1)[:, :length]
+    return Candidates(np.take_along_axis(numbers, order, axis=1), np.take_along_axis(scores, order, axis=1))
 
 
 def nearest_rows(
-    queries: Array, known: Array, n_neighbors: int, *, metric: str = "euclidean", skip_self: bool = False
-) -> Neighbours:
-    """Exact nearest rows: candidates by a blocked product, then distances from float64 differences."""
+    queries: Array, known: Rows, n_neighbors: int, *, metric: str = "euclidean", first: int | None = None
+) -> Neighbors:
+    """Return the exact nearest known rows of each query ``(m, n_features)``; equal distances go to the lower number.
+
+    ``first`` is the number of the first query if the queries are consecutive known rows themselves; no row is then
+    its own neighbour. For ``metric="cosine"`` queries and known rows must have unit length.
+    """
+    dtype = np.float32 if known.dtype.itemsize == 4 else np.float64
     if n_neighbors == 0:
-        empty = np.empty((len(queries), 0))
-        return Neighbours(empty.astype(np.intp), empty.astype(np.float32))
-    reach = min(n_neighbors + _SPARE, len(known) - int(skip_self))
-    candidates = candidate_lists(queries, known, reach, skip_self=skip_self)
-    return _rank_exactly(queries, known, candidates, n_neighbors, metric)
+        return Neighbors(np.empty((len(queries), 0), np.intp), np.empty((len(queries), 0), dtype))
+    reach = min(n_neighbors + SPARE, len(known) - (first is not None))
+    best, centre = None, None
+    for start, block in known.blocks():
+        # Centring shrinks the norms and so the cancellation in |x|² - 2 x·y + |y|².
+        centre = block.mean(axis=0) if centre is None else centre
+        own = None if first is None else first - start
+        found = block_candidates(queries, block, centre, reach, own=own)
+        found = Candidates(found.numbers + start, found.scores) if start else found
+        best = found if best is None else merge_candidates([best, found], reach)
+    if best is None:
+        raise ValueError("there are no rows to compare with; pass at least one image")
+    ranked = rank_candidates(queries, best.numbers, known.take)
+    kept = Candidates(ranked.numbers[:, :n_neighbors], ranked.scores[:, :n_neighbors])
+    return as_neighbors(kept, metric, dtype)
 
 
-def candidate_lists(queries: Array, known: Array, reach: int, *, skip_self: bool) -> Array:
-    """Indices ``(m, reach)`` of the Euclidean-nearest rows, in index order, by blocks of one product."""
-    # Centring shrinks the norms and so the cancellation in |x|² - 2 x·y + |y|².
-    centre = known.mean(axis=0)
-    centred = known - centre
+def block_candidates(queries: Array, block: Array, centre: Array, reach: int, *, own: int | None = None) -> Candidates:
+    """Return the at most ``reach`` nearest rows of one block for each query, by products, in increasing order.
+
+    Scores are ``(|x - y|² - |x - centre|²) / 2``. ``own`` is the place of the first query's own row in the block, the
+    others following; rows outside the block are ignored. An own row gets an infinite score.
+    """
+    centred = block - centre
     half_norms = 0.5 * (centred * centred).sum(axis=1)
+    count = min(reach, len(block))
 
-    def fill(start: int, stop: int) -> Array:
+    def fill(start: int, stop: int) -> tuple[Array, Array]:
         scores = half_norms - (queries[start:stop] - centre) @ centred.T
-        if skip_self:
-            rows = np.arange(stop - start)
-            scores[rows, rows + start] = float("inf")
-        return _smallest(scores, reach)
+        if own is not None:
+            places = np.arange(start, stop) + own
+            inside = np.flatnonzero((places >= 0) & (places < len(block)))
+            scores[inside, places[inside]] = float("inf")
+        return _smallest(scores, count)
 
-    pieces = over_blocks(fill, queries, len(known) * known.itemsize)
-    return namespace(known).concatenate(pieces)
+    parts = _over_blocks(fill, queries, len(block) * block.itemsize)
+    xp = namespace(block)
+    return Candidates(xp.concatenate([part[0] for part in parts]), xp.concatenate([part[1] for part in parts]))
 
 
-def _smallest(scores: Array, reach: int) -> Array:
-    """Column indices of the ``reach`` smallest values of each row, in increasing index order."""
+def _smallest(scores: Array, count: int) -> tuple[Array, Array]:
+    """Return column numbers of the ``count`` smallest values of each row, in increasing order, and the values."""
     if is_torch(scores):
-        chosen = scores.topk(reach, dim=1, largest=False, sorted=False).indices
-        return chosen.sort(dim=1).values
-    if reach == scores.shape[1]:
-        return np.broadcast_to(np.arange(reach), scores.shape)
+        chosen = scores.topk(count, dim=1, largest=False, sorted=False).indices.sort(dim=1).values
+        return chosen, scores.gather(1, chosen)
+    if count == scores.shape[1]:
+        return np.broadcast_to(np.arange(count), scores.shape), scores
     if scores.dtype == np.float32 and scores.shape[1] >= _COMPILED_FROM:
         from tubal.backends.cpu.deformation import largest
 
-        indices = np.empty((len(scores), reach), dtype=np.int32)
-        largest(np.negative(scores, out=scores), indices, np.empty((len(scores), reach), dtype=np.float32))
-        return np.sort(indices, axis=1)
-    return np.sort(np.argpartition(scores, reach - 1, axis=1)[:, :reach], axis=1)
+        chosen = np.empty((len(scores), count), dtype=np.int32)
+        largest(np.negative(scores, out=scores), chosen, np.empty((len(scores), count), dtype=np.float32))
+        chosen = np.sort(chosen, axis=1)
+        return chosen, -np.take_along_axis(scores, chosen, axis=1)
+    chosen = np.sort(np.argpartition(scores, count - 1, axis=1)[:, :count], axis=1)
+    return chosen, np.take_along_axis(scores, chosen, axis=1)
 
 
-def over_blocks(work: Callable[[int, int], Array], rows: Array, bytes_per_row: int) -> list[Array]:
-    """Run ``work(start, stop)`` over blocks of rows that fit the block size, on all cores for NumPy."""
+def rank_candidates(queries: Array, numbers: Array, take: Callable[[Array], Array]) -> Candidates:
+    """Sort candidates by squared distance from float64 differences; equal distances go to the lower number.
+
+    ``take`` returns known rows by number. The scores of the result are the squared distances, as NumPy.
+    """
+    numbers = np.sort(numbers, axis=1) if isinstance(numbers, np.ndarray) else numbers
+
+    def fill(start: int, stop: int) -> NDArray[np.float64]:
+        gap = as_double(queries[start:stop])[:, None, :] - take(numbers[start:stop])
+        return to_numpy((gap * gap).sum(axis=2))
+
+    squared = np.concatenate(_over_blocks(fill, queries, 8 * numbers.shape[1] * queries.shape[1]))
+    order = np.argsort(squared, axis=1, kind="stable")
+    ranked = np.take_along_axis(to_numpy(numbers), order, axis=1)
+    return Candidates(ranked, np.take_along_axis(squared, order, axis=1))
+
+
+def as_neighbors(ranked: Candidates, metric: str, dtype: DTypeLike) -> Neighbors:
+    """Return ranked candidates, whose scores are squared distances, as neighbour lists."""
+    # For unit rows |x - y|² = 2 - 2 cos.
+    distances = np.sqrt(ranked.scores) if metric == "euclidean" else 0.5 * ranked.scores
+    return Neighbors(ranked.numbers.astype(np.intp, copy=False), distances.astype(dtype))
+
+
+def _over_blocks(work: Callable[[int, int], Any], rows: Array, bytes_per_row: int) -> list[Any]:
+    """Run ``work(start, stop)`` over blocks of rows of bounded size, on all cores for NumPy."""
     grain = max(1, (_DEVICE_BLOCK_BYTES if is_torch(rows) else _BLOCK_BYTES) // bytes_per_row)
     bounds = [(start, min(start + grain, len(rows))) for start in range(0, len(rows), grain)]
     if is_torch(rows) or len(bounds) == 1:
         return [work(*pair) for pair in bounds]
 
-    def several(first: int, last: int) -> list[Array]:
+    def several(first: int, last: int) -> list[Any]:
         return [work(*pair) for pair in bounds[first:last]]
 
     with own_threads() as threads:
         return list(chain.from_iterable(parallel_ranges(several, len(bounds), grain=1, threads=threads)))
 
 
-def _rank_exactly(queries: Array, known: Array, candidates: Array, n_neighbors: int, metric: str) -> Neighbours:
-    """Order candidates by distance, from differences in float64; ties go to the lower index."""
+# --- searches over stored images -------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ImageSearch:
+    """Stored training images, and which of them a new image equals: what every search has in common."""
 
-    def fill(start: int, stop: int) -> NDArray[np.float64]:
-        gap = as_double(queries[start:stop])[:, None, :] - known[candidates[start:stop]]
-        return to_numpy((gap * gap).sum(axis=2))
+    images: NDArray[Any]
 
-    squared = np.concatenate(over_blocks(fill, queries, 8 * candidates.shape[1] * known.shape[1]))
-    order = np.argsort(squared, axis=1, kind="stable")[:, :n_neighbors]
-    nearest = np.take_along_axis(squared, order, axis=1)
-    # For unit rows |x - y|² = 2 - 2 cos.
-    distances = np.sqrt(nearest) if metric == "euclidean" else 0.5 * nearest
-    precision = np.float32 if known.itemsize == 4 else np.float64
-    indices = np.take_along_axis(to_numpy(candidates), order, axis=1)
-    return Neighbours(indices.astype(np.intp, copy=False), distances.astype(precision))
+    @cached_property
+    def _images_by_digest(self) -> dict[bytes, list[int]]:
+        table: dict[bytes, list[int]] = {}
+        for index, digest in enumerate(row_digests(as_rows(self.images))):
+            table.setdefault(digest, []).append(index)
+        return table
+
+    def copies(self, new_images: Array) -> list[IndexArray]:
+        """Return, for each new image, the training images with exactly the same pixels, in increasing order."""
+        rows = as_rows(self._check_size(new_images)).astype(self.images.dtype, copy=False)
+        return [np.array(self._images_by_digest.get(key, ()), dtype=np.intp) for key in row_digests(rows)]
+
+    def _check_size(self, new_images: Array) -> NDArray[Any]:
+        """Return new images as a stack with as many pixels as the training images."""
+        stack = as_float_stack(new_images)
+        if stack[0].size != self.images[0].size:
+            raise ValueError(
+                f"new images have shape {stack.shape[1:]}, the graph's images {self.images.shape[1:]}; "
+                "pass images of the training size"
+            )
+        return stack
+
+
+@dataclass(frozen=True)
+class ExactSearch(ImageSearch):
+    """Exact nearest training images by Euclidean or cosine distance of their pixels.
+
+    ``images`` may be a memory map, which queries read a block at a time. ``tensor`` holds the same images on a device.
+    """
+
+    metric: str = "euclidean"
+    tensor: Array = field(default=None, repr=False)
+    kind: ClassVar[str] = "exact"
+
+    def nearest(self, new_images: Array, n_neighbors: int) -> Neighbors:
+        """Return the nearest training images of each new image, nearest first."""
+        rows = self._rows()
+        queries = unit_directions(as_like(as_rows(self._check_size(new_images)), rows), self.metric)
+        if isinstance(rows, np.memmap):
+            known: Rows = RowsInBlocks(rows.__getitem__, rows.shape, rows.dtype, self.metric)
+        else:
+            known = RowsInMemory(unit_directions(rows, self.metric))
+        return nearest_rows(queries, known, n_neighbors, metric=self.metric)
+
+    def training_neighbors(self, n_neighbors: int) -> Neighbors:
+        """Return the nearest other training images of every training image."""
+        firsts, group = exact_copies(as_rows(self.images))
+        rows = unit_directions(self._rows(), self.metric)
+        distinct = rows if len(firsts) == len(group) else rows[firsts]
+        reach = min(n_neighbors, len(firsts) - 1)
+        found = nearest_rows(distinct, RowsInMemory(distinct), reach, metric=self.metric, first=0)
+        return expand_to_copies(found, group, n_neighbors)
+
+    def _rows(self) -> Array:
+        """Return the training images as rows, on their device."""
+        if self.tensor is None:
+            return as_rows(self.images)
+        rows = self.tensor.detach().reshape(len(self.tensor), -1)
+        return rows if is_floating(rows) and rows.itemsize >= 4 else rows.float()
+
+    def state(self) -> SearchState:
+        """Return the training images and the metric."""
+        return {"images": self.images}, {"metric": self.metric}
+
+    @classmethod
+    def from_state(cls, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> ExactSearch:
+        """Rebuild a search from what :meth:`state` returned."""
+        if meta["metric"] not in METRICS:
+            raise ValueError(f"metric is {meta['metric']!r}; use 'euclidean' or 'cosine'")
+        return cls(as_float_stack(arrays["images"]), meta["metric"])

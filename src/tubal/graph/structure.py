@@ -1,28 +1,40 @@
-"""The Graph object: edges, the neighbour lists they came from, Laplacians, and queries for new images."""
+"""The Graph object: edges, the neighbour lists behind them, queries for new images, and the Laplacian."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
-from tubal.graph.checks import as_rows, check_images, check_n_neighbors, row_digests
+from tubal.backends.arrays import Array
 
-FloatArray = NDArray[np.floating[Any]]
-IndexArray = NDArray[np.intp]
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
+IndexArray: TypeAlias = NDArray[np.intp]
+SparseMatrix: TypeAlias = sparse.csr_matrix | sparse.csr_array
+SearchState: TypeAlias = tuple[dict[str, NDArray[Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Alignments:
-    """The small affine motion that brings a neighbour onto its image, one per (image, neighbour slot).
+    """The small affine motion that brings each neighbour onto its image.
 
-    Every array has shape ``(n, q)``. ``rotation`` is in degrees, ``scale`` is a factor, ``dy`` and ``dx``
-    are pixels of the image as given. The pixel of the neighbour that lands on pixel ``p`` is
-    ``centre + (shift-corrected p - centre)`` rotated by ``-rotation`` and divided by ``scale``.
+    Pixel ``p`` of the moved neighbour is pixel ``c + R(p - c - d) / scale`` of the neighbour itself, where ``c`` is
+    the image centre, ``d = (dy, dx)``, and ``R`` turns by ``rotation``.
+
+    Parameters
+    ----------
+    rotation : ndarray of shape (n_images, n_neighbors)
+        Rotation in degrees.
+    scale : ndarray of shape (n_images, n_neighbors)
+        Scale factor.
+    dy : ndarray of shape (n_images, n_neighbors)
+        Vertical shift, in pixels of the original image.
+    dx : ndarray of shape (n_images, n_neighbors)
+        Horizontal shift, in pixels of the original image.
     """
 
     rotation: FloatArray
@@ -30,26 +42,55 @@ class Alignments:
     dy: FloatArray
     dx: FloatArray
 
-    def __getitem__(self, key: Any) -> Alignments:
-        """Select images or (image, slot) pairs, all four numbers together."""
+    def __getitem__(self, key: int | slice | NDArray[Any] | tuple[Any, ...]) -> Alignments:
+        """Index the four arrays alike."""
         return Alignments(self.rotation[key], self.scale[key], self.dy[key], self.dx[key])
 
     def __len__(self) -> int:
         return len(self.rotation)
 
     def stack(self) -> FloatArray:
-        """Return the four numbers as one array of shape ``(4, n, q)``."""
+        """Return the four arrays as one.
+
+        Returns
+        -------
+        ndarray of shape (4, n_images, n_neighbors)
+            Rotation, scale, dy and dx.
+        """
         return np.stack([self.rotation, self.scale, self.dy, self.dx])
 
     @classmethod
     def from_stack(cls, values: FloatArray) -> Alignments:
-        """Undo :meth:`stack`."""
+        """Rebuild alignments from the array that :meth:`stack` returned.
+
+        Parameters
+        ----------
+        values : ndarray of shape (4, n_images, n_neighbors)
+            Rotation, scale, dy and dx.
+
+        Returns
+        -------
+        Alignments
+            The same alignments.
+        """
         return cls(values[0], values[1], values[2], values[3])
 
 
 @dataclass(frozen=True)
-class Neighbours:
-    """For each image its nearest ones: ``indices`` and ``distances`` (m, q), nearest first."""
+class Neighbors:
+    """The nearest training images of some images, nearest first.
+
+    Parameters
+    ----------
+    indices : ndarray of shape (n_images, n_neighbors)
+        Indices of training images; -1 where a list is shorter than the others.
+    distances : ndarray of shape (n_images, n_neighbors)
+        Distance to each of them; infinite where the index is -1.
+    alignments : Alignments or None, default=None
+        How each neighbour has to be moved to lie on the image; None if the search does not move images.
+    weights : ndarray of shape (n_images, n_neighbors) or None, default=None
+        Edge weight of each distance; None if no weighting was applied.
+    """
 
     indices: IndexArray
     distances: FloatArray
@@ -58,27 +99,81 @@ class Neighbours:
 
 
 class Search(Protocol):
-    """Finds the training images nearest to new ones and can be written to arrays."""
+    """Finds the training images nearest to new ones; a Graph uses it to answer queries.
+
+    :func:`tubal.graph.restore_graph` rebuilds a search from ``kind`` and ``state``.
+
+    Attributes
+    ----------
+    kind : str
+        Name under which the search is stored, "exact" or "deformable".
+    images : ndarray of shape (n_images, height, width[, channels]) or (n_images, n_features)
+        Training images.
+    """
 
     @property
     def kind(self) -> str:
-        """The name under which :func:`tubal.graph.resolve.restore_search` knows it."""
+        """Name under which the search is stored, "exact" or "deformable"."""
 
     @property
     def images(self) -> NDArray[Any]:
-        """The training images, as NumPy."""
+        """Training images as a NumPy array."""
 
-    def nearest(self, new_images: Any, n_neighbors: int) -> Neighbours:
-        """The ``n_neighbors`` nearest training images of each new one."""
+    def nearest(self, new_images: Array, n_neighbors: int) -> Neighbors:
+        """Return the nearest training images of each new image.
 
-    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Arrays and JSON-able values that rebuild the search."""
+        Parameters
+        ----------
+        new_images : array-like of shape (m, height, width[, channels]) or (m, n_features)
+            Images of the shape and scale of the training images.
+        n_neighbors : int
+            How many.
+
+        Returns
+        -------
+        Neighbors
+            Training images, nearest first.
+        """
+
+    def copies(self, new_images: Array) -> list[IndexArray]:
+        """Return the training images that equal each new image, pixel for pixel.
+
+        Parameters
+        ----------
+        new_images : array-like of shape (m, height, width[, channels]) or (m, n_features)
+            Images of the shape and scale of the training images.
+
+        Returns
+        -------
+        list of ndarray
+            For each new image, indices of equal training images in increasing order; usually empty.
+        """
+
+    def state(self) -> SearchState:
+        """Return what is needed to rebuild the search.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            Training images and other arrays.
+        meta : dict of str to JSON value
+            Settings.
+        """
 
 
 @dataclass(frozen=True)
 class Weighting:
-    """Edge weight of a distance: 1, or the heat kernel ``exp(-d² / (2 bandwidth²))``.
+    """Turns distances into edge weights.
 
+    Parameters
+    ----------
+    name : {"binary", "heat"}, default="binary"
+        Weight 1 for every edge, or the heat kernel ``exp(-d² / (2 bandwidth²))``.
+    bandwidth : float, default=1.0
+        Width of the heat kernel, in units of the distances.
+
+    Examples
+    --------
     >>> Weighting("heat", 1.0).of(np.array([0.0, 2.0])).round(3)
     array([1.   , 0.135])
     """
@@ -87,7 +182,18 @@ class Weighting:
     bandwidth: float = 1.0
 
     def of(self, distances: FloatArray) -> FloatArray:
-        """Return one weight per distance, in the distances' precision."""
+        """Return one weight per distance.
+
+        Parameters
+        ----------
+        distances : ndarray
+            Distances, of any shape.
+
+        Returns
+        -------
+        ndarray
+            Weights, of the shape and type of ``distances``.
+        """
         if self.name == "binary":
             return np.ones_like(distances)
         weights = np.exp(-0.5 * np.square(distances / self.bandwidth))
@@ -97,19 +203,43 @@ class Weighting:
 
 @dataclass(frozen=True)
 class Graph:
-    """A symmetric neighbour graph of ``n`` images.
+    """A symmetric neighbour graph of images.
 
-    ``adjacency`` is a SciPy CSR matrix ``(n, n)``: symmetric, non-negative, zero diagonal, sorted indices.
-    ``neighbors`` and ``distances`` have shape ``(n, q)``, nearest first, before symmetrising; both are
-    ``None`` when the graph came as a matrix. ``alignments`` says, for graphs that allow deformations, how
-    each neighbour was moved.
+    Parameters
+    ----------
+    adjacency : sparse matrix of shape (n_images, n_images)
+        Edge weights in CSR form: symmetric, non-negative, zero diagonal, sorted indices.
+    neighbors : ndarray of shape (n_images, n_neighbors) or None, default=None
+        Neighbours of each image, nearest first, before symmetrisation; -1 ends a short list.
+        None if the graph was given as a matrix.
+    distances : ndarray of shape (n_images, n_neighbors) or None, default=None
+        Distances to those neighbours.
+    alignments : Alignments or None, default=None
+        How each neighbour was moved, for graphs that allow deformations.
+    n_neighbors : int or None, default=None
+        Number of neighbours asked for.
+    search : Search or None, default=None
+        Finds the neighbours of new images; None if the graph was given as a matrix.
+    weighting : Weighting, default=Weighting()
+        Turns the distances of new images into edge weights.
 
+    Attributes
+    ----------
+    n_images : int
+        Number of images.
+    in_degrees : ndarray of shape (n_images,)
+        How many images list each image as a neighbour.
+    max_in_degree : int
+        The largest of ``in_degrees``.
+
+    Examples
+    --------
     >>> graph = Graph.from_matrix(np.array([[0.0, 1.0], [1.0, 0.0]]))
     >>> graph.n_images, graph.max_in_degree
     (2, 1)
     """
 
-    adjacency: Any
+    adjacency: SparseMatrix
     neighbors: IndexArray | None = None
     distances: FloatArray | None = None
     alignments: Alignments | None = None
@@ -119,58 +249,82 @@ class Graph:
 
     @property
     def n_images(self) -> int:
-        """How many images the graph joins."""
+        """Number of images."""
         return int(self.adjacency.shape[0])
 
     @property
     def in_degrees(self) -> IndexArray:
-        """How many images name each image as a neighbour (edges of each image for a matrix)."""
+        """How many images list each image as a neighbour; for a matrix, the number of its edges."""
         if self.neighbors is None:
             return np.asarray(np.diff(self.adjacency.indptr), dtype=np.intp)
-        named = self.neighbors[self.neighbors >= 0]
-        return np.bincount(named, minlength=self.n_images).astype(np.intp)
+        listed = self.neighbors[self.neighbors >= 0]
+        return np.bincount(listed, minlength=self.n_images).astype(np.intp)
 
     @property
     def max_in_degree(self) -> int:
-        """The largest number of images that name the same image as a neighbour."""
+        """The largest of ``in_degrees``."""
         return int(self.in_degrees.max(initial=0))
 
-    def query(self, new_images: Any, n_neighbors: int | None = None) -> tuple[IndexArray, FloatArray]:
-        """Return ``(indices, weights)``, each ``(m, q)``: the nearest training images of new ones."""
+    # --- new images --------------------------------------------------------------------------------------
+    def query(self, new_images: Array, n_neighbors: int | None = None) -> tuple[IndexArray, FloatArray]:
+        """Return the nearest training images of new images, with edge weights.
+
+        Parameters
+        ----------
+        new_images : array-like of shape (m, height, width[, channels]) or (m, n_features)
+            Images of the shape and scale of the training images.
+        n_neighbors : int or None, default=None
+            How many; None for as many as the graph was built with.
+
+        Returns
+        -------
+        indices : ndarray of shape (m, n_neighbors)
+            Training images, nearest first.
+        weights : ndarray of shape (m, n_neighbors)
+            Edge weights of their distances.
+        """
         found = self.query_full(new_images, n_neighbors)
         return found.indices, self.weighting.of(found.distances)
 
-    def query_full(self, new_images: Any, n_neighbors: int | None = None) -> Neighbours:
-        """Like :meth:`query`, with distances and alignments as well."""
+    def query_full(self, new_images: Array, n_neighbors: int | None = None) -> Neighbors:
+        """Return the nearest training images of new images, with distances, alignments and edge weights.
+
+        A new image that equals a training image, pixel for pixel, gets that image first, at distance 0 and
+        without motion.
+
+        Parameters
+        ----------
+        new_images : array-like of shape (m, height, width[, channels]) or (m, n_features)
+            Images of the shape and scale of the training images.
+        n_neighbors : int or None, default=None
+            How many; None for as many as the graph was built with.
+
+        Returns
+        -------
+        Neighbors
+            Training images, nearest first.
+        """
         search = self._require_search("find the neighbours of new images")
         wanted = n_neighbors if n_neighbors is not None else (self.n_neighbors or 1)
         wanted = check_n_neighbors(wanted, self.n_images, "training images")
-        found = search.nearest(new_images, wanted)
-        weights = self.weighting.of(found.distances)
-        return Neighbours(found.indices, found.distances, found.alignments, weights)
+        found = _copies_first(search.nearest(new_images, wanted), search.copies(new_images))
+        return Neighbors(found.indices, found.distances, found.alignments, self.weighting.of(found.distances))
 
-    def identical(self, new_images: Any) -> IndexArray:
-        """For each new image the index of the training image with exactly its pixels, or -1."""
-        search = self._require_search("recognise training images")
-        known = as_rows(search.images)
-        rows = as_rows(check_images(new_images)).astype(known.dtype, copy=False)
-        if rows.shape[1] != known.shape[1]:
-            raise ValueError(
-                f"new images have {rows.shape[1]} pixels, the graph's images {known.shape[1]}; "
-                "pass images of the training size"
-            )
-        return np.fromiter((self._digests.get(key, -1) for key in row_digests(rows)), np.intp, len(rows))
+    def identical(self, new_images: Array) -> IndexArray:
+        """Return which training image each new image equals, pixel for pixel.
 
-    @property
-    def _digests(self) -> dict[bytes, int]:
-        table: dict[bytes, int] | None = self.__dict__.get("_digest_table")
-        if table is None:
-            search = self._require_search("recognise training images")
-            table = {}
-            for index, digest in enumerate(row_digests(as_rows(search.images))):
-                table.setdefault(digest, index)
-            self.__dict__["_digest_table"] = table
-        return table
+        Parameters
+        ----------
+        new_images : array-like of shape (m, height, width[, channels]) or (m, n_features)
+            Images of the shape and scale of the training images.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Index of the first equal training image, or -1 if there is none.
+        """
+        copies = self._require_search("recognise training images").copies(new_images)
+        return np.array([found[0] if len(found) else -1 for found in copies], dtype=np.intp)
 
     def _require_search(self, purpose: str) -> Search:
         if self.search is None:
@@ -180,21 +334,60 @@ class Graph:
             )
         return self.search
 
+    # --- construction ------------------------------------------------------------------------------------
     @classmethod
-    def from_matrix(cls, matrix: Any, n: int | None = None) -> Graph:
-        """Check a user's adjacency (dense or sparse) of ``n`` images and wrap it."""
+    def from_matrix(cls, matrix: SparseMatrix | ArrayLike, n: int | None = None) -> Graph:
+        """Check a user's adjacency matrix and wrap it in a graph.
+
+        Parameters
+        ----------
+        matrix : sparse matrix or array-like of shape (n, n)
+            Symmetric, non-negative edge weights with zero diagonal.
+        n : int or None, default=None
+            Number of images the matrix must have; None accepts any.
+
+        Returns
+        -------
+        Graph
+            A graph that has edges only: no neighbour lists, and no answer for new images.
+        """
         return cls(check_adjacency(matrix, n))
 
     @classmethod
-    def from_neighbours(
-        cls, found: Neighbours, *, weighting: Weighting, search: Search | None, n_neighbors: int
+    def from_neighbors(
+        cls, found: Neighbors, *, weighting: Weighting, search: Search | None, n_neighbors: int
     ) -> Graph:
-        """Build the graph of a neighbour list, symmetrised by maximum; negative indices are no edge."""
+        """Build the graph of neighbour lists; an edge exists where either image lists the other.
+
+        Parameters
+        ----------
+        found : Neighbors
+            Neighbours of every training image.
+        weighting : Weighting
+            Turns distances into edge weights.
+        search : Search or None
+            Finds the neighbours of new images.
+        n_neighbors : int
+            Number of neighbours asked for.
+
+        Returns
+        -------
+        Graph
+            The symmetric graph.
+        """
         adjacency = symmetric_adjacency(found.indices, weighting.of(found.distances))
         return cls(adjacency, found.indices, found.distances, found.alignments, n_neighbors, search, weighting)
 
-    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """Return arrays and JSON-able values from which :meth:`from_state` rebuilds the graph."""
+    def state(self) -> SearchState:
+        """Return the graph as arrays and JSON values; :func:`tubal.graph.restore_graph` rebuilds it.
+
+        Returns
+        -------
+        arrays : dict of str to ndarray
+            Adjacency, neighbour lists and training images.
+        meta : dict of str to JSON value
+            Everything else.
+        """
         arrays: dict[str, NDArray[Any]] = {
             "adjacency_data": self.adjacency.data,
             "adjacency_indices": self.adjacency.indices,
@@ -217,31 +410,43 @@ class Graph:
             meta["search"] = {"kind": self.search.kind, **search_meta}
         return arrays, meta
 
-    @classmethod
-    def from_state(cls, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Graph:
-        """Undo :meth:`state`."""
-        n_images = int(meta["n_images"])
-        parts = (arrays["adjacency_data"], arrays["adjacency_indices"], arrays["adjacency_indptr"])
-        search = None
-        if meta["search"] is not None:
-            from tubal.graph.resolve import restore_search
 
-            prefix = "search_"
-            own = {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
-            search = restore_search(own, meta["search"])
-        return cls(
-            adjacency=sparse.csr_matrix(parts, shape=(n_images, n_images)),
-            neighbors=arrays.get("neighbors"),
-            distances=arrays.get("distances"),
-            alignments=Alignments.from_stack(arrays["alignments"]) if "alignments" in arrays else None,
-            n_neighbors=meta["n_neighbors"],
-            search=search,
-            weighting=Weighting(meta["weights"], float(meta["bandwidth"])),
+def _copies_first(found: Neighbors, copies: list[IndexArray]) -> Neighbors:
+    """Put exact copies of each query at the head of its list, at distance 0 and without motion."""
+    indices, distances = found.indices.copy(), found.distances.copy()
+    moves = None if found.alignments is None else found.alignments.stack().copy()
+    length = indices.shape[1]
+    for row, same in enumerate(copies):
+        if len(same) == 0:
+            continue
+        others = np.flatnonzero(~np.isin(found.indices[row], same))
+        n_same = min(len(same), length)
+        rest = others[: length - n_same]
+        indices[row] = np.concatenate([same[:n_same], found.indices[row, rest]])
+        distances[row, :n_same], distances[row, n_same:] = 0.0, found.distances[row, rest]
+        if moves is not None and found.alignments is not None:
+            moves[:, row, n_same:] = moves[:, row, rest]
+            moves[:, row, :n_same] = np.array([0.0, 1.0, 0.0, 0.0])[:, None]
+    return Neighbors(indices, distances, None if moves is None else Alignments.from_stack(moves), found.weights)
+
+
+def check_n_neighbors(n_neighbors: int, limit: int, what: str = "images") -> int:
+    """Return ``n_neighbors`` as an int when ``1 <= n_neighbors <= limit``."""
+    if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, (int, np.integer)):
+        raise TypeError(f"n_neighbors is {n_neighbors!r}; a positive integer is needed")
+    if n_neighbors < 1:
+        raise ValueError(f"n_neighbors is {n_neighbors}; at least one neighbour is needed")
+    if n_neighbors > limit:
+        raise ValueError(
+            f"n_neighbors is {n_neighbors}, but only {limit} other {what} are there to choose from; "
+            f"lower n_neighbors or add images"
         )
+    return int(n_neighbors)
 
 
-def symmetric_adjacency(indices: IndexArray, weights: FloatArray) -> Any:
-    """CSR ``max(W, Wᵀ)`` of the directed edges ``i -> indices[i, slot]``; negative indices are no edge.
+# --- adjacency matrices ----------------------------------------------------------------------------------
+def symmetric_adjacency(indices: IndexArray, weights: FloatArray) -> SparseMatrix:
+    """Return ``max(W, Wᵀ)`` of the directed edges ``i -> indices[i, slot]``; negative indices are no edge.
 
     >>> symmetric_adjacency(np.array([[1], [2], [1]]), np.ones((3, 1))).toarray()
     array([[0., 1., 0.],
@@ -258,9 +463,9 @@ def symmetric_adjacency(indices: IndexArray, weights: FloatArray) -> Any:
     return adjacency
 
 
-def check_adjacency(matrix: Any, n: int | None = None) -> Any:
-    """Return a canonical float CSR copy of ``matrix``, or say in one sentence what is wrong with it."""
-    dense = matrix if sparse.issparse(matrix) else np.asarray(matrix)
+def check_adjacency(matrix: SparseMatrix | ArrayLike, n: int | None = None) -> SparseMatrix:
+    """Return a canonical float CSR copy of ``matrix``, or raise an error that says what is wrong with it."""
+    dense: Any = matrix if sparse.issparse(matrix) else np.asarray(matrix)
     if dense.ndim != 2 or dense.shape[0] != dense.shape[1]:
         raise ValueError(f"adjacency has shape {dense.shape}; a square (n, n) matrix is needed")
     if dense.dtype.kind not in "buif":
@@ -288,16 +493,28 @@ def check_adjacency(matrix: Any, n: int | None = None) -> Any:
     return adjacency
 
 
-# Below this size a dense eigenvalue solver is both faster and free of convergence questions.
+# --- Laplacian -------------------------------------------------------------------------------------------
+# Below this size a dense eigenvalue solver is faster, and it always converges.
 _DENSE_LIMIT = 200
 
 
-def laplacian(graph: Any, *, normalized: bool = False) -> Any:
-    """Return the CSR Laplacian ``L = E - W`` of the paper, or ``I - E^{-1/2} W E^{-1/2}``.
+def laplacian(graph: Graph | SparseMatrix | ArrayLike, *, normalized: bool = False) -> SparseMatrix:
+    """Return the graph Laplacian ``L = E - W`` of eq. 7, with degrees ``E`` and adjacency ``W``.
 
-    ``graph`` is a :class:`Graph` or an adjacency ``W`` of shape ``(n, n)``; ``E`` holds the degrees. An image
-    without edges gets a zero row in both forms, so constants on it cost nothing.
+    Parameters
+    ----------
+    graph : Graph, sparse matrix or array-like of shape (n_images, n_images)
+        A graph, or its symmetric, non-negative adjacency matrix.
+    normalized : bool, default=False
+        Return ``I - E^{-1/2} W E^{-1/2}`` instead.
 
+    Returns
+    -------
+    sparse matrix of shape (n_images, n_images)
+        Positive semi-definite, in CSR form. An image without edges has a zero row in both forms.
+
+    Examples
+    --------
     >>> laplacian(np.array([[0.0, 1.0], [1.0, 0.0]])).toarray()
     array([[ 1., -1.],
            [-1.,  1.]])
@@ -312,9 +529,21 @@ def laplacian(graph: Any, *, normalized: bool = False) -> Any:
     return sparse.csr_matrix(sparse.diags(connected.astype(adjacency.dtype)) - scaling @ adjacency @ scaling)
 
 
-def laplacian_norm(matrix: Any) -> float:
-    """Return the spectral norm ``‖L‖₂`` of a symmetric matrix, computed in float64.
+def laplacian_norm(matrix: SparseMatrix) -> float:
+    """Return the spectral norm of a symmetric matrix, computed in float64.
 
+    Parameters
+    ----------
+    matrix : sparse matrix of shape (n_images, n_images)
+        A Laplacian, or any other symmetric matrix.
+
+    Returns
+    -------
+    float
+        The largest absolute eigenvalue, or a bound above it if the eigensolver does not converge.
+
+    Examples
+    --------
     >>> round(laplacian_norm(laplacian(np.array([[0.0, 1.0], [1.0, 0.0]]))), 12)
     2.0
     """
@@ -331,37 +560,3 @@ def laplacian_norm(matrix: Any) -> float:
         # The largest absolute row sum bounds the norm, so a step size built on it is still safe.
         return float(abs(symmetric).sum(axis=1).max())
     return float(np.abs(value).max())
-
-
-def consensus_adjacency(graph: Graph) -> Any:
-    """Return a symmetric CSR matrix on the graph's edges, heavier where both sides and their neighbours agree.
-
-    With ``a`` the directed 0/1 choices and ``N(i)`` the neighbours of image ``i`` and itself,
-    ``w_ij = (a_ij + a_ji) sqrt(|N(i) ∩ N(j)|)``: an edge both images chose counts twice, and an edge inside a
-    tight group more than a bridge between groups. A graph given as a matrix has no directed choices; its own
-    weights take the place of ``a_ij + a_ji``.
-
-    >>> lists = np.array([[1], [0], [1]])
-    >>> from .structure import Neighbours, Weighting
-    >>> found = Neighbours(lists, np.ones((3, 1)))
-    >>> graph = Graph.from_neighbours(found, weighting=Weighting(), search=None, n_neighbors=1)
-    >>> consensus_adjacency(graph).toarray().round(2)
-    array([[0.  , 2.83, 0.  ],
-           [2.83, 0.  , 1.  ],
-           [0.  , 1.  , 0.  ]])
-    """
-    n_images = graph.n_images
-    if graph.neighbors is None:
-        both = graph.adjacency
-        chosen = sparse.csr_matrix((both > 0).astype(np.float64))
-    else:
-        present = graph.neighbors >= 0
-        sources = np.nonzero(present)[0]
-        places = (sources, graph.neighbors[present])
-        chosen = sparse.csr_matrix((np.ones(len(sources)), places), shape=(n_images, n_images))
-        both = chosen + chosen.T
-    own = chosen + sparse.identity(n_images, format="csr")
-    weights = sparse.csr_matrix(both.multiply((own @ own.T).sqrt()))
-    # Whoever chose the other shares the other with it, so no edge of the graph can vanish.
-    weights.sort_indices()
-    return weights

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, SparseMatrix, is_torch
 from tubal.graph import Graph, laplacian, resolve_graph
-from tubal.graph.chunked import RowFile, chunked_knn_graph
-from tubal.graph.ordering import order_along_graph
+from tubal.graph.chunked import RowFile, chunked_knn_graph, order_along_graph
 from tubal.learning.alternation import Collection, Indices, digest_arrays
 from tubal.learning.fitting import (
     GraphSettings,

@@ -16,8 +16,8 @@ from typing import IO, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tubal.graph.checks import check_images
 from tubal.graph.chunked import RowFile
+from tubal.graph.neighbors import as_float_stack
 
 PathLike: TypeAlias = str | os.PathLike[str]
 _IMAGE_DIMENSIONS = (2, 3, 4)
@@ -80,12 +80,12 @@ class SlicedSource:
         step = shape[0] if chunk_size is None else _check_chunk_size(chunk_size)
         self.starts = list(range(0, shape[0], step))
         self.sizes = [min(step, shape[0] - start) for start in self.starts]
-        self.dtype = check_images(np.asarray(images[:1])).dtype
+        self.dtype = as_float_stack(np.asarray(images[:1])).dtype
 
     def chunk(self, index: int) -> NDArray[Any]:
         """Read one slice and check it."""
         start, size = self.starts[index], self.sizes[index]
-        found = check_images(np.asarray(self.images[start : start + size]))
+        found = as_float_stack(np.asarray(self.images[start : start + size]))
         return _check_shape(found, (size, *self.image_shape), index)
 
 
@@ -99,7 +99,7 @@ class BatchSource:
         self.sizes, self.dtype = [], np.dtype(np.float32)
         self.image_shape: tuple[int, ...] = ()
         for index, batch in enumerate(self._restart()):
-            found = check_images(batch)
+            found = as_float_stack(batch)
             self.image_shape = self.image_shape or found.shape[1:]
             _check_shape(found, (len(found), *self.image_shape), index)
             self.sizes.append(len(found))
@@ -116,7 +116,7 @@ class BatchSource:
         for batch in self._running:
             self._n_read += 1
             if self._n_read == index + 1:
-                found = check_images(batch).astype(self.dtype, copy=False)
+                found = as_float_stack(batch).astype(self.dtype, copy=False)
                 return _check_shape(found, (self.sizes[index], *self.image_shape), index)
         raise ValueError(
             f"the function yielded {self._n_read} batches where it yielded {len(self.sizes)} the first time; it must "
@@ -167,7 +167,7 @@ def _write_batches(batches: Batches, stream: IO[bytes]) -> tuple[tuple[int, ...]
     shape: tuple[int, ...] = ()
     dtype, count = np.dtype(np.float32), 0
     for index, batch in enumerate(batches):
-        found = check_images(batch)
+        found = as_float_stack(batch)
         if index == 0:
             shape, dtype = found.shape[1:], found.dtype
         _check_shape(found, (len(found), *shape), index)

@@ -240,18 +240,9 @@ def _read_estimator(value: dict[str, Any], arrays: Arrays) -> Any:
 
 
 def _read_graph(value: dict[str, Any], arrays: Arrays) -> Graph:
-    from tubal.graph import Graph
+    from tubal.graph import restore_graph
 
-    parts = _decode(value["arrays"], arrays)
-    graph = Graph.from_state(parts, _decode(value["$graph"], arrays))
-    # Compiled code does not check these indices: one out of range would read memory that is not the graph's.
-    graph.adjacency.check_format(full_check=True)
-    named = graph.neighbors
-    if named is not None and (len(named) != graph.n_images or (named.size and int(named.max()) >= graph.n_images)):
-        raise DamagedFileError("its graph names images it does not have")
-    if graph.search is not None and len(graph.search.images) != graph.n_images:
-        raise DamagedFileError("its graph does not join the images it holds")
-    return graph
+    return restore_graph(_decode(value["arrays"], arrays), _decode(value["$graph"], arrays))
 
 
 def _read_sparse(value: dict[str, Any], arrays: Arrays) -> sparse.csr_matrix:
