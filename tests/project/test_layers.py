@@ -18,7 +18,7 @@ ROOT = Path(tubal.__file__).parent
 
 # From the bottom up; a module may import its own layer and those below it.
 LAYERS = [
-    {"backends"},
+    {"backends", "text"},
     {"algebra", "graph"},
     {"problems", "layout"},
     {"solvers", "storage"},
