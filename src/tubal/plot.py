@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -305,7 +305,7 @@ def _neighbor_lists(
     """Return the neighbours and distances (n_images, n_neighbors) of an array, a graph, or an estimator."""
     if isinstance(source, np.ndarray | list | tuple):
         return np.atleast_2d(np.asarray(source)), None
-    graph: Graph | None = getattr(source, "graph_", source if hasattr(source, "neighbors") else None)
+    graph = cast("Graph | None", source if hasattr(source, "neighbors") else getattr(source, "graph_", None))
     if graph is None:
         raise TypeError(f"{type(source).__name__} has no graph_; give an array or a Graph, or fit the estimator first")
     if graph.neighbors is None:

@@ -7,11 +7,12 @@ import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import click
 
 from tubal.cli.options import (
+    ImageSettings,
     Source,
     State,
     array_options,
@@ -37,7 +38,9 @@ from tubal.cli.options import (
 @threads_option
 @output_options
 @click.pass_obj
-def command(state: State, /, source: str, model: Path, out: Path | None, force: bool, **image_settings: Any) -> None:
+def command(
+    state: State, /, source: str, model: Path, out: Path | None, force: bool, **image_settings: Unpack[ImageSettings]
+) -> None:
     """Put new images into the clusters of a model.
 
     The table has one row per image: its file, its cluster, and the most similar image of the model with its distance.

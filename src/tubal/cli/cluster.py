@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import click
 
 from tubal.cli.options import (
+    ImageSettings,
     Source,
     State,
     device_option,
@@ -74,7 +75,7 @@ def command(
     sort: str | None,
     resume: bool,
     seed: int,
-    **image_settings: Any,
+    **image_settings: Unpack[ImageSettings],
 ) -> None:
     """Sort images into clusters and write a report to explore.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import click
 
 from tubal.cli.options import (
+    ImageSettings,
     Source,
     State,
     array_options,
@@ -36,7 +37,14 @@ from tubal.cli.options import (
 @output_options
 @click.pass_obj
 def command(
-    state: State, /, source: str, model: Path, out: Path, codes: bool, force: bool, **image_settings: Any
+    state: State,
+    /,
+    source: str,
+    model: Path,
+    out: Path,
+    codes: bool,
+    force: bool,
+    **image_settings: Unpack[ImageSettings],
 ) -> None:
     """Turn images into features with a model.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import click
 
 from tubal.cli.options import (
+    ImageSettings,
     Source,
     State,
     array_options,
@@ -44,7 +45,14 @@ from tubal.cli.options import (
 @output_options
 @click.pass_obj
 def command(
-    state: State, /, image: str, model: Path, out: Path, terms: int, force: bool, **image_settings: Any
+    state: State,
+    /,
+    image: str,
+    model: Path,
+    out: Path,
+    terms: int,
+    force: bool,
+    **image_settings: Unpack[ImageSettings],
 ) -> None:
     """Draw which atoms, at which shifts, build IMAGE.
 

@@ -6,11 +6,12 @@ import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
 from tubal.cli.options import (
+    ImageSettings,
     ImageSize,
     Source,
     State,
@@ -44,9 +45,9 @@ METHODS = {
 PARAMETERS = {
     "clusters": "n_clusters",
     "atoms": "n_atoms",
-    "filter_size": "filter_shape",
+    "filter-size": "filter_shape",
     "sparsity": "sparsity",
-    "graph_weight": "graph_weight",
+    "graph-weight": "graph_weight",
     "neighbors": "n_neighbors",
     "graph": "graph",
 }
@@ -134,10 +135,17 @@ def command(
     out: Path,
     force: bool,
     method: str,
+    clusters: int | None,
+    atoms: int | tuple[int, int] | None,
+    filter_size: tuple[int, int] | None,
+    sparsity: float | None,
+    graph_weight: float | None,
+    neighbors: int | None,
+    graph: str | None,
     scheduler: str | None,
     resume: bool,
     seed: int,
-    **options: Any,
+    **image_settings: Unpack[ImageSettings],
 ) -> None:
     """Learn a model from images and save it in one file.
 
@@ -166,10 +174,19 @@ def command(
 
     terminal = Terminal(state)
     _check_scheduler(scheduler, method, state)
-    model = _build(method, {name: options.pop(name) for name in PARAMETERS}, seed)
+    parameters = {
+        "clusters": clusters,
+        "atoms": atoms,
+        "filter-size": filter_size,
+        "sparsity": sparsity,
+        "graph-weight": graph_weight,
+        "neighbors": neighbors,
+        "graph": graph,
+    }
+    model = _build(method, parameters, seed)
     check_output_file(out, force=force)
     with _connect(scheduler) as client:
-        stack = read_images(terminal, state, source, options)
+        stack = read_images(terminal, state, source, image_settings)
         with checkpoint_beside(out, resume, terminal) as checkpoint:
             with terminal.stage(f"fitting {METHODS[method]}") as bar:
                 fit_with_progress(model, bar, _fit_call(model, stack.images, state, client, checkpoint))
@@ -188,7 +205,7 @@ def _check_scheduler(scheduler: str | None, method: str, state: State) -> None:
         raise click.UsageError("--device is about this machine and --scheduler computes on others; leave one out.")
 
 
-def _build(method: str, options: Mapping[str, Any], seed: int) -> BaseEstimator:
+def _build(method: str, options: Mapping[str, object], seed: int) -> BaseEstimator:
     """Return the estimator, or raise an error that names an option it does not have."""
     import tubal
 
@@ -197,7 +214,7 @@ def _build(method: str, options: Mapping[str, Any], seed: int) -> BaseEstimator:
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:
         if PARAMETERS[name] not in known:
-            raise click.UsageError(f"--{name.replace('_', '-')} does not apply to --method {method}; leave it out.")
+            raise click.UsageError(f"--{name} does not apply to --method {method}; leave it out.")
     if "atoms" in given and isinstance(given["atoms"], tuple) != (method == "tensr"):
         wanted = "rows x columns such as 8x8" if method == "tensr" else "one number such as 45"
         raise click.UsageError(f"--atoms must be {wanted} with --method {method}.")

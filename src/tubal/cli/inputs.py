@@ -6,13 +6,13 @@ import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tubal.cli.console import Terminal
-from tubal.cli.options import State
+from tubal.cli.options import ImageSettings, State
 from tubal.text import count
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def is_collection(source: str) -> bool:
 
 
 def read_images(
-    terminal: Terminal, state: State, source: str, options: Mapping[str, Any], *, exclude: Sequence[Path] = ()
+    terminal: Terminal, state: State, source: str, settings: ImageSettings, *, exclude: Sequence[Path] = ()
 ) -> Bunch:
-    """Read SOURCE with a progress bar; ``options`` are those of :func:`tubal.datasets.load_images`."""
-    given = {name: value for name, value in options.items() if value is not None}
+    """Read SOURCE with a progress bar, and print one line about what was read."""
+    given = cast(ImageSettings, {name: value for name, value in settings.items() if value is not None})
     with terminal.stage("reading images") as bar:
         from tubal.datasets import load_images
 
@@ -66,12 +66,12 @@ def read_images(
 
 
 def read_images_for(
-    model: BaseEstimator, terminal: Terminal, state: State, source: str, options: Mapping[str, Any]
+    model: BaseEstimator, terminal: Terminal, state: State, source: str, settings: ImageSettings
 ) -> Bunch:
     """Read SOURCE in the size and colour that a model was fitted on."""
     height, width, *channels = image_shape_of(model)
-    fixed = {"size": (height, width), "colour": "rgb" if channels else "grey"}
-    return read_images(terminal, state, source, {**options, **fixed})
+    fixed: ImageSettings = {**settings, "size": (height, width), "colour": "rgb" if channels else "grey"}
+    return read_images(terminal, state, source, fixed)
 
 
 # --- models ------------------------------------------------------------------------------------------------------

@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 __all__ = [
+    "ImageSettings",
     "ImageSize",
     "Source",
     "State",
@@ -46,6 +47,20 @@ class State:
     interrupted: bool = False
     device: str = "auto"
     threads: int | None = None
+
+
+class ImageSettings(TypedDict, total=False):
+    """Values of the options that :func:`image_options` and :func:`array_options` add.
+
+    They are arguments of :func:`tubal.datasets.load_images`, or None for an option that is not given.
+    """
+
+    size: int | tuple[int, int] | None
+    colour: str
+    fit: str
+    variable: str | None
+    image_shape: tuple[int, int] | None
+    max_pixels: int
 
 
 def _store(field: str) -> Callable[[click.Context, click.Parameter, object], None]:
@@ -176,7 +191,7 @@ def output_options(command: Function) -> Function:
 
 
 def image_options(command: Function) -> Function:
-    """Add the options of :func:`tubal.datasets.load_images`; they arrive as keyword arguments."""
+    """Add the options that say how images are read; they arrive as :class:`ImageSettings`."""
     size = click.option(
         "--size",
         type=ImageSize(),

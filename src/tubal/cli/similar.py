@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from tubal.cli.options import Source, State, array_options, model_option, output_options, threads_option
+from tubal.cli.options import ImageSettings, Source, State, array_options, model_option, output_options, threads_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @threads_option
 @output_options
 @click.pass_obj
-def command(state: State, /, image: str, model: Path, count: int, **image_settings: Any) -> None:
+def command(state: State, /, image: str, model: Path, count: int, **image_settings: Unpack[ImageSettings]) -> None:
     """Show the images of a model that are nearest to IMAGE, and how to move each onto IMAGE.
 
     With the default preset the table also gives the alignment: rotation in degrees, scale, and the shift in pixels
