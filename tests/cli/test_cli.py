@@ -143,6 +143,7 @@ def test_scores_ignore_unlabelled_images() -> None:
         (["cluster", "{shapes}", "--device", "cuda"], "cuda"),
         (["cluster", "{shapes}", "--nonsense"], "No such option"),
         (["cluster"], "Missing argument 'SOURCE'"),
+        (["cluster", ""], "it is empty"),
         (["clutser"], "No such command 'clutser'"),
         (["info", "{tmp}/none.tubal"], "there is no model"),
         (["info", "{tmp}/bad/a.png"], "a.png"),
@@ -155,6 +156,7 @@ def test_scores_ignore_unlabelled_images() -> None:
         (["encode", "{tmp}/empty", "--model", "{results}", "--out", "{tmp}/f.npz"], "no pictures in"),
         (["fit", "{shapes}", "--method", "magic"], "'magic' is not one of"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
+        (["completion"], "fish. See 'tubal completion --help'"),
         (["datasets", "--nonsense"], "No such option"),
     ],
 )

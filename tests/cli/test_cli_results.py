@@ -171,6 +171,14 @@ def test_assign_finds_the_cluster_of_known_pictures(
     assert "--force" in one_sentence(capsys)
 
 
+def test_results_in_the_current_folder(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert run(["cluster", str(shapes), "-k", "3", "--out", ".", "--quiet"]) == 0
+    assert {file.name for file in Path.cwd().iterdir()} == RESULTS
+    assert [entry.name for entry in tmp_path.iterdir()] == ["empty"]
+
+
 def test_similar_finds_the_picture_itself(results: Path, shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = read_csv(results / "labels.csv")[7]["file"]
     assert run(["similar", str(shapes / name), "--model", str(results), "--count", "4", "--json", "-q"]) == 0

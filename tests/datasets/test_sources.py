@@ -162,6 +162,12 @@ def test_values_are_scaled_to_unit_interval(tmp_path: Path, values: np.ndarray, 
     assert_allclose(load_images(tmp_path / "a.npy").images.ravel(), expected, atol=1e-6)
 
 
+def test_empty_array_is_an_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((0, 8, 8)))
+    with pytest.raises(ValueError, match="holds no images"):
+        load_images(tmp_path / "a.npy", variable="array")
+
+
 def test_nan_is_an_error(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.full((2, 4, 4), np.nan))
     with pytest.raises(ValueError, match="NaN"):

@@ -154,7 +154,9 @@ def _describe_error(error: BaseException) -> tuple[str, int]:
     """Return the sentence and the exit code of an error."""
     if isinstance(error, click.UsageError):
         asked = error.ctx.command_path if error.ctx else "tubal"
-        return f"{error.format_message()} See '{asked} --help'.", MISTAKE
+        sentence = error.format_message()
+        stop = "" if sentence.endswith((".", "?", "!")) else "."
+        return f"{sentence}{stop} See '{asked} --help'.", MISTAKE
     if isinstance(error, click.ClickException):
         return error.format_message(), MISTAKE
     if isinstance(error, (ValueError, TypeError, OSError, ImportError, MemoryError)):

@@ -121,6 +121,11 @@ class Source(click.ParamType):  # type: ignore[type-arg]
 
     name = "source"
 
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text, which must not be empty: an unset shell variable must not mean the current folder."""
+        text = str(value)
+        return text or self.fail("it is empty; give a path or the name of a collection.", param, ctx)
+
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Offer the names of the collections, and let the shell complete files."""
         from tubal.datasets.registry import COLLECTIONS

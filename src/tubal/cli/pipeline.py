@@ -103,7 +103,8 @@ def checkpoint_beside(out: Path, resume: bool, terminal: Terminal) -> Iterator[C
     """
     from tubal.checkpoints import Checkpoint
 
-    path = out.with_name(f"{out.name}.checkpoint")
+    named = out if out.name not in ("", "..") else out.resolve()
+    path = named.with_name(f"{named.name}.checkpoint")
     if resume and not path.exists():
         terminal.print_line(f"there is no {path} to resume; starting from the beginning")
     if not resume and path.exists():

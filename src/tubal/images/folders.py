@@ -35,6 +35,7 @@ from tubal.text import count, shape_text
 __all__ = ["check_image_options", "frame_size", "load_image_folder", "load_picture", "map_in_threads"]
 
 LONGER_SIDE = 64
+MAX_SIDE = 65_536
 MAX_PIXELS = 80_000_000
 MAX_THREADS = 8
 VISIBLE_COLOR = 0.04  # a picture counts as grey if its channels differ by less on average
@@ -203,8 +204,8 @@ def frame_size(sizes: Sequence[tuple[int, int]], size: Size) -> tuple[int, int]:
 def check_image_options(size: Size, colour: str, fit: str, max_pixels: int) -> None:
     """Raise an error that names the first option with a value it cannot have."""
     sides = size if isinstance(size, tuple) else (size,) if size is not None else ()
-    if not all(isinstance(side, (int, np.integer)) and 1 <= side <= 65_536 for side in sides) or len(sides) > 2:
-        raise ValueError(f"size is {size!r}; give the longer side in pixels or (height, width)")
+    if not all(isinstance(side, (int, np.integer)) and 1 <= side <= MAX_SIDE for side in sides) or len(sides) > 2:
+        raise ValueError(f"size is {size!r}; give the longer side or (height, width), 1 to {MAX_SIDE} pixels")
     if colour not in ("auto", "grey", "rgb"):
         raise ValueError(f"colour is {colour!r}; choose 'auto', 'grey' or 'rgb'")
     if fit not in ("pad", "crop"):

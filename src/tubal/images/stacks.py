@@ -156,6 +156,8 @@ def _check_entry(entry: Entry, path: Path) -> None:
     check_stack_size(what, entry.shape, "split the file")
     if len(entry.shape) not in (2, 3, 4):
         raise ValueError(f"{what} has shape {entry.shape}; wanted (n, height, width)")
+    if 0 in entry.shape:
+        raise ValueError(f"{what} has shape {entry.shape}, so it holds no images; name another array or file")
 
 
 def _sides_of_row(length: int, image_shape: tuple[int, int] | None) -> tuple[int, int] | None:
