@@ -1,4 +1,4 @@
-"""Pictures by matplotlib: what is drawn is checked pixel by pixel against the arrays."""
+"""What matplotlib draws is compared with the arrays, pixel by pixel."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rng():
     return np.random.default_rng(0)
 
 
-def test_atoms_lie_on_a_sheet_with_gaps(rng):
+def test_atoms_are_drawn_with_gaps(rng):
     values = rng.normal(size=(5, 4, 6))
     picture = drawn(plot.atoms(values, n_columns=3))
     assert picture.shape == (2 * 5 - 1, 3 * 7 - 1)
@@ -46,7 +46,7 @@ def test_atoms_lie_on_a_sheet_with_gaps(rng):
     assert np.isnan(picture[5:, 14:]).all()
 
 
-def test_signed_atoms_have_their_zero_in_the_middle(rng):
+def test_signed_atoms_are_white_at_zero(rng):
     signed = plot.atoms(rng.normal(size=(3, 4, 4))).images[0]
     assert signed.norm.vmin == -signed.norm.vmax
     positive = plot.atoms(rng.uniform(size=(3, 4, 4))).images[0]
@@ -78,7 +78,7 @@ def test_codes_show_atoms_against_shifts(rng):
     assert drawn(plot.codes(rng.normal(size=(3, 5)))).shape == (5, 1)
 
 
-def test_neighbors_stand_beside_their_image(rng):
+def test_neighbors_are_drawn_beside_their_image(rng):
     images = rng.uniform(size=(4, 6, 5))
     graph = SimpleNamespace(neighbors=np.array([[1, 2], [2, -1], [3, 0], [0, 1]]), distances=np.full((4, 2), 0.25))
     axes = plot.neighbors(graph, images, image=2)
@@ -88,7 +88,7 @@ def test_neighbors_stand_beside_their_image(rng):
     assert ticks(plot.neighbors(graph, images, image=1)) == ["image 1", "2\n0.25"]
 
 
-def test_convergence_draws_every_pass():
+def test_convergence_draws_every_iteration():
     axes = plot.convergence([5.0, 3.0, 2.5])
     np.testing.assert_array_equal(axes.lines[0].get_xydata(), [[1, 5.0], [2, 3.0], [3, 2.5]])
 
@@ -107,7 +107,7 @@ def test_more_clusters_than_labels():
     assert drawn(plot.confusion(["a"] * 4, [0, 1, 2, 2])).tolist() == [[2, 1, 1]]
 
 
-def test_estimators_and_clusterers_are_read(rng):
+def test_estimators_and_clusterers_are_accepted(rng):
     model = SimpleNamespace(atoms_=rng.normal(size=(3, 4, 4)), codes_=rng.normal(size=(2, 3, 4)), objective_=np.ones(3))
     clusterer = SimpleNamespace(
         model_=model, graph_=SimpleNamespace(neighbors=np.array([[1], [0]]), distances=np.ones((2, 1)))
@@ -138,11 +138,11 @@ def test_given_axes_are_used_and_returned(rng):
         (lambda: plot.codes(np.zeros((2, 3, 3)), image=5), "image is 5"),
         (lambda: plot.neighbors(np.array([[0]]), np.zeros((2, 3, 3))), "must agree"),
         (lambda: plot.neighbors(SimpleNamespace(neighbors=None), np.zeros((2, 3, 3))), "came as a matrix"),
-        (lambda: plot.convergence([]), "one number for each pass"),
-        (lambda: plot.confusion(["a"], [0, 1]), "1 true labels but 2"),
+        (lambda: plot.convergence([]), "one number per iteration"),
+        (lambda: plot.confusion(["a"], [0, 1]), "1 true label but 2"),
     ],
 )
-def test_bad_input_is_refused_with_one_sentence(call, message):
+def test_bad_input_is_an_error(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
 

@@ -1,30 +1,48 @@
-"""Pictures of models with matplotlib; every function draws on one Axes and returns it.
+"""Figures of models with matplotlib; every function draws on one Axes and returns it.
 
-Each takes plain arrays or a fitted estimator. Matplotlib is imported on first use: ``pip install 'tubal[plot]'``.
+Each function takes plain arrays or a fitted estimator. Matplotlib is imported on first use; install it with
+``pip install 'tubal[plot]'``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from tubal.backends.arrays import to_numpy
+from tubal.text import count
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from sklearn.base import BaseEstimator
+
+    from tubal.graph import Graph
 
 __all__ = ["atoms", "codes", "confusion", "convergence", "neighbors", "shifts"]
 
-Array = NDArray[Any]
+Pixels = NDArray[np.float64]
 
 
-def atoms(source: Any, *, n_columns: int | None = None, ax: Any = None) -> Any:
-    """Draw all atoms as one sheet.
+def atoms(source: ArrayLike | BaseEstimator, *, n_columns: int | None = None, ax: Axes | None = None) -> Axes:
+    """Draw all atoms of a dictionary as one sheet.
 
     Parameters
     ----------
-    source : array (n_atoms, height, width[, channels]), or an estimator with ``atoms_``
+    source : array-like of shape (n_atoms, height, width[, channels]), or estimator
+        The atoms, or an estimator that is fitted and has ``atoms_``.
     n_columns : int, optional
-        Atoms in a row; by default the sheet is about square.
+        Number of atoms in a row; by default the sheet is about square.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes with the drawing.
 
     Examples
     --------
@@ -33,23 +51,35 @@ def atoms(source: Any, *, n_columns: int | None = None, ax: Any = None) -> Any:
     >>> axes.get_title()
     '6 atoms'
     """
-    pictures = _pictures(_fitted(source, "atoms_"), "atoms")
+    pictures = _check_pictures(_fitted_values(source, "atoms_"), "atoms")
     axes = _axes(ax)
-    _show(axes, pictures, n_columns or ceil(sqrt(len(pictures))))
-    axes.set_title(f"{len(pictures)} atoms")
+    _draw_sheet(axes, pictures, n_columns or ceil(sqrt(len(pictures))))
+    axes.set_title(count(len(pictures), "atom"))
     return axes
 
 
-def shifts(source: Any, atom: int = 0, *, n_shifts: int = 8, axis: int = -1, ax: Any = None) -> Any:
-    """Draw one atom at evenly spaced places around its circle (the paper's Figure 2).
+def shifts(
+    source: ArrayLike | BaseEstimator, atom: int = 0, *, n_shifts: int = 8, axis: int = -1, ax: Axes | None = None
+) -> Axes:
+    """Draw one atom at evenly spaced circular shifts (the paper's Figure 2).
 
     Parameters
     ----------
-    source : array (n_atoms, height, width[, channels]), or an estimator with ``atoms_``
-    n_shifts : int
-        How many places; at most the length of the circle.
-    axis : -1 or -2
-        Whether the circle runs along rows (-1, the default tube axis) or columns (-2).
+    source : array-like of shape (n_atoms, height, width[, channels]), or estimator
+        The atoms, or an estimator that is fitted and has ``atoms_``.
+    atom : int, default=0
+        Index of the atom.
+    n_shifts : int, default=8
+        Number of shifts to draw, at most the number of pixels along the axis.
+    axis : {-1, -2}, default=-1
+        Whether to shift along rows (-1, the default tube axis) or along columns (-2).
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes with the drawing.
 
     Examples
     --------
@@ -58,31 +88,41 @@ def shifts(source: Any, atom: int = 0, *, n_shifts: int = 8, axis: int = -1, ax:
     >>> [label.get_text() for label in axes.get_xticklabels()]
     ['0', '1', '2', '3']
     """
-    pictures = _pictures(_fitted(source, "atoms_"), "atoms")
+    pictures = _check_pictures(_fitted_values(source, "atoms_"), "atoms")
     if not -len(pictures) <= atom < len(pictures):
-        raise ValueError(f"atom is {atom} but there are {len(pictures)} atoms; give 0 to {len(pictures) - 1}")
+        number = count(len(pictures), "atom")
+        raise ValueError(f"atom is {atom}, but the dictionary has {number}; give 0 to {len(pictures) - 1}")
     if axis not in (-1, -2):
         raise ValueError(f"axis is {axis}; give -1 to shift along rows or -2 to shift along columns")
     dimension = 1 if axis == -1 else 0
     length = pictures.shape[1 + dimension]
     offsets = np.arange(min(n_shifts, length)) * length // min(n_shifts, length)
-    moved = np.stack([np.roll(pictures[atom], offset, axis=dimension) for offset in offsets])
+    shifted = np.stack([np.roll(pictures[atom], offset, axis=dimension) for offset in offsets])
     axes = _axes(ax)
-    _show(axes, moved, len(moved))
+    _draw_sheet(axes, shifted, len(shifted))
     _label_columns(axes, pictures.shape[2], [str(offset) for offset in offsets])
     axes.set_xlabel("shift in pixels")
-    axes.set_title(f"atom {atom} around its circle")
+    axes.set_title(f"circular shifts of atom {atom}")
     return axes
 
 
-def codes(source: Any, image: int = 0, *, ax: Any = None) -> Any:
-    """Draw the codes of one image: which atom (row) at which shift (column), and how strongly.
+def codes(source: ArrayLike | BaseEstimator, image: int = 0, *, ax: Axes | None = None) -> Axes:
+    """Draw the codes of one image: the coefficient of every atom (row) at every shift (column).
 
     Parameters
     ----------
-    source : array (n, n_atoms, positions...), or an estimator with ``codes_``
-        A single column per atom, and two-dimensional positions laid out one after another, are both drawn.
-    image : int
+    source : array-like of shape (n_images, n_atoms, *positions), or estimator
+        The codes, or an estimator that is fitted and has ``codes_``. Positions in two dimensions are drawn one row
+        after another.
+    image : int, default=0
+        Index of the image.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes with the drawing.
 
     Examples
     --------
@@ -90,16 +130,17 @@ def codes(source: Any, image: int = 0, *, ax: Any = None) -> Any:
     >>> codes(np.zeros((2, 5, 8)), image=1).get_ylabel()
     'atom'
     """
-    values = np.asarray(_fitted(source, "codes_"))
+    values = np.asarray(_fitted_values(source, "codes_"))
     if values.ndim < 2 or not -len(values) <= image < len(values):
         raise ValueError(
-            f"codes has shape {values.shape} and image is {image}; give (n, n_atoms, ...) and an index below n"
+            f"codes has shape {values.shape} and image is {image}; give (n_images, n_atoms, ...) and an index below "
+            "n_images"
         )
     table = values[image].reshape(values.shape[1], -1)
     axes = _axes(ax)
     top = max(float(np.abs(table).max(initial=0.0)), np.finfo(float).tiny)
     picture = axes.imshow(table, cmap="RdBu_r", vmin=-top, vmax=top, aspect="auto", interpolation="nearest")
-    _whole_ticks(axes)
+    _use_integer_ticks(axes)
     axes.figure.colorbar(picture, ax=axes, label="coefficient")
     axes.set(
         xlabel="shift",
@@ -109,13 +150,26 @@ def codes(source: Any, image: int = 0, *, ax: Any = None) -> Any:
     return axes
 
 
-def neighbors(source: Any, images: Array, image: int = 0, *, ax: Any = None) -> Any:
+def neighbors(
+    source: ArrayLike | Graph | BaseEstimator, images: ArrayLike, image: int = 0, *, ax: Axes | None = None
+) -> Axes:
     """Draw an image and, to its right, its nearest neighbours with their distances.
 
     Parameters
     ----------
-    source : int array (n, q), a ``Graph``, or an estimator with ``graph_``
-    images : array (n, height, width[, channels])
+    source : array-like of int of shape (n_images, n_neighbors), Graph, or estimator
+        The neighbours of each image, a graph that knows them, or an estimator that is fitted and has ``graph_``.
+    images : array-like of shape (n_images, height, width[, channels])
+        The images of the graph.
+    image : int, default=0
+        Index of the image.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes with the drawing.
 
     Examples
     --------
@@ -124,47 +178,73 @@ def neighbors(source: Any, images: Array, image: int = 0, *, ax: Any = None) -> 
     >>> [label.get_text() for label in axes.get_xticklabels()]
     ['image 0', '1']
     """
-    indices, distances = _neighbourhood(source)
-    pictures = _pictures(images, "images")
+    indices, distances = _neighbor_lists(source)
+    pictures = _check_pictures(images, "images")
     if len(indices) != len(pictures) or not -len(pictures) <= image < len(pictures):
         raise ValueError(
-            f"the graph has {len(indices)} images, images has {len(pictures)} and image is {image}; they must agree"
+            f"the graph has {count(len(indices), 'image')}, images has {len(pictures)} and image is {image}; "
+            "they must agree"
         )
-    near = indices[image][indices[image] >= 0]
+    nearest = indices[image][indices[image] >= 0]
     axes = _axes(ax)
-    _show(axes, pictures[[image, *near.tolist()]], len(near) + 1)
-    notes = [str(j) if distances is None else f"{j}\n{distances[image][k]:.3g}" for k, j in enumerate(near)]
+    _draw_sheet(axes, pictures[[image, *nearest.tolist()]], len(nearest) + 1)
+    notes = [str(j) if distances is None else f"{j}\n{distances[image][k]:.3g}" for k, j in enumerate(nearest)]
     _label_columns(axes, pictures.shape[2], [f"image {image}", *notes])
     axes.set_title(f"nearest neighbours of image {image}")
     return axes
 
 
-def convergence(source: Any, *, ax: Any = None) -> Any:
-    """Draw the objective over the passes of the alternation (Algorithm 2).
+def convergence(source: ArrayLike | BaseEstimator, *, ax: Axes | None = None) -> Axes:
+    """Draw the objective over the iterations of the alternation (Algorithm 2).
 
     Parameters
     ----------
-    source : sequence of float, or an estimator with ``objective_``
+    source : array-like of shape (n_iterations,), or estimator
+        The objective after each iteration, or an estimator that is fitted and has ``objective_``.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes with the drawing.
 
     Examples
     --------
     >>> import matplotlib; matplotlib.use("Agg")
     >>> convergence([3.0, 2.0, 1.5]).get_xlabel()
-    'pass'
+    'iteration'
     """
-    values = np.asarray(_fitted(source, "objective_"), dtype=np.float64)
+    values = np.asarray(_fitted_values(source, "objective_"), dtype=np.float64)
     if values.ndim != 1 or not len(values):
-        raise ValueError(f"the objective has shape {values.shape}; give one number for each pass")
+        raise ValueError(f"the objective has shape {values.shape}; give one number per iteration")
     axes = _axes(ax)
     axes.plot(np.arange(1, len(values) + 1), values, marker="o", markersize=3)
-    _whole_ticks(axes, y=False)
+    _use_integer_ticks(axes, y=False)
     axes.grid(axis="y", alpha=0.3)
-    axes.set(xlabel="pass", ylabel="objective", title=f"objective after {len(values)} passes: {values[-1]:.4g}")
+    title = f"objective after {count(len(values), 'iteration')}: {values[-1]:.4g}"
+    axes.set(xlabel="iteration", ylabel="objective", title=title)
     return axes
 
 
-def confusion(true_labels: Sequence[Any] | Array, labels: Sequence[Any] | Array, *, ax: Any = None) -> Any:
-    """Draw how given labels (rows) fall into clusters (columns), columns ordered so that agreement is diagonal.
+def confusion(true_labels: ArrayLike, labels: ArrayLike, *, ax: Axes | None = None) -> Axes:
+    """Draw how many images of each known label (row) are in each cluster (column).
+
+    The columns are ordered so that the best match of clusters and labels lies on the diagonal.
+
+    Parameters
+    ----------
+    true_labels : array-like of shape (n_images,)
+        The known label of each image.
+    labels : array-like of shape (n_images,)
+        The cluster of each image.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default on a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The Axes with the drawing.
 
     Examples
     --------
@@ -173,62 +253,69 @@ def confusion(true_labels: Sequence[Any] | Array, labels: Sequence[Any] | Array,
     >>> [label.get_text() for label in axes.get_xticklabels()]
     ['1', '0']
     """
-    from scipy.optimize import linear_sum_assignment
+    from tubal.metrics import contingency
 
-    names, rows = np.unique(np.asarray(true_labels), return_inverse=True)
-    clusters, columns = np.unique(np.asarray(labels), return_inverse=True)
-    if len(rows) != len(columns):
+    known, found = np.asarray(true_labels), np.asarray(labels)
+    if len(known) != len(found):
         raise ValueError(
-            f"there are {len(rows)} true labels but {len(columns)} cluster labels; give one of each per image"
+            f"there are {count(len(known), 'true label')} but {count(len(found), 'cluster label')}; "
+            "give one of each per image"
         )
-    counts = np.zeros((len(names), len(clusters)), dtype=int)
-    np.add.at(counts, (rows, columns), 1)
-    # A cluster without a row of its own goes to the right of all that have one.
-    place = np.full(len(clusters), len(names))
-    matched_rows, matched = linear_sum_assignment(-counts)
-    place[matched] = matched_rows
-    order = np.argsort(place, kind="stable")
+    counts = contingency(known, found)
+    order = _diagonal_order(counts)
+    names, clusters = np.unique(known), np.unique(found)[order]
+    counts = counts[:, order]
     axes = _axes(ax)
-    axes.imshow(counts[:, order], cmap="Blues", aspect="auto")
-    axes.set_xticks(range(len(clusters)), [str(cluster) for cluster in clusters[order]])
+    axes.imshow(counts, cmap="Blues", aspect="auto")
+    axes.set_xticks(range(len(clusters)), [str(cluster) for cluster in clusters])
     axes.set_yticks(range(len(names)), [str(name) for name in names])
-    axes.set(xlabel="cluster", ylabel="given label", title="given labels against clusters")
-    for (row, column), count in np.ndenumerate(counts[:, order]):
-        if count:
-            dark = count > counts.max() / 2
-            axes.text(column, row, str(count), ha="center", va="center", color="white" if dark else "black", fontsize=8)
+    axes.set(xlabel="cluster", ylabel="known label", title="known labels against clusters")
+    for (row, column), number in np.ndenumerate(counts):
+        if number:
+            color = "white" if number > counts.max() / 2 else "black"
+            axes.text(column, row, str(number), ha="center", va="center", color=color, fontsize=8)
     return axes
 
 
-def _fitted(source: Any, name: str) -> Any:
-    """Take ``name`` from an estimator, or from the model inside a clusterer; arrays pass through."""
+def _diagonal_order(counts: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the order of columns that puts the best one-to-one match on the diagonal, unmatched columns last."""
+    from scipy.optimize import linear_sum_assignment
+
+    n_rows, n_columns = counts.shape
+    place = np.full(n_columns, n_rows)
+    matched_rows, matched_columns = linear_sum_assignment(-counts)
+    place[matched_columns] = matched_rows
+    return np.argsort(place, kind="stable")
+
+
+def _fitted_values(source: ArrayLike | BaseEstimator, name: str) -> ArrayLike:
+    """Return the attribute ``name`` of an estimator, or of the coder inside a clusterer; arrays pass through."""
     if isinstance(source, np.ndarray | list | tuple):
         return source
     for holder in (source, getattr(source, "model_", None)):
         value = getattr(holder, name, None)
         if value is not None:
-            return _to_numpy(value)
+            return to_numpy(value)
     raise TypeError(f"{type(source).__name__} has no {name}; give an array, or fit the estimator first")
 
 
-def _to_numpy(value: Any) -> Any:
-    """Bring a tensor from its device; anything else is left alone."""
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
-
-
-def _neighbourhood(source: Any) -> tuple[Array, Array | None]:
-    """Indices and distances (n, q) of an index array, a graph, or what holds a graph."""
+def _neighbor_lists(
+    source: ArrayLike | Graph | BaseEstimator,
+) -> tuple[NDArray[np.intp], NDArray[np.floating[Any]] | None]:
+    """Return the neighbours and distances (n_images, n_neighbors) of an array, a graph, or an estimator."""
     if isinstance(source, np.ndarray | list | tuple):
         return np.atleast_2d(np.asarray(source)), None
-    graph = source if hasattr(source, "neighbors") else _fitted(source, "graph_")
+    graph = cast("Graph | None", source if hasattr(source, "neighbors") else getattr(source, "graph_", None))
+    if graph is None:
+        raise TypeError(f"{type(source).__name__} has no graph_; give an array or a Graph, or fit the estimator first")
     if graph.neighbors is None:
-        raise ValueError("the graph came as a matrix and names no nearest neighbours; give an index array (n, q)")
+        raise ValueError("the graph came as a matrix and has no neighbour lists; give an index array (n, n_neighbors)")
     return np.asarray(graph.neighbors), np.asarray(graph.distances)
 
 
-def _pictures(values: Any, name: str) -> Array:
-    """Check for a stack of grey or colour pictures; a single channel is dropped."""
-    stack = np.asarray(_to_numpy(values), dtype=np.float64)
+def _check_pictures(values: ArrayLike, name: str) -> Pixels:
+    """Return a stack of grey or colour pictures, without a single channel, or raise an error that gives its shape."""
+    stack = np.asarray(to_numpy(values), dtype=np.float64)
     if stack.ndim == 4 and stack.shape[3] == 1:
         stack = stack[..., 0]
     if stack.size == 0 or not (stack.ndim == 3 or (stack.ndim == 4 and stack.shape[3] == 3)):
@@ -236,24 +323,23 @@ def _pictures(values: Any, name: str) -> Array:
     return stack
 
 
-def _show(axes: Any, pictures: Array, n_columns: int) -> None:
-    """Lay pictures out on a sheet; grey from black, signed ones from blue to red around white."""
+def _draw_sheet(axes: Axes, pictures: Pixels, n_columns: int) -> None:
+    """Draw pictures on a sheet: positive ones from black to white, signed ones from blue over white to red."""
     if pictures.ndim == 4:
         low, high = pictures.min(), pictures.max()
-        axes.imshow(_sheet((pictures - low) / ((high - low) or 1.0), n_columns, 1.0), interpolation="nearest")
+        axes.imshow(_join((pictures - low) / ((high - low) or 1.0), n_columns, 1.0), interpolation="nearest")
     else:
         top = max(float(np.abs(pictures).max()), np.finfo(float).tiny)
-        signed = bool((pictures < 0).any())
-        limits = {"vmin": -top if signed else 0.0, "vmax": top, "cmap": "RdBu_r" if signed else "gray"}
-        axes.imshow(_sheet(pictures, n_columns, np.nan), interpolation="nearest", **limits)
+        low, colors = (-top, "RdBu_r") if (pictures < 0).any() else (0.0, "gray")
+        axes.imshow(_join(pictures, n_columns, np.nan), interpolation="nearest", vmin=low, vmax=top, cmap=colors)
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
         spine.set_visible(False)
 
 
-def _sheet(pictures: Array, n_columns: int, filler: float) -> Array:
-    """Join pictures row by row with a gap of one pixel."""
+def _join(pictures: Pixels, n_columns: int, filler: float) -> Pixels:
+    """Join pictures row by row into one, with gaps of one pixel."""
     n_rows = ceil(len(pictures) / n_columns)
     gap = [(0, 0), (0, 1), (0, 1)] + [(0, 0)] * (pictures.ndim - 3)
     tiles = np.pad(pictures, gap, constant_values=filler)
@@ -263,13 +349,13 @@ def _sheet(pictures: Array, n_columns: int, filler: float) -> Array:
     return np.asarray(joined[:-1, :-1])
 
 
-def _label_columns(axes: Any, width: int, labels: list[str]) -> None:
+def _label_columns(axes: Axes, width: int, labels: Sequence[str]) -> None:
     axes.set_xticks([(width + 1) * k + (width - 1) / 2 for k in range(len(labels))], labels)
     axes.tick_params(length=0)
 
 
-def _whole_ticks(axes: Any, *, y: bool = True) -> None:
-    """Count in whole numbers, as passes, shifts and atoms do."""
+def _use_integer_ticks(axes: Axes, *, y: bool = True) -> None:
+    """Put ticks at integers only; iterations, shifts and atoms are counted."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -277,12 +363,13 @@ def _whole_ticks(axes: Any, *, y: bool = True) -> None:
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _axes(ax: Any) -> Any:
-    """The Axes to draw on: the one given, or that of a new figure."""
+def _axes(ax: Axes | None) -> Axes:
+    """Return the Axes to draw on: the one given, or that of a new figure."""
     if ax is not None:
         return ax
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError("tubal.plot needs matplotlib: pip install 'tubal[plot]'") from error
-    return plt.subplots(layout="constrained")[1]
+    axes: Axes = plt.subplots(layout="constrained")[1]
+    return axes

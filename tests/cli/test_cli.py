@@ -1,4 +1,4 @@
-"""The command line: help, completion, given labels, and errors in one sentence."""
+"""The command line: help, completion, known labels, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import pytest
 
 from helpers.cli_helpers import call, one_sentence
 from tubal.cli import COMMANDS, run
-from tubal.cli._reading import SourceType
-from tubal.cli._truth import read_truth, score
+from tubal.cli.inputs import compare_with_labels, read_labels
+from tubal.cli.options import Source
 
 pytest_plugins = ["helpers.cli_fixtures"]
 
 
-def test_help_is_quick_and_imports_nothing_heavy() -> None:
+def test_help_is_quick() -> None:
     code = (
         "import sys, tubal.cli; code = tubal.cli.run(['--help']); "
         "heavy = {'numpy', 'sklearn', 'scipy', 'numba', 'torch', 'rich', 'PIL'} & set(sys.modules); "
@@ -40,27 +40,36 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_help_has_an_example_and_takes_debug(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([name, "--help"]) == 0
     text = capsys.readouterr().out
     assert f"tubal {name}" in text.split("Usage:")[1].split("\n", 1)[1], "no example"
     assert "--debug" in text
 
 
-def test_bare_command_shows_help_and_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_without_arguments_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
     assert "Start here" in capsys.readouterr().out
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tubal ")
 
 
+@pytest.mark.parametrize("name", ["encode", "assign", "similar", "explain"])
+@pytest.mark.parametrize("option", ["--seed", "--device", "--size", "--colour"])
+def test_commands_do_not_accept_options_that_the_model_decides(
+    name: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([name, "images", "--model", "model.tubal", option, "1"]) == 2
+    assert "No such option" in one_sentence(capsys)
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", shell]) == 0
     assert "_TUBAL_COMPLETE" in capsys.readouterr().out
 
 
-def test_completion_completes() -> None:
+def test_completion_of_a_command() -> None:
     environment = {
         **os.environ,
         "_TUBAL_COMPLETE": "bash_complete",
@@ -72,8 +81,8 @@ def test_completion_completes() -> None:
     assert "cluster" in done.stdout
 
 
-def test_a_source_completes_to_collections_and_files(capsys: pytest.CaptureFixture[str]) -> None:
-    items = SourceType().shell_complete(None, None, "di")
+def test_completion_of_a_source() -> None:
+    items = Source().shell_complete(None, None, "di")
     assert [(item.value, item.type) for item in items] == [("digits", "plain"), ("di", "file")]
 
 
@@ -87,29 +96,29 @@ def test_a_source_completes_to_collections_and_files(capsys: pytest.CaptureFixtu
         ("\ufefffile,label\na/1.png,cat\n", ["cat", "", ""]),
     ],
 )
-def test_labels_in_a_csv(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_labels_from_csv(tmp_path: Path, text: str, expected: list[str]) -> None:
     (tmp_path / "labels.csv").write_text(text, encoding="utf-8")
     stack = SimpleNamespace(names=["a/1.png", "b/2.png", "3.png"], files=["x"] * 3, target=None)
-    assert read_truth(str(tmp_path / "labels.csv"), stack, is_collection=False) == expected
+    assert read_labels(str(tmp_path / "labels.csv"), stack, is_collection=False) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("", "wanted file and label"),
-        ("label\ncat\n", "1 labels for 3 images"),
+        ("label\ncat\n", "1 label for 3 images"),
         ("a,b,c\n1,2,3\n", "wanted file and label"),
     ],
 )
-def test_labels_that_cannot_be_used(tmp_path: Path, text: str, sentence: str) -> None:
+def test_unusable_label_file(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "labels.csv").write_text(text)
     stack = SimpleNamespace(names=["a/1.png", "b/2.png", "3.png"], files=["x"] * 3, target=None)
     with pytest.raises(ValueError, match=sentence):
-        read_truth(str(tmp_path / "labels.csv"), stack, is_collection=False)
+        read_labels(str(tmp_path / "labels.csv"), stack, is_collection=False)
 
 
-def test_scores_leave_out_images_without_a_label() -> None:
-    found = score(np.array([5, 5, 9, 9, 9]), ["a", "a", "b", "b", ""])
+def test_scores_ignore_unlabelled_images() -> None:
+    found = compare_with_labels(np.array([5, 5, 9, 9, 9]), ["a", "a", "b", "b", ""])
     assert found == {"accuracy": 100.0, "nmi": 100.0, "purity": 100.0, "labelled_images": 4}
 
 
@@ -119,7 +128,7 @@ def test_scores_leave_out_images_without_a_label() -> None:
         (["cluster", "{tmp}/nowhere"], "no file or folder"),
         (["cluster", "digitz"], "did you mean 'digits'"),
         (["cluster", "{tmp}/empty"], "no pictures in"),
-        (["cluster", "{tmp}/bad"], "all 1 were skipped"),
+        (["cluster", "{tmp}/bad"], "1 file skipped"),
         (["cluster", "{shapes}", "--clusters", "61"], "only 60 images"),
         (["cluster", "{shapes}", "--clusters", "0"], "--clusters"),
         (["cluster", "{shapes}", "--preset", "best"], "'best' is not one of"),
@@ -129,11 +138,12 @@ def test_scores_leave_out_images_without_a_label() -> None:
         (["cluster", "{shapes}", "--out", "{tmp}/bad/a.png"], "is a file"),
         (["cluster", "{shapes}", "--out", "{tmp}/bad/a.png/below"], "cannot write results"),
         (["cluster", "{shapes}", "--labels", "{tmp}/none.csv"], "no file of labels"),
-        (["cluster", "{shapes}/class 1", "--labels", "given"], "carry no labels"),
+        (["cluster", "{shapes}/class 1", "--labels", "given"], "come without labels"),
         (["cluster", "{shapes}/class 1", "--labels", "folders"], "at least two sub-folders"),
         (["cluster", "{shapes}", "--device", "cuda"], "cuda"),
         (["cluster", "{shapes}", "--nonsense"], "No such option"),
         (["cluster"], "Missing argument 'SOURCE'"),
+        (["cluster", ""], "it is empty"),
         (["clutser"], "No such command 'clutser'"),
         (["info", "{tmp}/none.tubal"], "there is no model"),
         (["info", "{tmp}/bad/a.png"], "a.png"),
@@ -146,10 +156,11 @@ def test_scores_leave_out_images_without_a_label() -> None:
         (["encode", "{tmp}/empty", "--model", "{results}", "--out", "{tmp}/f.npz"], "no pictures in"),
         (["fit", "{shapes}", "--method", "magic"], "'magic' is not one of"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
+        (["completion"], "fish. See 'tubal completion --help'"),
         (["datasets", "--nonsense"], "No such option"),
     ],
 )
-def test_errors_are_one_sentence_and_exit_code_two(
+def test_mistake_is_one_sentence(
     arguments: list[str],
     sentence: str,
     shapes: Path,
@@ -169,9 +180,7 @@ def test_errors_are_one_sentence_and_exit_code_two(
     assert {entry.name for entry in tmp_path.iterdir()} == {"empty", "bad"}, "something was left behind"
 
 
-def test_a_model_of_another_version_or_cut_short_is_one_sentence(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unreadable_model_is_one_sentence(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     body = (results / "model.tubal").read_bytes()
     (tmp_path / "cut.tubal").write_bytes(body[: len(body) // 2])
     assert run(["info", str(tmp_path / "cut.tubal")]) == 2
@@ -188,19 +197,19 @@ def test_a_model_of_another_version_or_cut_short_is_one_sentence(
     assert "99" in one_sentence(capsys)
 
 
-def test_an_unwritable_folder_is_one_sentence(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_folder_is_one_sentence(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cluster", str(shapes), "--out", "/proc/tubal-results", "--quiet"]) == 2
     assert "cannot write results" in one_sentence(capsys)
 
 
-def test_debug_shows_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_debug_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cluster", str(tmp_path / "nowhere"), "-o", str(tmp_path / "out"), "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
     assert run(["--debug", "info", str(tmp_path / "none")]) == 2
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_our_own_failures_exit_with_one(
+def test_program_failure_exits_with_one(
     shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -212,16 +221,14 @@ def test_our_own_failures_exit_with_one(
     capsys.readouterr()
 
 
-def test_control_characters_in_names_do_not_reach_the_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_control_characters_are_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "evil\x1b[2J.png").write_bytes(b"text")
     assert run(["cluster", str(tmp_path / "p"), "-o", str(tmp_path / "out")]) == 2
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_no_color_is_obeyed(shapes: Path, tmp_path: Path) -> None:
+def test_no_color_is_respected(shapes: Path, tmp_path: Path) -> None:
     done = call(["cluster", str(shapes), "-k", "3", "-o", str(tmp_path / "out")], FORCE_COLOR="1", NO_COLOR="1")
     assert done.returncode == 0
     assert "\x1b[3" not in done.stderr

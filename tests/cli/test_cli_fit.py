@@ -11,8 +11,8 @@ import pytest
 
 import tubal
 from helpers.cli_helpers import one_sentence
-from tubal.cli import _checkpoint, run
-from tubal.cli._talk import _Bar
+from tubal.cli import pipeline, run
+from tubal.cli.console import ProgressBar
 
 pytest_plugins = ["helpers.cli_fixtures"]
 
@@ -31,7 +31,7 @@ def fit(shapes: Path, model: Path, *options: str) -> int:
         (["--method", "graphsc", "--atoms", "4", "--graph", "cosine"], "GraphSC", (60, 4, 1)),
     ],
 )
-def test_every_coder_is_fitted_and_read_back(options, kind, codes, shapes: Path, tmp_path: Path) -> None:
+def test_fit_of_every_coder(options, kind, codes, shapes: Path, tmp_path: Path) -> None:
     assert fit(shapes, tmp_path / "model.tubal", *options) == 0
     model = tubal.load(tmp_path / "model.tubal")
     assert type(model).__name__ == kind
@@ -44,20 +44,21 @@ def test_every_coder_is_fitted_and_read_back(options, kind, codes, shapes: Path,
     [
         (["--method", "tensr", "--atoms", "5"], "rows x columns"),
         (["--method", "gtsc", "--atoms", "5x5"], "one number"),
-        (["--method", "tubsc", "--graph-weight", "2"], "--graph-weight means nothing to --method tubsc"),
-        (["--method", "gtsc", "--clusters", "3"], "--clusters means nothing"),
-        (["--method", "gtsc", "--filter-size", "3x3"], "--filter-size means nothing"),
+        (["--method", "tubsc", "--graph-weight", "2"], "--graph-weight does not apply to --method tubsc"),
+        (["--method", "gtsc", "--clusters", "3"], "--clusters does not apply"),
+        (["--method", "gtsc", "--filter-size", "3x3"], "--filter-size does not apply"),
         (["--scheduler", "tcp://127.0.0.1:9"], "not the clusterer"),
+        (["--method", "gtsc", "--scheduler", "tcp://127.0.0.1:9", "--device", "cpu"], "leave one out"),
         (["--atoms", "many"], "'many' is not"),
     ],
 )
-def test_options_that_do_not_fit_are_one_sentence(options, sentence, shapes, tmp_path, capsys) -> None:
+def test_wrong_option_is_one_sentence(options, sentence, shapes, tmp_path, capsys) -> None:
     assert fit(shapes, tmp_path / "model.tubal", *options) == 2
     assert sentence in one_sentence(capsys)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_scheduler_that_is_not_there_is_one_sentence(shapes: Path, tmp_path: Path, capsys) -> None:
+def test_missing_scheduler_is_one_sentence(shapes: Path, tmp_path: Path, capsys) -> None:
     pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tubal[dask]'")
     from distributed import Client
 
@@ -67,7 +68,7 @@ def test_a_scheduler_that_is_not_there_is_one_sentence(shapes: Path, tmp_path: P
     assert "no Dask scheduler at 'tcp://127.0.0.1:9'" in one_sentence(capsys)
 
 
-def test_a_fit_on_a_cluster_is_the_fit_at_home(shapes: Path, tmp_path: Path) -> None:
+def test_cluster_fit_equals_local_fit(shapes: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tubal[dask]'")
     options = ["--method", "tubsc", "--atoms", "4", "--sparsity", "0.05"]
     assert fit(shapes, tmp_path / "home.tubal", *options) == 0
@@ -79,38 +80,38 @@ def test_a_fit_on_a_cluster_is_the_fit_at_home(shapes: Path, tmp_path: Path) -> 
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, n_iter: int) -> None:
-    """Press Ctrl-C when the bar shows ``n_iter`` alternations; write a checkpoint after every one."""
-    monkeypatch.setattr(_checkpoint, "EVERY_SECONDS", 0.0)
+    """Press Ctrl-C when the bar shows ``n_iter`` iterations; write a checkpoint after every one."""
+    monkeypatch.setattr(pipeline, "CHECKPOINT_SECONDS", 0.0)
 
-    def stop(bar: _Bar, done: int, total: int | None = None) -> None:
-        if done == n_iter and bar._name.startswith(("fitting", "clustering")):
+    def stop(bar: ProgressBar, done: int, total: int | None = None) -> None:
+        if done == n_iter and bar.stage.startswith(("fitting", "clustering")):
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(_Bar, "__call__", stop)
+    monkeypatch.setattr(ProgressBar, "__call__", stop)
 
 
-def test_an_interrupted_fit_is_taken_up_where_it_stood(shapes: Path, tmp_path: Path, capsys) -> None:
+def test_interrupted_fit_resumes(shapes: Path, tmp_path: Path, capsys) -> None:
     options = ["--method", "gtsc", "--atoms", "4", "--neighbors", "2"]
     assert fit(shapes, tmp_path / "whole.tubal", *options) == 0
     model, checkpoint = tmp_path / "model.tubal", tmp_path / "model.tubal.checkpoint"
     with pytest.MonkeyPatch.context() as patch:
         interrupt_at(patch, 4)
         assert fit(shapes, model, *options) == 130
-    assert "with --resume to go on" in one_sentence(capsys)
+    assert "with --resume to continue" in one_sentence(capsys)
     assert checkpoint.exists()
     assert not model.exists()
     seen: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Bar, "__call__", lambda bar, done, total=None: seen.append(done) if total == 25 else None)
+        patch.setattr(ProgressBar, "__call__", lambda bar, done, total=None: seen.append(done) if total == 25 else None)
         assert fit(shapes, model, *options, "--resume") == 0
-    assert min(seen) >= 3, "it began again"
+    assert min(seen) >= 3, "the fit started from the beginning"
     assert not checkpoint.exists()
     whole, resumed = tubal.load(tmp_path / "whole.tubal"), tubal.load(model)
     np.testing.assert_array_equal(resumed.codes_, whole.codes_)
     np.testing.assert_array_equal(resumed.atoms_, whole.atoms_)
 
 
-def test_a_checkpoint_of_another_fit_is_refused_and_kept(shapes: Path, tmp_path: Path, capsys) -> None:
+def test_checkpoint_of_another_fit_is_an_error(shapes: Path, tmp_path: Path, capsys) -> None:
     model, checkpoint = tmp_path / "model.tubal", tmp_path / "model.tubal.checkpoint"
     with pytest.MonkeyPatch.context() as patch:
         interrupt_at(patch, 3)
@@ -121,14 +122,14 @@ def test_a_checkpoint_of_another_fit_is_refused_and_kept(shapes: Path, tmp_path:
     assert checkpoint.exists()
 
 
-def test_an_interrupted_cluster_run_ends_with_the_same_labels(
+def test_resumed_cluster_run_gives_the_same_labels(
     shapes: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["cluster", str(shapes), "-k", "3", "--labels", "folders", "--out", str(tmp_path / "out")]
     with pytest.MonkeyPatch.context() as patch:
         interrupt_at(patch, 2)
         assert run([*asked, "--quiet"]) == 130
-    assert "out.checkpoint keeps where it stood" in one_sentence(capsys)
+    assert "the progress is saved in" in one_sentence(capsys)
     assert {entry.name for entry in tmp_path.iterdir()} == {"out.checkpoint"}
     assert run([*asked, "--resume", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["clusters"] == 3
@@ -136,7 +137,7 @@ def test_an_interrupted_cluster_run_ends_with_the_same_labels(
     assert (tmp_path / "out" / "labels.csv").read_bytes() == (results / "labels.csv").read_bytes()
 
 
-def test_nothing_to_resume_is_said(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_without_checkpoint(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--method", "sc", "--atoms", "2", "--resume", "--out", str(tmp_path / "model.tubal")]
     assert run(["fit", str(shapes), *options]) == 0
-    assert "to resume; beginning afresh" in capsys.readouterr().err
+    assert "to resume; starting from the beginning" in capsys.readouterr().err

@@ -40,28 +40,29 @@ def test_ctrl_c_leaves_nothing_half_written(
     asked = ["cluster", str(shapes), "-k", "4", "-o", str(out), "--force", "--sort", "copy"]
     process = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, text=True, bufsize=1)
     assert process.stderr is not None
-    said = ""
+    printed = ""
     if moment[0].isdigit():
         time.sleep(float(moment))
     else:
-        while not said.endswith("\n") or f"{moment}:" not in said:
+        while not printed.endswith("\n") or f"{moment}:" not in printed:
             line = process.stderr.readline()
             if not line:
                 break
-            said += line
+            printed += line
     process.send_signal(signal.SIGINT)
-    said += process.stderr.read()
+    printed += process.stderr.read()
     assert process.wait(timeout=60) in (130, 0)
-    assert "Traceback" not in said
+    assert "Traceback" not in printed
     assert not [entry for entry in tmp_path.rglob("*") if entry.name.endswith(".part")]
     if process.returncode == 0:  # it had finished before the signal was seen
         assert {file.name for file in out.iterdir()} == RESULTS | {"clusters"}
         return
     kept = out.with_name("out.checkpoint")
-    last = f"{kept} keeps where it stood, run the same command with --resume to go on"
+    last = f"the progress is saved in {kept}, run the same command with --resume to continue"
     assert (
-        said.splitlines()[-1] == f"tubal: stopped; {last if kept.exists() else 'no half-written file was left behind'}"
+        printed.splitlines()[-1]
+        == f"tubal: stopped; {last if kept.exists() else 'no half-written file was left behind'}"
     )
-    assert said.count("tubal:") == 1
+    assert printed.count("tubal:") == 1
     after = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()} if out.exists() else {}
     assert after == before

@@ -37,7 +37,7 @@ def test_cluster_writes_every_result(results: Path, shapes: Path) -> None:
         assert features["labels"].tolist() == [int(row["cluster"]) for row in rows]
 
 
-def test_the_record_says_what_was_done(results: Path) -> None:
+def test_run_record(results: Path) -> None:
     record = json.loads((results / "run.json").read_text())
     assert record["seed"] == 0
     assert record["images"] == 60
@@ -50,7 +50,7 @@ def test_the_record_says_what_was_done(results: Path) -> None:
     assert set(record["outputs"]) == RESULTS - {"run.json"}
 
 
-def test_the_same_seed_gives_the_same_files(results: Path, shapes: Path, tmp_path: Path) -> None:
+def test_same_seed_gives_same_results(results: Path, shapes: Path, tmp_path: Path) -> None:
     out = tmp_path / "again"
     assert run(["cluster", str(shapes), "-k", "3", "-o", str(out), "-q", "--labels", "folders"]) == 0
     assert (out / "labels.csv").read_bytes() == (results / "labels.csv").read_bytes()
@@ -58,21 +58,21 @@ def test_the_same_seed_gives_the_same_files(results: Path, shapes: Path, tmp_pat
         np.testing.assert_array_equal(new["features"], old["features"])
 
 
-def test_json_goes_to_stdout_and_talk_to_stderr(
+def test_json_on_stdout_and_messages_on_stderr(
     shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
     assert run(["cluster", str(shapes), "-k", "3", "--out", str(out), "--json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["clusters"] == 3
-    assert "60 pictures, all 12×12 already, in grey; 1 skipped." in said.err
-    assert "report.html" in said.err
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["clusters"] == 3
+    assert "60 pictures, all 12×12 already, in grey; 1 skipped." in printed.err
+    assert "report.html" in printed.err
     assert run(["cluster", str(shapes), "-k", "3", "--out", str(out), "--force", "--quiet"]) == 0
-    said = capsys.readouterr()
-    assert said.out == said.err == ""
+    printed = capsys.readouterr()
+    assert printed.out == printed.err == ""
 
 
-def test_sorting_by_copy_and_link_and_force(shapes: Path, tmp_path: Path) -> None:
+def test_sorting_into_folders(shapes: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     base = ["cluster", str(shapes), "-k", "3", "--out", str(out), "--quiet"]
     assert run([*base, "--sort", "copy"]) == 0
@@ -87,11 +87,11 @@ def test_sorting_by_copy_and_link_and_force(shapes: Path, tmp_path: Path) -> Non
         for copy, row in zip(copies, rows, strict=True)
     )
     assert run([*base, "--force"]) == 0
-    assert not (out / "clusters").exists(), "an earlier sorting must not outlive its labels"
+    assert not (out / "clusters").exists(), "sorted images of an earlier run must be removed"
     assert (out / "my notes.txt").read_text() == "kept"
 
 
-def test_stacks_names_and_labels_in_a_csv(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_array_file_with_label_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bunch = make_shifted_shapes(40, n_classes=2, image_shape=(10, 10), random_state=1)
     np.save(tmp_path / "stack.npy", bunch.images)
     (tmp_path / "labels.csv").write_text("label\n" + "\n".join(f"kind {value}" for value in bunch.target))
@@ -114,7 +114,7 @@ def test_stacks_names_and_labels_in_a_csv(tmp_path: Path, capsys: pytest.Capture
     assert (out / "clusters" / f"cluster-{first['cluster']}" / "stack.npy#1.png").is_file()
 
 
-def test_a_thousand_mixed_pictures(tmp_path: Path) -> None:
+def test_thousand_mixed_pictures(tmp_path: Path) -> None:
     folder, bad = build_mixed_folder(tmp_path, n_images=1000)
     out = tmp_path / "out"
     assert run(["cluster", str(folder), "-k", "5", "-o", str(out), "-q", "--size", "16", "--colour", "grey"]) == 0
@@ -128,7 +128,7 @@ def test_a_thousand_mixed_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.collection("coil20")
-def test_coil20_as_pictures_gives_the_labels_of_the_python_call(tmp_path: Path) -> None:
+def test_command_and_library_give_the_same_labels(tmp_path: Path) -> None:
     images = fetch("coil20").images
     export(images, tmp_path / "coil20")
     out = tmp_path / "out"
@@ -139,14 +139,14 @@ def test_coil20_as_pictures_gives_the_labels_of_the_python_call(tmp_path: Path) 
     np.testing.assert_array_equal(found, expected)
 
 
-def test_demo_beats_k_means_and_can_be_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_beats_k_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "demo"
     assert run(["demo", "--out", str(out), "--json"]) == 0
-    said = capsys.readouterr()
-    record = json.loads(said.out)
+    printed = capsys.readouterr()
+    record = json.loads(printed.out)
     assert record["scores"]["accuracy"] > record["k_means"]["accuracy"]
-    assert "K-means on pixels" in said.err
-    assert said.err.splitlines()[-1] == f"Open {out / 'report.html'}"
+    assert "K-means on pixels" in printed.err
+    assert printed.err.splitlines()[-1] == f"Open {out / 'report.html'}"
     assert {file.name for file in out.iterdir()} == RESULTS
     capsys.readouterr()
     (out / "run.json").write_text("{}")
@@ -154,7 +154,7 @@ def test_demo_beats_k_means_and_can_be_run_again(tmp_path: Path, capsys: pytest.
     assert "holds files already" in one_sentence(capsys)
 
 
-def test_assign_puts_known_pictures_where_they_were(
+def test_assign_finds_the_cluster_of_known_pictures(
     results: Path, shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["assign", str(shapes), "--model", str(results), "-q"]) == 0
@@ -171,9 +171,15 @@ def test_assign_puts_known_pictures_where_they_were(
     assert "--force" in one_sentence(capsys)
 
 
-def test_similar_finds_the_picture_itself_first(
-    results: Path, shapes: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_in_the_current_folder(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert run(["cluster", str(shapes), "-k", "3", "--out", ".", "--quiet"]) == 0
+    assert {file.name for file in Path.cwd().iterdir()} == RESULTS
+    assert [entry.name for entry in tmp_path.iterdir()] == ["empty"]
+
+
+def test_similar_finds_the_picture_itself(results: Path, shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = read_csv(results / "labels.csv")[7]["file"]
     assert run(["similar", str(shapes / name), "--model", str(results), "--count", "4", "--json", "-q"]) == 0
     found = json.loads(capsys.readouterr().out)["similar"]
@@ -186,29 +192,41 @@ def test_similar_finds_the_picture_itself_first(
     assert name in capsys.readouterr().out
 
 
+def test_similar_scales_the_picture_as_the_model_did(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "paper"
+    assert run(["cluster", str(shapes), "-k", "3", "-o", str(out), "--preset", "paper", "-q"]) == 0
+    name = read_csv(out / "labels.csv")[7]["file"]
+    assert run(["similar", str(shapes / name), "--model", str(out), "--json", "-q"]) == 0
+    nearest = json.loads(capsys.readouterr().out)["similar"][0]
+    assert nearest["file"] == name
+    assert nearest["distance"] < 1e-3
+
+
 def test_explain_draws_the_terms(
     results: Path, shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = next((shapes / "class 1").iterdir())
     out = tmp_path / "why.png"
     assert run(["explain", str(picture), "-m", str(results), "-o", str(out), "--terms", "5", "--json", "-q"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert 1 <= len(told["terms"]) <= 5
-    strengths = [abs(term["coefficient"]) for term in told["terms"]]
+    explained = json.loads(capsys.readouterr().out)
+    assert 1 <= len(explained["terms"]) <= 5
+    strengths = [abs(term["coefficient"]) for term in explained["terms"]]
     assert strengths == sorted(strengths, reverse=True)
-    assert told["unexplained"] < 1.0
+    assert explained["unexplained"] < 1.0
     with Image.open(out) as drawn:
         assert drawn.format == "PNG"
         assert drawn.width > 300
     more = tmp_path / "more.png"
     assert run(["explain", str(picture), "-m", str(results), "-o", str(more), "--terms", "40", "--json", "-q"]) == 0
     left = json.loads(capsys.readouterr().out)["unexplained"]
-    assert left <= told["unexplained"] + 1e-6
-    # Codes tied to the neighbours' by the graph spread over hundreds of terms and would leave more than half.
+    assert left <= explained["unexplained"] + 1e-6
+    # Codes that follow the graph spread over hundreds of terms; 40 of these would leave more than half.
     assert left < 0.25
 
 
-def test_encode_matches_the_features_of_the_fit(
+def test_encode_writes_features_and_codes(
     results: Path, shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "features.npz"

@@ -1,4 +1,4 @@
-"""Collections come out whole, upright and labelled; trouble with files is explained."""
+"""Collections have their published sizes, are upright and labelled; problems with files are explained."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from scipy.io import savemat
 
 from tubal import datasets
 from tubal.cli.datasets import command
-from tubal.datasets import COLLECTIONS
-from tubal.datasets import fetchers as _fetch
-from tubal.datasets import registry as _registry
+from tubal.datasets import COLLECTIONS, fetchers, registry
 from tubal.datasets.fetchers import read_collection
 
 FETCHERS = {
@@ -47,7 +45,7 @@ def toy(tmp_path, monkeypatch):
         image_shape=(3, 3),
         n_classes=3,
     )
-    monkeypatch.setitem(_registry.COLLECTIONS, "toy", entry)
+    monkeypatch.setitem(registry.COLLECTIONS, "toy", entry)
     return images
 
 
@@ -58,7 +56,7 @@ def symmetry(images, axis):
 
 
 @pytest.mark.parametrize("name", FOUR)
-def test_collection_has_the_sizes_of_table_1(name):
+def test_collection_has_sizes_of_table_1(name):
     collection, bunch = COLLECTIONS[name], FETCHERS[name]()
     assert bunch.images.shape == (collection.n_images, *collection.image_shape)
     assert bunch.images.dtype == np.float32
@@ -88,7 +86,7 @@ def test_usps_digits_are_upright_and_in_order():
 
 
 @pytest.mark.collection("yale")
-def test_yale_holds_two_identical_pairs():
+def test_yale_has_two_identical_pairs():
     assert len(np.unique(datasets.fetch_yale().data, axis=0)) == 163
 
 
@@ -101,13 +99,27 @@ def test_return_x_y_and_data_home(monkeypatch):
     assert target.shape == (400,)
 
 
+def test_data_folder_prefers_argument_then_variable_then_earlier_default(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    monkeypatch.setenv("TUBAL_DATA", str(tmp_path / "variable"))
+    assert datasets.data_folder(tmp_path / "argument") == tmp_path / "argument"
+    assert datasets.data_folder() == tmp_path / "variable"
+    monkeypatch.delenv("TUBAL_DATA")
+    assert datasets.data_folder() == tmp_path / "share" / "tubal"
+    (tmp_path / "tubal_data").mkdir()
+    assert datasets.data_folder() == tmp_path / "tubal_data"
+    with pytest.raises(FileNotFoundError, match="the default of earlier versions"):
+        datasets.fetch_orl(download_if_missing=False)
+
+
 def test_toy_is_read_upright_with_labels_from_zero(toy, tmp_path):
     bunch = datasets.fetch("toy", data_home=tmp_path)
     np.testing.assert_allclose(bunch.images, toy.astype(np.float32) / 255)
     assert bunch.target.tolist() == [0, 0, 1, 1, 2, 2]
 
 
-def test_damaged_file_is_named_with_both_hashes_and_kept(toy, tmp_path, monkeypatch):
+def test_damaged_file_is_kept(toy, tmp_path, monkeypatch):
     (tmp_path / "toy.mat").write_bytes(b"damaged")
     monkeypatch.setenv("TUBAL_DATA", str(tmp_path))
     with pytest.raises(OSError, match=rf"toy.mat .* expected SHA-256 {COLLECTIONS['toy'].sha256}, found \w{{64}}"):
@@ -115,12 +127,12 @@ def test_damaged_file_is_named_with_both_hashes_and_kept(toy, tmp_path, monkeypa
     assert (tmp_path / "toy.mat").read_bytes() == b"damaged"
 
 
-def test_missing_file_says_what_to_put_where(tmp_path):
+def test_missing_file_is_explained(tmp_path):
     with pytest.raises(FileNotFoundError, match=rf"put ORL.mat into {tmp_path}.*TUBAL_DATA"):
         datasets.fetch_orl(data_home=tmp_path, download_if_missing=False)
 
 
-def test_missing_file_is_downloaded_from_its_address(toy, tmp_path, monkeypatch):
+def test_missing_file_is_downloaded(toy, tmp_path, monkeypatch):
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
     monkeypatch.setattr(SimpleHTTPRequestHandler, "log_message", lambda *arguments: None)
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -128,34 +140,34 @@ def test_missing_file_is_downloaded_from_its_address(toy, tmp_path, monkeypatch)
         thread.start()
         address = f"http://127.0.0.1:{server.server_port}/toy.mat"
         entry = dataclasses.replace(COLLECTIONS["toy"], addresses=(address,))
-        monkeypatch.setitem(_registry.COLLECTIONS, "toy", entry)
+        monkeypatch.setitem(registry.COLLECTIONS, "toy", entry)
         bunch = datasets.fetch("toy", data_home=tmp_path / "elsewhere")
         server.shutdown()
         thread.join()
     np.testing.assert_allclose(bunch.images, toy.astype(np.float32) / 255)
 
 
-def test_unreachable_network_says_what_to_put_where(tmp_path, monkeypatch):
+def test_unreachable_network_is_explained(tmp_path, monkeypatch):
     entry = dataclasses.replace(COLLECTIONS["orl"], addresses=("http://127.0.0.1:9/ORL.mat",))
-    monkeypatch.setitem(_registry.COLLECTIONS, "orl", entry)
-    monkeypatch.setattr(_fetch, "download", partial(_fetch.download, attempts=1))
+    monkeypatch.setitem(registry.COLLECTIONS, "orl", entry)
+    monkeypatch.setattr(fetchers, "download", partial(fetchers.download, attempts=1))
     with pytest.raises(OSError, match=rf"put it at {tmp_path / 'ORL.mat'}"):
         datasets.fetch_orl(data_home=tmp_path)
 
 
-def test_file_of_another_size_is_refused(toy, tmp_path):
+def test_file_of_another_size_is_an_error(toy, tmp_path):
     entry = dataclasses.replace(COLLECTIONS["toy"], n_images=7)
     with pytest.raises(ValueError, match=r"shape \(6, 3, 3\) .* where ORL faces has \(7, 3, 3\)"):
         read_collection(tmp_path / "toy.mat", entry)
 
 
-def test_file_with_other_variables_is_refused(tmp_path):
+def test_file_with_other_variables_is_an_error(tmp_path):
     savemat(tmp_path / "other.mat", {"pictures": [1.0]})
     with pytest.raises(ValueError, match="holds pictures; variables X and Y, or fea and gnd"):
         read_collection(tmp_path / "other.mat", COLLECTIONS["orl"])
 
 
-def test_hdf5_without_h5py_names_the_extra(tmp_path, monkeypatch):
+def test_missing_h5py_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ImportError, match=r"pip install 'tubal\[io\]'"):
         read_collection(tmp_path / "usps.h5", COLLECTIONS["usps"])
@@ -190,7 +202,7 @@ def test_shapes_are_circular_shifts_of_their_class():
     assert len(set(bunch.shifts.tolist())) > 8
 
 
-def test_shapes_repeat_with_the_seed_and_differ_without():
+def test_shapes_depend_on_the_seed():
     first, again, other = (datasets.make_shifted_shapes(20, random_state=seed).images for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
@@ -205,12 +217,12 @@ def test_shapes_repeat_with_the_seed_and_differ_without():
         ({"noise": -1.0}, "noise is -1.0"),
     ],
 )
-def test_shapes_refuse_bad_numbers(arguments, message):
+def test_wrong_shape_parameters(arguments, message):
     with pytest.raises(ValueError, match=message):
         datasets.make_shifted_shapes(**arguments)
 
 
-def test_command_lists_what_is_where(toy, tmp_path, monkeypatch):
+def test_command_lists_collections(toy, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     result = CliRunner().invoke(command, ["--data-home", str(tmp_path)])
     assert result.exit_code == 0, result.output
@@ -221,7 +233,7 @@ def test_command_lists_what_is_where(toy, tmp_path, monkeypatch):
     assert str(tmp_path) in result.output
 
 
-def test_command_json_and_damage(toy, tmp_path):
+def test_command_reports_damage_as_json(toy, tmp_path):
     (tmp_path / "toy.mat").write_bytes(b"damaged")
     result = CliRunner().invoke(command, ["--data-home", str(tmp_path), "--json"])
     entries = {entry["name"]: entry for entry in json.loads(result.output)}

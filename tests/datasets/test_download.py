@@ -1,4 +1,4 @@
-"""Downloads against a real HTTP server on the loopback interface, in good and bad weather."""
+"""Downloads from a real HTTP server on the loopback interface, with and without failures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ BODY = bytes(range(256)) * 1024
 SHA256 = hashlib.sha256(BODY).hexdigest()
 
 
-class Weather(BaseHTTPRequestHandler):
-    """Serve ``BODY`` in the manner the path names; paths with a number recover after that many requests."""
+class Handler(BaseHTTPRequestHandler):
+    """Serve ``BODY`` with the failure that the path names; ``path-2`` fails twice and then works."""
 
     def do_GET(self):
         self.server.requests[self.path] += 1
@@ -38,7 +38,7 @@ class Weather(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Weather) as running:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.requests = Counter()
         running.address = f"http://127.0.0.1:{running.server_port}"
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
@@ -53,7 +53,7 @@ def fetch_from(server, *paths, to, sha256=SHA256):
     return download(addresses, to, sha256=sha256, attempts=3, pause=0.01, timeout=5)
 
 
-def test_success_creates_the_folder_and_only_the_file(server, tmp_path):
+def test_download_creates_folder_and_file(server, tmp_path):
     path = fetch_from(server, "whole", to=tmp_path / "new" / "data.bin")
     assert path.read_bytes() == BODY
     assert [entry.name for entry in path.parent.iterdir()] == ["data.bin"]
@@ -61,7 +61,7 @@ def test_success_creates_the_folder_and_only_the_file(server, tmp_path):
 
 
 @pytest.mark.parametrize("path", ["broken-2", "cut-2"])
-def test_passing_trouble_is_retried(server, tmp_path, path):
+def test_temporary_failure_is_retried(server, tmp_path, path):
     assert fetch_from(server, path, to=tmp_path / "data.bin").read_bytes() == BODY
     assert server.requests[f"/{path}"] == 3
 
@@ -76,7 +76,7 @@ def test_passing_trouble_is_retried(server, tmp_path, path):
         ("unsized", "expected SHA-256 .* received", 1),
     ],
 )
-def test_lasting_trouble_leaves_nothing_and_says_where_the_file_belongs(server, tmp_path, path, reason, requests):
+def test_permanent_failure_leaves_no_file(server, tmp_path, path, reason, requests):
     with pytest.raises(DownloadError, match=reason) as caught:
         fetch_from(server, path, to=tmp_path / "data.bin")
     assert f"put it at {tmp_path / 'data.bin'}" in str(caught.value)
@@ -84,11 +84,11 @@ def test_lasting_trouble_leaves_nothing_and_says_where_the_file_belongs(server, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_second_address_helps_out(server, tmp_path):
+def test_next_address_is_tried(server, tmp_path):
     assert fetch_from(server, "missing", "other", "whole", to=tmp_path / "data.bin").read_bytes() == BODY
 
 
-def test_server_gone(tmp_path):
+def test_refused_connection(tmp_path):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -96,21 +96,21 @@ def test_server_gone(tmp_path):
         download([f"http://127.0.0.1:{port}/data.bin"], tmp_path / "data.bin", sha256=SHA256, pause=0.01, timeout=5)
 
 
-def test_failed_download_keeps_an_older_file(server, tmp_path):
+def test_failed_download_keeps_older_file(server, tmp_path):
     (tmp_path / "data.bin").write_bytes(b"older")
     with pytest.raises(DownloadError):
         fetch_from(server, "cut", to=tmp_path / "data.bin")
     assert (tmp_path / "data.bin").read_bytes() == b"older"
 
 
-def test_folder_that_cannot_be_written_is_reported_before_any_request(server, tmp_path):
+def test_unwritable_folder_is_an_error_before_any_request(server, tmp_path):
     (tmp_path / "occupied").write_text("a file, not a folder")
-    with pytest.raises(DownloadError, match=r"cannot be written .* TUBAL_DATA"):
+    with pytest.raises(DownloadError, match=r"cannot be written to .* TUBAL_DATA"):
         fetch_from(server, "whole", to=tmp_path / "occupied" / "data.bin")
     assert not server.requests
 
 
-def test_damaged_file_is_named_with_both_hashes_and_kept(tmp_path):
+def test_damaged_file_is_kept(tmp_path):
     path = tmp_path / "data.bin"
     path.write_bytes(b"damaged")
     found = hashlib.sha256(b"damaged").hexdigest()

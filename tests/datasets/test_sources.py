@@ -1,4 +1,4 @@
-"""Array files and names: the one plausible stack is found, upright, and nothing is unpickled."""
+"""``load_images`` finds the stack of images in array files, and reads pictures and collections by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_npy_and_npz(tmp_path: Path, images: np.ndarray) -> None:
     assert load_images(tmp_path / "a.npy").target is None
 
 
-def test_channels_first_last_and_single(tmp_path: Path) -> None:
+def test_channel_axes(tmp_path: Path) -> None:
     colour = np.random.default_rng(1).random((5, 8, 7, 3)).astype(np.float32)
     np.save(tmp_path / "last.npy", colour)
     np.save(tmp_path / "first.npy", np.moveaxis(colour, -1, 1))
@@ -44,7 +44,7 @@ def test_channels_first_last_and_single(tmp_path: Path) -> None:
     assert load_images(tmp_path / "last.npy", colour="grey").images.shape == (5, 8, 7)
 
 
-def test_the_axis_of_the_images_is_the_first_unless_that_is_absurd(tmp_path: Path) -> None:
+def test_image_axis(tmp_path: Path) -> None:
     np.save(tmp_path / "first.npy", np.random.default_rng(5).random((12, 12, 10)))
     assert load_images(tmp_path / "first.npy").images.shape == (12, 12, 10)
     np.save(tmp_path / "last.npy", np.random.default_rng(5).random((12, 12, 100)))
@@ -56,7 +56,7 @@ def test_the_axis_of_the_images_is_the_first_unless_that_is_absurd(tmp_path: Pat
 @pytest.mark.parametrize("version", ["5", "7.3"])
 def test_matlab_files_are_column_major(tmp_path: Path, version: str) -> None:
     square = np.random.default_rng(2).random((30, 8, 8))
-    # MATLAB's fea: one image a row, refolded with reshape(row, 8, 8), which fills columns first.
+    # MATLAB's fea has one image per row; reshape(row, 8, 8) fills columns first.
     fea = np.stack([image.flatten(order="F") for image in square])
     gnd = np.arange(30.0)[:, None] % 5
     path = tmp_path / "faces.mat"
@@ -65,11 +65,11 @@ def test_matlab_files_are_column_major(tmp_path: Path, version: str) -> None:
     assert_allclose(stack.images, square, atol=1e-6)
     assert_array_equal(stack.target, gnd.ravel())
     assert "column by column" in stack.rule
-    write_matlab(path, {"fea": fea.T}, version)  # one image a column, as in Yale
+    write_matlab(path, {"fea": fea.T}, version)  # one image per column, as in Yale
     assert_allclose(load_images(path).images, square, atol=1e-6)
     write_matlab(path, {"cube": np.moveaxis(square, 0, -1)}, version)
     assert_allclose(load_images(path).images, square, atol=1e-6)
-    write_matlab(path, {"cube": square}, version)  # images first, against MATLAB's custom but unmistakable
+    write_matlab(path, {"cube": square}, version)  # images first: unusual for MATLAB, but unambiguous
     assert_allclose(load_images(path).images, square, atol=1e-6)
 
 
@@ -84,7 +84,7 @@ def write_matlab(path: Path, arrays: dict[str, np.ndarray], version: str) -> Non
             file.create_dataset(name, data=array.T).attrs["MATLAB_class"] = np.bytes_("double")
 
 
-def test_hdf5_groups_can_be_joined(tmp_path: Path) -> None:
+def test_hdf5_arrays_can_be_joined(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     rows = np.random.default_rng(3).random((10, 16)).astype(np.float32)
     with h5py.File(tmp_path / "digits.h5", "w") as file:
@@ -96,7 +96,7 @@ def test_hdf5_groups_can_be_joined(tmp_path: Path) -> None:
     assert_allclose(stack.images, rows.reshape(10, 4, 4))
 
 
-def test_rows_that_are_not_square_need_a_shape(tmp_path: Path, images: np.ndarray) -> None:
+def test_rows_need_a_shape_unless_square(tmp_path: Path, images: np.ndarray) -> None:
     np.save(tmp_path / "rows.npy", images.reshape(20, -1))
     with pytest.raises(ValueError, match="no stack of images"):
         load_images(tmp_path / "rows.npy")
@@ -104,7 +104,7 @@ def test_rows_that_are_not_square_need_a_shape(tmp_path: Path, images: np.ndarra
     assert_allclose(stack.images, images / 255.0, atol=1e-7)
 
 
-def test_large_images_are_reduced_by_the_same_rule_as_a_folder(tmp_path: Path) -> None:
+def test_stack_and_folder_are_resized_alike(tmp_path: Path) -> None:
     pixels = np.random.default_rng(4).integers(0, 256, size=(2, 130, 260), dtype=np.uint8)
     np.save(tmp_path / "large.npy", pixels)
     (tmp_path / "folder").mkdir()
@@ -113,10 +113,10 @@ def test_large_images_are_reduced_by_the_same_rule_as_a_folder(tmp_path: Path) -
     stack, folder = load_images(tmp_path / "large.npy"), load_images(tmp_path / "folder")
     assert stack.images.shape == folder.images.shape == (2, 32, 64)
     assert np.abs(stack.images - folder.images).max() < 0.05
-    assert "brought from 130×260 to 32×64" in stack.rule
+    assert "resized from 130×260 to 32×64" in stack.rule
 
 
-def test_no_pickle_is_ever_read(tmp_path: Path) -> None:
+def test_pickles_are_not_read(tmp_path: Path) -> None:
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match=r"objects\.npy"):
         load_images(tmp_path / "objects.npy")
@@ -127,13 +127,13 @@ def test_no_pickle_is_ever_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.mat", "a.h5", "a.png", "a.tif"])
 @pytest.mark.parametrize("body", [b"", b"not what the name says", b"\x93NUMPY\x01\x00\xff\xff"])
-def test_files_that_are_not_what_they_say(tmp_path: Path, name: str, body: bytes) -> None:
+def test_wrong_file_contents(tmp_path: Path, name: str, body: bytes) -> None:
     (tmp_path / name).write_bytes(body)
     with pytest.raises(ValueError, match=re.escape(name)):
         load_images(tmp_path / name)
 
 
-def test_an_array_that_claims_to_be_huge_is_refused_unread(tmp_path: Path) -> None:
+def test_huge_array_is_an_error(tmp_path: Path) -> None:
     header = io.BytesIO()
     claim = {"descr": "|u1", "fortran_order": False, "shape": (10_000_000, 64, 64)}
     np.lib.format.write_array_header_1_0(header, claim)
@@ -157,18 +157,24 @@ def test_an_array_that_claims_to_be_huge_is_refused_unread(tmp_path: Path) -> No
         (np.array([[[False, True]]]), [0, 1]),
     ],
 )
-def test_units(tmp_path: Path, values: np.ndarray, expected: list[float]) -> None:
+def test_values_are_scaled_to_unit_interval(tmp_path: Path, values: np.ndarray, expected: list[float]) -> None:
     np.save(tmp_path / "a.npy", values)
     assert_allclose(load_images(tmp_path / "a.npy").images.ravel(), expected, atol=1e-6)
 
 
-def test_not_a_number_is_refused(tmp_path: Path) -> None:
+def test_empty_array_is_an_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((0, 8, 8)))
+    with pytest.raises(ValueError, match="holds no images"):
+        load_images(tmp_path / "a.npy", variable="array")
+
+
+def test_nan_is_an_error(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.full((2, 4, 4), np.nan))
     with pytest.raises(ValueError, match="NaN"):
         load_images(tmp_path / "a.npy")
 
 
-def test_names_and_single_pictures(tmp_path: Path) -> None:
+def test_collections_and_single_pictures(tmp_path: Path) -> None:
     digits = load_images("digits")
     assert digits.images.shape == (1797, 8, 8)
     assert digits.target is not None
@@ -177,7 +183,7 @@ def test_names_and_single_pictures(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no file or folder"):
         load_images(tmp_path / "nowhere.png")
     (tmp_path / "a.docx").write_bytes(b"x")
-    with pytest.raises(ValueError, match="not a kind of file"):
+    with pytest.raises(ValueError, match="kind of file that cannot be read"):
         load_images(tmp_path / "a.docx")
     pages = [Image.fromarray(np.full((6, 5), i, dtype=np.uint8)) for i in range(3)]
     pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
@@ -185,6 +191,6 @@ def test_names_and_single_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.collection("orl", "yale", "coil20")
-def test_the_real_files_agree_with_the_fetchers() -> None:
+def test_array_files_agree_with_fetchers() -> None:
     for name, file in (("orl", "ORL.mat"), ("yale", "Yale_64x64.mat"), ("coil20", "COIL20.mat")):
         assert_allclose(load_images(data_folder() / file).images, fetch(name).images, atol=1e-6)

@@ -93,7 +93,7 @@ def test_interrupt_keeps_finished_trials_and_says_how_to_continue(tmp_path):
     _, message = process.communicate(timeout=30)
 
     assert process.returncode == 130
-    assert "run the same command to go on" in " ".join(message.split())
+    assert "run the same command to continue" in " ".join(message.split())
     assert "Traceback" not in message
     assert len(TrialStore(stored).records()) >= 2
 

@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""Helpers for the tests of the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def export(images: np.ndarray, folder: Path, target: np.ndarray | None = None) -> None:
-    """Write images as PNG, one sub-folder a class where classes are given."""
+    """Write images as PNG files, in one sub-folder per class if classes are given."""
     for i, image in enumerate(images):
         place = folder / (f"class {target[i]}" if target is not None else "")
         place.mkdir(parents=True, exist_ok=True)
@@ -30,12 +30,12 @@ def export(images: np.ndarray, folder: Path, target: np.ndarray | None = None) -
 
 
 def one_sentence(capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the one line of standard error, checking that it is one and that stdout is empty."""
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert re.fullmatch(r"tubal: [^\n]+\n", said.err), said.err
-    assert "Traceback" not in said.err
-    return said.err
+    """Return what was printed after checking that it is one line on standard error."""
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.fullmatch(r"tubal: [^\n]+\n", printed.err), printed.err
+    assert "Traceback" not in printed.err
+    return printed.err
 
 
 def call(arguments: list[str], **environment: str) -> subprocess.CompletedProcess[str]:

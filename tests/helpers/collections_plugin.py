@@ -1,4 +1,4 @@
-"""Tests marked ``collection("orl", ...)`` run where those files are, and say why where they are not."""
+"""Tests marked ``collection("orl", ...)`` are skipped, with a reason, if the files of these collections are missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tubal.datasets import COLLECTIONS
 
 
 def missing_collection(names: tuple[str, ...]) -> str | None:
-    """Return why the named collections (all of them when none is named) cannot be read, or None."""
+    """Return why the named collections (all of them if none is named) cannot be read, or None."""
     home = os.environ.get("TUBAL_DATA")
     if not home:
         return "TUBAL_DATA is not set to the folder of the collections"

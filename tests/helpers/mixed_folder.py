@@ -1,4 +1,4 @@
-"""Builds the folder nobody wishes for: many kinds of pictures, bad files, odd names, links leading out."""
+"""A folder with many kinds of pictures, damaged files, odd names, and links that lead out of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def png_bytes(pixels: np.ndarray) -> bytes:
 
 
 def bomb_png(side: int = 30_000) -> bytes:
-    """A valid header that promises far more pixels than the file holds."""
+    """Return a PNG file whose header promises far more pixels than it holds."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -44,7 +44,7 @@ ODD_NAMES = [
 
 
 def build_mixed_folder(base: Path, *, n_images: int) -> tuple[Path, set[str]]:
-    """Fill a folder with good pictures of many kinds, twenty bad files, odd names and links leading out."""
+    """Make the folder with ``n_images`` good pictures; return it and the names of the twenty bad files."""
     rng = np.random.default_rng(5)
     folder = base / "pictures"
     (folder / "nested" / "deeper still").mkdir(parents=True)

@@ -18,7 +18,7 @@ ROOT = Path(tubal.__file__).parent
 
 # From the bottom to the top. A module may import its own layer and those below it.
 LAYERS = [
-    {"backends"},
+    {"backends", "text"},
     {"algebra", "graph"},
     {"problems", "layout"},
     {"solvers", "storage"},

@@ -1,4 +1,7 @@
-"""The command line. Nothing but click is imported here: commands load what they need when they run."""
+"""The command line: one file per command, and a few files of what they share. Nothing imports this package.
+
+Only click is imported here, so that ``tubal --help`` is quick. A command imports what it needs when it runs.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +10,44 @@ import importlib
 import os
 import signal
 import sys
+import traceback
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import click
 
 from tubal import __version__
-from tubal.cli._state import State, debug_option
+from tubal.cli.options import State, debug_option
+from tubal.text import printable
 
-__all__ = ["group", "main", "run"]
+__all__ = ["COMMANDS", "group", "main", "run"]
 
 COMMANDS = {
-    "demo": "Cluster the embedded handwritten digits and write a report.",
-    "cluster": "Sort a folder of images into clusters, with a report to explore.",
-    "fit": "Learn a model from images and keep it in one file.",
+    "demo": "Cluster the handwritten digits of scikit-learn and write a report.",
+    "cluster": "Sort images into clusters and write a report to explore.",
+    "fit": "Learn a model from images and save it in one file.",
     "encode": "Turn images into features with a model.",
     "assign": "Put new images into the clusters of a model.",
     "similar": "Show the images nearest to one image, and how they align.",
-    "explain": "Draw the atoms and shifts that build one image.",
+    "explain": "Draw which atoms, at which shifts, build an image.",
     "info": "Show what a model is and how it was made.",
-    "reproduce": "Run the experiments of the paper again.",
-    "datasets": "List the image collections, where they are and their licences.",
+    "reproduce": "Run the experiments of the paper.",
+    "datasets": "List the image collections, and download them.",
     "completion": "Print the completion script for a shell.",
 }
-MISTAKE, FAILURE, INTERRUPTED = 2, 1, 130
+# Exit codes: a failure of the program, a mistake in what was asked, Ctrl-C.
+FAILURE, MISTAKE, INTERRUPTED = 1, 2, 130
 
 
 class LazyGroup(click.Group):
     """A group that imports ``tubal.cli.<name>`` only when that command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the list above, the usual first steps first."""
+        """Return the names of the commands, the usual first steps first."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command, and let every one of them take ``--debug``."""
+        """Import the command, and add ``--debug`` to it."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"tubal.cli.{cmd_name}").command
@@ -51,12 +56,12 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from their summaries alone, so that help imports nothing."""
+        """List the commands with their summaries from above, so that help imports nothing."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Turn Ctrl-C into our own exception, because click would print an empty line of its own."""
+    def invoke(self, ctx: click.Context) -> object:
+        """Turn Ctrl-C into an exception of our own, because click would print an empty line for it."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -64,7 +69,7 @@ class LazyGroup(click.Group):
 
 
 class Interrupted(Exception):
-    """Ctrl-C, on its way to a single line."""
+    """Ctrl-C was pressed; :func:`run` reports it in one line."""
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -74,11 +79,17 @@ def group() -> None:
 
     \b
     Start here:
-      tubal demo                       cluster the embedded digits, see a report
-      tubal cluster photos/            a folder of images; results go to tubal-out/
-      tubal cluster photos/ -k 12      when you know how many clusters you want
+      tubal demo                       cluster handwritten digits and look at a report
+      tubal cluster photos/            cluster a folder of images; results go to tubal-out/
+      tubal cluster photos/ -k 12      the same, if you know how many clusters you want
 
-    Every command explains itself with --help.
+    \b
+    Then:
+      tubal assign new/ -m tubal-out   put new images into these clusters
+      tubal similar a.png -m tubal-out find the images that look most like one image
+      tubal explain a.png -m tubal-out see what an image is made of
+
+    Every command explains its options with --help, as in tubal cluster --help.
     """
 
 
@@ -91,10 +102,21 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 our failure, 2 a mistake in what was asked."""
+    """Run one command, print an error as one sentence, and return the exit code.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        What follows ``tubal`` on the command line; by default the arguments of this process.
+
+    Returns
+    -------
+    int
+        0 for success, 1 for a failure of the program, 2 for a mistake in what was asked, 130 after Ctrl-C.
+    """
     state = State()
     try:
-        with _signals(state), _warnings(state):
+        with _handle_signals(state), _hide_warnings(state):
             outcome = group.main(
                 None if arguments is None else list(arguments),
                 prog_name="tubal",
@@ -103,37 +125,38 @@ def run(arguments: Sequence[str] | None = None) -> int:
             )
         return outcome if isinstance(outcome, int) else 0
     except (Exception, KeyboardInterrupt) as error:
-        return _report(error, state)
+        return _report_error(error, state)
 
 
-def _report(error: BaseException, state: State) -> int:
-    """Say in one line what went wrong, and with --debug where."""
+def _report_error(error: BaseException, state: State) -> int:
+    """Print an error as one sentence, with --debug also its traceback, and return the exit code."""
     if state.debug:
-        import traceback
-
         traceback.print_exception(error)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message())
         return 0
     if isinstance(error, BrokenPipeError):
-        # The reader of our output went away (as `head` does); a second error at exit would help nobody.
+        # The reader of our output has stopped, as `head` does. Python must not fail again when it flushes at exit.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILURE
-    sentence, code = _sentence(error)
+    sentence, code = _describe_error(error)
     if state.interrupted or isinstance(error, (Interrupted, KeyboardInterrupt, click.Abort)):
         code = INTERRUPTED
-        if not isinstance(error, click.ClickException):  # a command may know more about what is kept
+        if not isinstance(error, click.ClickException):  # a command may have said what it has saved
             sentence = "stopped; no half-written file was left behind"
     with contextlib.suppress(OSError):
-        click.echo(f"tubal: {' '.join(sentence.split())}", err=True)
+        click.echo(f"tubal: {printable(' '.join(sentence.split()))}", err=True)
     return code
 
 
-def _sentence(error: BaseException) -> tuple[str, int]:
+def _describe_error(error: BaseException) -> tuple[str, int]:
+    """Return the sentence and the exit code of an error."""
     if isinstance(error, click.UsageError):
         asked = error.ctx.command_path if error.ctx else "tubal"
-        return f"{error.format_message()} See '{asked} --help'.", MISTAKE
+        sentence = error.format_message()
+        stop = "" if sentence.endswith((".", "?", "!")) else "."
+        return f"{sentence}{stop} See '{asked} --help'.", MISTAKE
     if isinstance(error, click.ClickException):
         return error.format_message(), MISTAKE
     if isinstance(error, (ValueError, TypeError, OSError, ImportError, MemoryError)):
@@ -143,8 +166,8 @@ def _sentence(error: BaseException) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def _warnings(state: State) -> Any:
-    """Keep Python's warnings, which speak to programmers, for --debug."""
+def _hide_warnings(state: State) -> Iterator[None]:
+    """Show Python's warnings, which are meant for programmers, only with --debug."""
     with warnings.catch_warnings():
         show = warnings.showwarning
         warnings.showwarning = lambda *parts: show(*parts) if state.debug else None
@@ -152,10 +175,10 @@ def _warnings(state: State) -> Any:
 
 
 @contextlib.contextmanager
-def _signals(state: State) -> Any:
-    """Let Ctrl-C and a polite kill unwind the same way, so that temporary files are removed."""
+def _handle_signals(state: State) -> Iterator[None]:
+    """Treat Ctrl-C and SIGTERM alike: raise KeyboardInterrupt once, so that temporary files are removed."""
 
-    def interrupt(*_: Any) -> None:
+    def interrupt(*_: object) -> None:
         if not state.interrupted:
             state.interrupted = True
             raise KeyboardInterrupt
@@ -163,7 +186,7 @@ def _signals(state: State) -> Any:
     names = [signal.SIGINT, signal.SIGTERM]
     try:
         before = [signal.signal(name, interrupt) for name in names]
-    except ValueError:  # not in the main thread: leave signals to whoever called
+    except ValueError:  # not in the main thread: leave signals to the caller
         yield
         return
     try:

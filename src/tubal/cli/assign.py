@@ -1,77 +1,90 @@
-"""``tubal assign``: new images into the clusters of an existing model."""
+"""``tubal assign``: put new images into the clusters of a model."""
 
 from __future__ import annotations
 
+import csv
+import io
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import click
 
-from tubal.cli._reading import SourceType, read_for_model, reading_options
-from tubal.cli._state import State, computing_options, talking_options
+from tubal.cli.options import (
+    ImageSettings,
+    Source,
+    State,
+    array_options,
+    force_option,
+    model_option,
+    output_options,
+    threads_option,
+)
 
 
 @click.command()
-@click.argument("source", type=SourceType())
-@click.option("-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder.")
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), help="CSV; standard output if left out.")
-@click.option("--force", is_flag=True, help="Replace a file that is already there.")
-@reading_options
-@computing_options
-@talking_options
+@click.argument("source", type=Source())
+@model_option
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="CSV file for the table.",
+    show_default="standard output",
+)
+@force_option
+@array_options
+@threads_option
+@output_options
 @click.pass_obj
 def command(
-    state: State, /, source: str, model: Path, out: Path | None, force: bool, seed: int, **reading: Any
+    state: State, /, source: str, model: Path, out: Path | None, force: bool, **image_settings: Unpack[ImageSettings]
 ) -> None:
     """Put new images into the clusters of a model.
 
-    The table has one row an image: file, cluster, and the most similar image of the model with its distance.
+    The table has one row per image: its file, its cluster, and the most similar image of the model with its distance.
+    The images of SOURCE are brought to the size and colour of the model's images.
 
     \b
     Examples:
       tubal assign new-photos/ --model tubal-out/model.tubal > clusters.csv
       tubal assign one.png --model tubal-out --json
     """
-    from tubal.cli._models import check_place, image_shape_of, open_clusterer, training_names
-    from tubal.cli._talk import Talk
+    from tubal.cli.console import Terminal
+    from tubal.cli.inputs import image_names, open_clusterer, read_images_for
+    from tubal.cli.pipeline import check_output_file
+    from tubal.text import count
 
-    talk = Talk(state)
+    terminal = Terminal(state)
     if out is not None:
-        check_place(out, force)
+        check_output_file(out, force=force)
     clusterer = open_clusterer(model)
-    stack = read_for_model(talk, state, source, reading, image_shape_of(clusterer))
-    with talk.stage("assigning"):
+    stack = read_images_for(clusterer, terminal, state, source, image_settings)
+    with terminal.stage("assigning"):
         labels = clusterer.predict(stack.images)
         distances, indices = clusterer.kneighbors(stack.images, 1)
-    known = training_names(clusterer)
+    names = image_names(clusterer)
     rows = [
-        {
-            "file": name,
-            "cluster": int(label),
-            "nearest": known[int(index[0])],
-            "distance": round(float(gap[0]), 6),
-        }
-        for name, label, index, gap in zip(stack.names, labels, indices, distances, strict=True)
+        {"file": name, "cluster": int(label), "nearest": names[int(near[0])], "distance": round(float(distance[0]), 6)}
+        for name, label, near, distance in zip(stack.names, labels, indices, distances, strict=True)
     ]
-    if state.json:
-        talk.data({"images": rows, "skipped": stack.skipped})
+    terminal.print_json({"images": rows, "skipped": stack.skipped})
     if out is not None or not state.json:
-        _write(rows, out)
+        _write_csv(rows, out)
     if out is not None:
-        talk.say(f"{len(rows)} images assigned in {out}")
+        terminal.print_line(f"assigned {count(len(rows), 'image')}; the table is in {out}")
 
 
-def _write(rows: list[dict[str, Any]], out: Path | None) -> None:
-    import csv
-    import io
-    import sys
-
+def _write_csv(rows: Sequence[dict[str, object]], out: Path | None) -> None:
+    """Write the table to a file, or to standard output."""
     from tubal.storage.files import atomic_write
 
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()
     writer.writerows(rows)
+    # A file name need not be valid Unicode; surrogateescape writes its original bytes.
     body = text.getvalue().encode("utf-8", "surrogateescape")
     if out is None:
         sys.stdout.buffer.write(body)

@@ -1,25 +1,35 @@
-"""``tubal cluster``: a folder of images in, clusters and an explorer out."""
+"""``tubal cluster``: sort images into clusters and write a report."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import click
 
-from tubal.cli._checkpoint import resume_option
-from tubal.cli._reading import SourceType, is_collection, read_source, reading_options
-from tubal.cli._state import State, computing_options, talking_options
+from tubal.cli.options import (
+    ImageSettings,
+    Source,
+    State,
+    device_option,
+    force_option,
+    image_options,
+    output_options,
+    resume_option,
+    seed_option,
+    threads_option,
+)
 
 
 @click.command()
-@click.argument("source", type=SourceType())
+@click.argument("source", type=Source())
 @click.option(
     "-k",
     "--clusters",
     type=click.IntRange(1),
     metavar="K",
-    help="Number of clusters; estimated when left out.",
+    help="Number of clusters.",
+    show_default="estimated",
 )
 @click.option(
     "-o",
@@ -29,19 +39,29 @@ from tubal.cli._state import State, computing_options, talking_options
     show_default=True,
     help="Folder for the results.",
 )
-@click.option("--force", is_flag=True, help="Replace results that are already there.")
+@force_option
 @click.option(
     "--preset",
     type=click.Choice(["default", "paper"]),
     default="default",
-    help="Our best, or the paper's method.",
+    show_default=True,
+    help="'default' finds the best clusters; 'paper' follows the published method.",
 )
-@click.option("--labels", metavar="CSV|folders|given", help="Known labels, only to score the clusters with.")
-@click.option("--sort", type=click.Choice(["copy", "link"]), help="Also put images into one folder per cluster.")
+@click.option(
+    "--labels",
+    metavar="CSV|folders|given",
+    help="Known labels to score the clusters against: a CSV file with columns file and label, the names of the "
+    "sub-folders, or the labels stored with the images. They do not influence the clusters.",
+)
+@click.option(
+    "--sort", type=click.Choice(["copy", "link"]), help="Also copy or link the images into one folder per cluster."
+)
 @resume_option
-@reading_options
-@computing_options
-@talking_options
+@image_options
+@seed_option
+@device_option
+@threads_option
+@output_options
 @click.pass_obj
 def command(
     state: State,
@@ -55,20 +75,20 @@ def command(
     sort: str | None,
     resume: bool,
     seed: int,
-    **reading: Any,
+    **image_settings: Unpack[ImageSettings],
 ) -> None:
     """Sort images into clusters and write a report to explore.
 
-    SOURCE is a folder of pictures (read with its sub-folders), a .npy, .npz, .mat or .h5 stack, a multi-page
-    TIFF, or the name of a collection. Nothing is learnt from names, folders or labels.
+    SOURCE is a folder of pictures (sub-folders included), a .npy, .npz, .mat or .h5 file, a multi-page TIFF,
+    or the name of a collection (see tubal datasets). File names, folders and labels do not influence the clusters.
 
     \b
     The results folder holds
-      report.html    open it in any browser
+      report.html    the report; open it in any browser
       labels.csv     file, cluster, confidence, outlier, near-duplicate of
-      features.npz   features and map positions
-      model.tubal    for tubal assign, similar, explain, encode
-      run.json       settings, versions, seeds, hashes, times
+      features.npz   the features of each image and its place on the map
+      model.tubal    the model, for tubal assign, similar, explain and encode
+      run.json       settings, versions, seed, hashes and times
       skipped.csv    files that could not be read, and why
 
     \b
@@ -76,23 +96,25 @@ def command(
       tubal cluster photos/
       tubal cluster photos/ --clusters 12 --out results --sort link
       tubal cluster scans.tif -k 8 --json > run.json
-      tubal cluster birds/ --labels folders        score against sub-folders
-      tubal cluster coil20 -k 20
-      tubal cluster huge/ --resume                 go on after Ctrl-C or a crash
+      tubal cluster birds/ --labels folders        score against the sub-folders
+      tubal cluster coil20 -k 20                   a collection by name
+      tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
-    from tubal.cli._checkpoint import checkpointed
-    from tubal.cli._pipeline import Plan, cluster_images, show_summary
-    from tubal.cli._results import sorted_earlier
-    from tubal.cli._talk import Talk
-    from tubal.cli._truth import read_truth
+    from tubal.cli.console import Terminal
+    from tubal.cli.inputs import is_collection, read_images, read_labels
+    from tubal.cli.pipeline import Plan, checkpoint_beside, cluster_images, earlier_sorted_folder, show_summary
     from tubal.storage.files import staged_folder
 
-    talk = Talk(state)
-    stale = sorted_earlier(out) if force else ()
-    # The checkpoint goes last: only once the results have their names is nothing left to take up.
-    with checkpointed(out, resume, talk) as checkpoint, staged_folder(out, force=force, stale=stale) as stage:
-        stack = read_source(talk, state, source, reading, exclude=(out,))
-        truth = read_truth(labels, stack, is_collection=is_collection(source))
-        plan = Plan(source, clusters, preset, seed, sort, truth, settings={"labels": labels, "sort": sort, **reading})
-        record = cluster_images(plan, stack, stage, talk, state, checkpoint)
-    show_summary(talk, record, out)
+    terminal = Terminal(state)
+    stale = earlier_sorted_folder(out) if force else ()
+    # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
+    with (
+        checkpoint_beside(out, resume, terminal) as checkpoint,
+        staged_folder(out, force=force, stale=stale) as stage,
+    ):
+        stack = read_images(terminal, state, source, image_settings, exclude=(out,))
+        known_labels = read_labels(labels, stack, is_collection=is_collection(source))
+        settings = {"labels": labels, "sort": sort, **image_settings}
+        plan = Plan(source, clusters, preset, seed, sort, known_labels, settings)
+        record = cluster_images(plan, stack, stage, terminal, state, checkpoint)
+    show_summary(terminal, record, out)

@@ -1,60 +1,61 @@
-"""``tubal datasets``: which collections are there, where, and under what licence."""
+"""``tubal datasets``: list the image collections, and download them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from tubal.cli.options import State, json_option
+from tubal.text import shape_text
 
-@click.command(short_help="List the image collections, where they are and their licences.")
-@click.option("--data-home", type=click.Path(path_type=Path), help="Folder of the files; default TUBAL_DATA.")
-@click.option("--download", "wanted", metavar="NAME", multiple=True, help="Download a collection (repeatable).")
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
-def command(data_home: Path | None, wanted: tuple[str, ...], as_json: bool) -> None:
-    """List the image collections: what is there, where it is, and its licence.
+
+@click.command()
+@click.option(
+    "--data-home",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Folder of the files.",
+    show_default="the environment variable TUBAL_DATA, else your user data folder",
+)
+@click.option(
+    "--download", "wanted", metavar="NAME", multiple=True, help="Download a collection; may be given several times."
+)
+@json_option
+@click.pass_context
+def command(context: click.Context, data_home: Path | None, wanted: tuple[str, ...]) -> None:
+    """List the image collections: whether each is present, where, and under which licence.
+
+    A collection can be named wherever a command reads images, as in tubal cluster orl.
 
     \b
     Examples:
       tubal datasets
-      tubal datasets --download orl --data-home ~/tubal_data
+      tubal datasets --download orl
+      tubal datasets --download orl --download yale --data-home ~/images
     """
-    from tubal.datasets import data_folder, locate
+    from tubal.datasets import COLLECTIONS, locate
+    from tubal.datasets.fetchers import choose_data_folder
 
     for name in wanted:
         try:
             locate(name, data_home=data_home)
         except (OSError, ValueError) as failure:
             raise click.ClickException(str(failure)) from None
-    folder = data_folder(data_home)
-    entries = [_entry(name, folder) for name in _names()]
-    if as_json:
+    folder, reason = choose_data_folder(data_home)
+    entries = [*(_collection_entry(name, folder) for name in COLLECTIONS), _digits_entry()]
+    if context.ensure_object(State).json:
         click.echo(json.dumps(entries, indent=2))
     else:
-        _show(entries, folder)
+        _show(entries, f"Collections in {folder} ({reason})")
 
 
-def _names() -> list[str]:
-    from tubal.datasets import COLLECTIONS
-
-    return [*COLLECTIONS, "digits"]
-
-
-def _entry(name: str, folder: Path) -> dict[str, Any]:
+def _collection_entry(name: str, folder: Path) -> dict[str, Any]:
     from tubal.datasets import find_collection
 
-    if name == "digits":
-        return {
-            "name": "digits",
-            "images": 1797,
-            "size": [8, 8],
-            "classes": 10,
-            "state": "built in",
-            "path": "inside scikit-learn",
-            "licence": "UCI Machine Learning Repository, CC BY 4.0",
-        }
     collection = find_collection(name)
     path = folder / collection.file
     return {
@@ -62,7 +63,7 @@ def _entry(name: str, folder: Path) -> dict[str, Any]:
         "images": collection.n_images,
         "size": list(collection.image_shape),
         "classes": collection.n_classes,
-        "state": _state(path, collection.sha256),
+        "state": _file_state(path, collection.sha256),
         "path": str(path),
         "licence": collection.licence,
         "sha256": collection.sha256,
@@ -71,7 +72,19 @@ def _entry(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _state(path: Path, sha256: str) -> str:
+def _digits_entry() -> dict[str, Any]:
+    return {
+        "name": "digits",
+        "images": 1797,
+        "size": [8, 8],
+        "classes": 10,
+        "state": "built in",
+        "path": "inside scikit-learn",
+        "licence": "UCI Machine Learning Repository, CC BY 4.0",
+    }
+
+
+def _file_state(path: Path, sha256: str) -> str:
     from tubal.storage.files import sha256_of
 
     if not path.exists():
@@ -79,27 +92,18 @@ def _state(path: Path, sha256: str) -> str:
     return "present" if sha256_of(path) == sha256 else "damaged"
 
 
-def _show(entries: list[dict[str, Any]], folder: Path) -> None:
+def _show(entries: Sequence[dict[str, Any]], title: str) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"Collections in {folder}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("name", "images", "size", "classes", "state", "file", "licence"):
-        table.add_column(heading, overflow="fold")
+    headings = ("name", "images", "size", "classes", "state", "file", "licence")
+    table = Table(*headings, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns:
+        column.overflow = "fold"
     for entry in entries:
-        size = "×".join(str(length) for length in entry["size"])
-        file = Path(entry["path"]).name
-        cells = (
-            entry["name"],
-            entry["images"],
-            size,
-            entry["classes"],
-            entry["state"],
-            file,
-            entry["licence"],
-        )
-        table.add_row(*(str(cell) for cell in cells))
+        facts = {**entry, "size": shape_text(entry["size"]), "file": Path(entry["path"]).name}
+        table.add_row(*(str(facts[column]) for column in headings))
     Console(highlight=False).print(table)
-    if any(entry["state"] != "present" and "addresses" in entry for entry in entries):
-        click.echo("Get a missing one with: tubal datasets --download NAME")
+    if any(entry["state"] == "missing" for entry in entries):
+        click.echo("Download a missing one with: tubal datasets --download NAME")

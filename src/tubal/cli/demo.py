@@ -1,13 +1,19 @@
-"""``tubal demo``: the embedded handwritten digits, against K-means, with a report to open."""
+"""``tubal demo``: cluster the handwritten digits of scikit-learn, compare with K-means, write a report."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tubal.cli._state import State, computing_options, talking_options
+from tubal.cli.options import State, device_option, output_options, seed_option, threads_option
+
+if TYPE_CHECKING:
+    from sklearn.utils import Bunch
+
+    from tubal.cli.console import Terminal
 
 
 @click.command()
@@ -17,54 +23,58 @@ from tubal.cli._state import State, computing_options, talking_options
     type=click.Path(path_type=Path),
     default=Path("demo"),
     show_default=True,
-    help="Folder for the results; an earlier demo there is replaced.",
+    help="Folder for the results. The results of an earlier demo are replaced.",
 )
-@click.option("--force", is_flag=True, help="Write into a folder that holds something else.")
-@computing_options
-@talking_options
+@click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
+@seed_option
+@device_option
+@threads_option
+@output_options
 @click.pass_obj
 def command(state: State, /, out: Path, force: bool, seed: int) -> None:
     """Cluster the 1797 handwritten digits that come with scikit-learn and write a report.
+
+    The known digits are only used to compare the clusters with those of K-means.
 
     \b
     Examples:
       tubal demo
       tubal demo --out digits --json
     """
-    from tubal.cli._pipeline import Plan, cluster_images, show_summary
-    from tubal.cli._reading import read_source
-    from tubal.cli._results import earlier_run
-    from tubal.cli._talk import Talk
-    from tubal.cli._truth import read_truth
+    from tubal.cli.console import Terminal
+    from tubal.cli.inputs import read_images, read_labels
+    from tubal.cli.pipeline import Plan, cluster_images, earlier_record, show_summary
     from tubal.storage.files import staged_folder
 
-    talk = Talk(state)
-    with staged_folder(out, force=force or earlier_run(out).get("settings", {}).get("demo", False)) as stage:
-        stack = read_source(talk, state, "digits", {})
-        truth = read_truth("given", stack, is_collection=True)
-        plan = Plan("digits", 10, seed=seed, truth=truth, settings={"demo": True})
-        record = cluster_images(plan, stack, stage, talk, state)
-        baseline = _k_means(stack, truth, talk, seed)
-    _show_table(talk, record, baseline)
-    show_summary(talk, {**record, "k_means": baseline}, out)
+    terminal = Terminal(state)
+    is_demo = earlier_record(out).get("settings", {}).get("demo", False)
+    with staged_folder(out, force=force or is_demo) as stage:
+        stack = read_images(terminal, state, "digits", {})
+        known_labels = read_labels("given", stack, is_collection=True)
+        plan = Plan("digits", 10, seed=seed, known_labels=known_labels, settings={"demo": True})
+        record = cluster_images(plan, stack, stage, terminal, state)
+        baseline = _score_k_means(stack, known_labels or [], terminal, seed)
+    _show_comparison(terminal, record, baseline)
+    show_summary(terminal, {**record, "k_means": baseline}, out)
 
 
-def _k_means(stack: Any, truth: Any, talk: Any, seed: int) -> dict[str, float]:
+def _score_k_means(stack: Bunch, known_labels: Sequence[str], terminal: Terminal, seed: int) -> dict[str, float]:
+    """Return the scores and the duration of K-means on the pixels."""
     from sklearn.cluster import KMeans
 
-    from tubal.cli._truth import score
+    from tubal.cli.inputs import compare_with_labels
 
-    with talk.stage("K-means on pixels"):
+    with terminal.stage("K-means on pixels"):
         rows = stack.images.reshape(len(stack.images), -1)
         labels = KMeans(10, n_init=10, random_state=seed).fit_predict(rows)
-    return {**score(labels, truth), "seconds": talk.seconds["K-means on pixels"]}
+    return {**compare_with_labels(labels, known_labels), "seconds": terminal.seconds["K-means on pixels"]}
 
 
-def _show_table(talk: Any, record: dict[str, Any], baseline: dict[str, float]) -> None:
+def _show_comparison(terminal: Terminal, record: Mapping[str, Any], baseline: Mapping[str, float]) -> None:
     ours = {**record["scores"], "seconds": record["seconds"]["clustering"]}
     rows = [
         (name, f"{found['accuracy']:.1f} %", f"{found['nmi']:.1f} %", f"{found['seconds']:.1f} s")
         for name, found in (("K-means on pixels", baseline), ("tubal", ours))
     ]
-    talk.say("Handwritten digits, ten clusters, no labels used:")
-    talk.table(rows, header=("", "accuracy", "NMI", "time"))
+    terminal.print_line("Handwritten digits in ten clusters, found without labels:")
+    terminal.print_table(rows, header=("", "accuracy", "NMI", "time"))

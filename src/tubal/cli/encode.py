@@ -1,37 +1,55 @@
-"""``tubal encode``: features, or full codes, of images under an existing model."""
+"""``tubal encode``: turn images into features, or full codes, with a model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import click
 
-from tubal.cli._reading import SourceType, read_for_model, reading_options
-from tubal.cli._state import State, computing_options, talking_options
+from tubal.cli.options import (
+    ImageSettings,
+    Source,
+    State,
+    array_options,
+    force_option,
+    model_option,
+    output_options,
+    threads_option,
+)
 
 
 @click.command()
-@click.argument("source", type=SourceType())
-@click.option("-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder.")
+@click.argument("source", type=Source())
+@model_option
 @click.option(
     "-o",
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("features.npz"),
     show_default=True,
-    help="File for the features.",
+    help="File for the features, in NumPy's .npz format.",
 )
-@click.option("--codes", is_flag=True, help="Also keep the full codes: every atom at every shift.")
-@click.option("--force", is_flag=True, help="Replace a file that is already there.")
-@reading_options
-@computing_options
-@talking_options
+@click.option("--codes", is_flag=True, help="Also write the full codes: the coefficient of every atom at every shift.")
+@force_option
+@array_options
+@threads_option
+@output_options
 @click.pass_obj
 def command(
-    state: State, /, source: str, model: Path, out: Path, codes: bool, force: bool, seed: int, **reading: Any
+    state: State,
+    /,
+    source: str,
+    model: Path,
+    out: Path,
+    codes: bool,
+    force: bool,
+    **image_settings: Unpack[ImageSettings],
 ) -> None:
     """Turn images into features with a model.
+
+    The file holds the arrays 'names' and 'features' (one row per image), and 'codes' with --codes.
+    The images of SOURCE are brought to the size and colour of the model's images.
 
     \b
     Examples:
@@ -40,20 +58,21 @@ def command(
     """
     import numpy as np
 
-    from tubal.cli._models import check_place, coder_of, image_shape_of, open_model
-    from tubal.cli._results import write_features
-    from tubal.cli._talk import Talk
+    from tubal.cli.console import Terminal
+    from tubal.cli.inputs import coder_of, open_model, read_images_for
+    from tubal.cli.pipeline import check_output_file, write_features
+    from tubal.text import count
 
-    talk = Talk(state)
-    check_place(out, force)
+    terminal = Terminal(state)
+    check_output_file(out, force=force)
     loaded = open_model(model)
-    stack = read_for_model(talk, state, source, reading, image_shape_of(loaded))
+    stack = read_images_for(loaded, terminal, state, source, image_settings)
     coder = coder_of(loaded)
-    with talk.stage("encoding"):
+    with terminal.stage("encoding"):
         arrays = {"features": np.asarray(coder.transform(stack.images))}
         if codes:
             arrays["codes"] = np.asarray(coder.encode(stack.images))
     write_features(out, stack.names, **arrays)
+    terminal.print_line(f"encoded {count(len(stack.names), 'image')}; the features are in {out}")
     shapes = {name: list(array.shape) for name, array in arrays.items()}
-    talk.say(f"{len(stack.names)} images encoded into {out}")
-    talk.data({"out": str(out), "arrays": shapes, "skipped": stack.skipped})
+    terminal.print_json({"out": str(out), "arrays": shapes, "skipped": stack.skipped})

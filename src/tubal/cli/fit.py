@@ -1,18 +1,36 @@
-"""``tubal fit``: learn a model from images and keep it in one file."""
+"""``tubal fit``: learn a model from images and save it in one file."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from tubal.cli._checkpoint import resume_option
-from tubal.cli._reading import SizeType, SourceType, read_source, reading_options
-from tubal.cli._state import State, computing_options, talking_options
+from tubal.cli.options import (
+    ImageSettings,
+    ImageSize,
+    Source,
+    State,
+    device_option,
+    force_option,
+    image_options,
+    output_options,
+    resume_option,
+    seed_option,
+    threads_option,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from sklearn.base import BaseEstimator
+
+    from distributed import Client
+    from tubal.checkpoints import Checkpoint
 
 METHODS = {
     "clusterer": "ImageClusterer",
@@ -23,20 +41,20 @@ METHODS = {
     "tensr": "TenSR",
     "csc": "CSC",
 }
-# Options that are parameters of an estimator: which one. What is not given is left to the estimator.
+# Options that set a parameter of the estimator. An option that is not given leaves the estimator's own default.
 PARAMETERS = {
     "clusters": "n_clusters",
     "atoms": "n_atoms",
-    "filter_size": "filter_shape",
+    "filter-size": "filter_shape",
     "sparsity": "sparsity",
-    "graph_weight": "graph_weight",
+    "graph-weight": "graph_weight",
     "neighbors": "n_neighbors",
     "graph": "graph",
 }
 
 
 @click.command()
-@click.argument("source", type=SourceType())
+@click.argument("source", type=Source())
 @click.option(
     "-o",
     "--out",
@@ -45,26 +63,70 @@ PARAMETERS = {
     show_default=True,
     help="File for the model.",
 )
-@click.option("--force", is_flag=True, help="Replace a model that is already there.")
+@force_option
 @click.option(
     "--method",
     type=click.Choice(list(METHODS)),
     default="clusterer",
     show_default=True,
-    help="The whole clusterer, or one of the coders.",
+    help="What to fit: 'clusterer' finds clusters, the others only learn sparse codes.",
 )
-@click.option("-k", "--clusters", type=click.IntRange(1), metavar="K", help="Number of clusters (clusterer).")
-@click.option("--atoms", type=SizeType(), metavar="N|RxC", help="Number of atoms; rows x columns for tensr.  [45]")
-@click.option("--filter-size", type=SizeType(pair_only=True), metavar="HxW", help="Size of a filter (csc).  [8x8]")
-@click.option("--sparsity", type=float, metavar="X", help="Weight of the L1 norm.  [0.01]")
-@click.option("--graph-weight", type=float, metavar="X", help="Weight of the graph.  [1; tensr, csc: 0]")
-@click.option("--neighbors", type=click.IntRange(1), metavar="N", help="Neighbours of an image.  [3]")
-@click.option("--graph", type=click.Choice(["euclidean", "cosine", "deformable"]), help="Who is a neighbour.")
-@click.option("--scheduler", metavar="ADDRESS", help="Fit a coder on the Dask cluster at this address.")
+@click.option(
+    "-k",
+    "--clusters",
+    type=click.IntRange(1),
+    metavar="K",
+    help="Number of clusters; only for clusterer.",
+    show_default="estimated",
+)
+@click.option(
+    "--atoms",
+    type=ImageSize(),
+    metavar="N|RxC",
+    help="Number of atoms to learn; for tensr in rows and columns, such as 8x8.",
+    show_default="45; tensr: 16x16",
+)
+@click.option(
+    "--filter-size",
+    type=ImageSize(pair_only=True),
+    metavar="HxW",
+    help="Height and width of a filter; only for csc.",
+    show_default="8x8",
+)
+@click.option(
+    "--sparsity",
+    type=float,
+    metavar="X",
+    help="Weight of the L1 norm: a larger weight gives codes with fewer terms.",
+    show_default="0.01; clusterer: 0.003",
+)
+@click.option(
+    "--graph-weight",
+    type=float,
+    metavar="X",
+    help="Weight of the graph term: a larger weight makes the codes of neighbours more alike.",
+    show_default="1; clusterer: 10; tensr and csc: 0",
+)
+@click.option(
+    "--neighbors",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of neighbours of an image in the graph.",
+    show_default="3; clusterer: 5",
+)
+@click.option(
+    "--graph",
+    type=click.Choice(["euclidean", "cosine", "deformable"]),
+    help="Distance that defines the neighbours; 'deformable' tolerates small shifts, rotations and scalings.",
+    show_default="euclidean; clusterer: deformable",
+)
+@click.option("--scheduler", metavar="ADDRESS", help="Fit on the Dask cluster with this scheduler; not for clusterer.")
 @resume_option
-@reading_options
-@computing_options
-@talking_options
+@image_options
+@seed_option
+@device_option
+@threads_option
+@output_options
 @click.pass_obj
 def command(
     state: State,
@@ -73,12 +135,29 @@ def command(
     out: Path,
     force: bool,
     method: str,
+    clusters: int | None,
+    atoms: int | tuple[int, int] | None,
+    filter_size: tuple[int, int] | None,
+    sparsity: float | None,
+    graph_weight: float | None,
+    neighbors: int | None,
+    graph: str | None,
     scheduler: str | None,
     resume: bool,
     seed: int,
-    **options: Any,
+    **image_settings: Unpack[ImageSettings],
 ) -> None:
-    """Learn a model from images and keep it in one file.
+    """Learn a model from images and save it in one file.
+
+    \b
+    SOURCE is what tubal cluster reads. The methods are
+      clusterer   clusters, and the sparse codes behind them
+      gtsc        shift-aware sparse codes, similar for images that look alike (the paper's method)
+      tubsc       the same without the graph
+      sc          sparse codes of whole images, not shift-aware
+      graphsc     the same with the graph
+      tensr       codes over separable atoms
+      csc         codes over small filters that move in both directions
 
     \b
     Examples:
@@ -88,50 +167,63 @@ def command(
       tubal fit scans.h5 --method tubsc --scheduler tcp://10.0.0.5:8786
       tubal encode more-photos/ --model photos.tubal
     """
-    import tubal
-    from tubal.cli._checkpoint import checkpointed
-    from tubal.cli._models import check_place, name_images
-    from tubal.cli._pipeline import check_n_clusters, fit_with_progress
-    from tubal.cli._talk import Talk
+    from tubal.cli.console import Terminal
+    from tubal.cli.inputs import read_images
+    from tubal.cli.pipeline import check_output_file, checkpoint_beside, fit_with_progress, save_model
+    from tubal.text import count
 
-    talk = Talk(state)
-    model = _build(method, {name: options.pop(name) for name in PARAMETERS}, seed, scheduler)
-    check_place(out, force)
-    with _cluster(scheduler) as client:
-        stack = read_source(talk, state, source, options)
-        check_n_clusters(getattr(model, "n_clusters", None), len(stack.images))
-        with checkpointed(out, resume, talk) as checkpoint:
-            with talk.stage(f"fitting {METHODS[method]}") as bar:
-                fit_with_progress(model, bar, _fitting(model, stack.images, state, client, checkpoint))
-            if method == "clusterer":
-                name_images(model, stack.names)
-            with talk.stage("writing the model"):
-                tubal.save(model, out)
-    talk.say(f"{METHODS[method]} of {len(stack.images)} images written to {out}")
-    talk.data({"model": str(out), "method": METHODS[method], "images": len(stack.images), "rule": stack.rule})
+    terminal = Terminal(state)
+    _check_scheduler(scheduler, method, state)
+    parameters = {
+        "clusters": clusters,
+        "atoms": atoms,
+        "filter-size": filter_size,
+        "sparsity": sparsity,
+        "graph-weight": graph_weight,
+        "neighbors": neighbors,
+        "graph": graph,
+    }
+    model = _build(method, parameters, seed)
+    check_output_file(out, force=force)
+    with _connect(scheduler) as client:
+        stack = read_images(terminal, state, source, image_settings)
+        with checkpoint_beside(out, resume, terminal) as checkpoint:
+            with terminal.stage(f"fitting {METHODS[method]}") as bar:
+                fit_with_progress(model, bar, _fit_call(model, stack.images, state, client, checkpoint))
+            with terminal.stage("writing the model"):
+                save_model(model, stack.names, out)
+    terminal.print_line(f"fitted {METHODS[method]} to {count(len(stack.images), 'image')}; the model is in {out}")
+    terminal.print_json({"model": str(out), "method": METHODS[method], "images": len(stack.images), "rule": stack.rule})
 
 
-def _build(method: str, given: dict[str, Any], seed: int, scheduler: str | None) -> Any:
-    """Return the estimator asked for, refusing options it does not know."""
+def _check_scheduler(scheduler: str | None, method: str, state: State) -> None:
+    if scheduler is None:
+        return
+    if method == "clusterer":
+        raise click.UsageError("--scheduler can fit coders, but not the clusterer; add --method gtsc, for example.")
+    if state.device != "auto":
+        raise click.UsageError("--device is about this machine and --scheduler computes on others; leave one out.")
+
+
+def _build(method: str, options: Mapping[str, object], seed: int) -> BaseEstimator:
+    """Return the estimator, or raise an error that names an option it does not have."""
     import tubal
 
     kind = getattr(tubal, METHODS[method])
     known = inspect.signature(kind).parameters
-    settings = {PARAMETERS[name]: (name, value) for name, value in given.items() if value is not None}
-    for parameter, (name, _) in settings.items():
-        if parameter not in known:
-            raise click.UsageError(f"--{name.replace('_', '-')} means nothing to --method {method}; leave it out.")
-    if "n_atoms" in settings and isinstance(settings["n_atoms"][1], tuple) != (method == "tensr"):
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if PARAMETERS[name] not in known:
+            raise click.UsageError(f"--{name} does not apply to --method {method}; leave it out.")
+    if "atoms" in given and isinstance(given["atoms"], tuple) != (method == "tensr"):
         wanted = "rows x columns such as 8x8" if method == "tensr" else "one number such as 45"
-        raise click.UsageError(f"--atoms of --method {method} must be {wanted}.")
-    if scheduler is not None and method == "clusterer":
-        raise click.UsageError("--scheduler fits coders, not the clusterer; add --method gtsc, for example.")
-    return kind(**{name: value for name, (_, value) in settings.items()}, random_state=seed)
+        raise click.UsageError(f"--atoms must be {wanted} with --method {method}.")
+    return kind(**{PARAMETERS[name]: value for name, value in given.items()}, random_state=seed)
 
 
 @contextlib.contextmanager
-def _cluster(scheduler: str | None) -> Iterator[Any]:
-    """Yield a client of the cluster, or None; before any work is done that would be lost without one."""
+def _connect(scheduler: str | None) -> Iterator[Client | None]:
+    """Yield a client of the Dask cluster, or None; a cluster that cannot be reached fails before any work is done."""
     if scheduler is None:
         yield None
         return
@@ -141,8 +233,10 @@ def _cluster(scheduler: str | None) -> Iterator[Any]:
         yield client
 
 
-def _fitting(model: Any, images: Any, state: State, client: Any, checkpoint: Any) -> Callable[[], Any]:
-    """Return what fits the model: here, or on a cluster."""
+def _fit_call(
+    model: BaseEstimator, images: NDArray[np.float32], state: State, client: Client | None, checkpoint: Checkpoint
+) -> Callable[[], object]:
+    """Return the call that fits the model, on this machine or on a cluster."""
     if client is not None:
         from tubal import distributed
 

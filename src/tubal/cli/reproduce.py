@@ -1,4 +1,4 @@
-"""``tubal reproduce``: the paper's table, run, stored trial by trial, and written out."""
+"""``tubal reproduce``: run the paper's experiments, store every trial, and write the table."""
 
 from __future__ import annotations
 
@@ -7,26 +7,76 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from tubal.experiments.runner import TrialStore
+    from tubal.experiments.trials import Record, Table, Trial
 
-def _names(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[str]:
+
+def _split_names(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[str]:
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
 
 
-@click.command(short_help="Run the paper's evaluation and write its table.")
-@click.option("--table", default="2", show_default=True, help="Which table: 2, beyond or family.")
-@click.option("--datasets", multiple=True, callback=_names, help="Collections, comma-separated; default all.")
-@click.option("--methods", multiple=True, callback=_names, help="Methods, comma-separated; default all.")
-@click.option("--runs", default=10, show_default=True, type=click.IntRange(1), help="Seeds a cell.")
-@click.option("--out", default="results", show_default=True, type=click.Path(path_type=Path), help="Folder.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the JSON here too.")
-@click.option("--sweep", is_flag=True, help="Add the table's curves against one setting at a time.")
-@click.option("--jobs", type=click.IntRange(1), help="Trials at a time; default one a core, at most 4.")
-@click.option("--fresh", is_flag=True, help="Forget stored trials instead of continuing.")
-@click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the pictures.")
+@click.command()
+@click.option(
+    "--table",
+    default="2",
+    show_default=True,
+    metavar="NAME",
+    help="Which table: '2' is the paper's Table 2, 'beyond' compares tubal's default with other programs, "
+    "'family' compares all models with and without a graph.",
+)
+@click.option(
+    "--datasets",
+    multiple=True,
+    callback=_split_names,
+    metavar="NAMES",
+    help="Collections, separated by commas.",
+    show_default="all",
+)
+@click.option(
+    "--methods",
+    multiple=True,
+    callback=_split_names,
+    metavar="NAMES",
+    help="Methods, separated by commas.",
+    show_default="all",
+)
+@click.option(
+    "--runs",
+    default=10,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of random seeds per cell of the table.",
+)
+@click.option(
+    "--out",
+    default="results",
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Folder for the tables and figures.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Also write the table as JSON to this file.",
+)
+@click.option("--sweep", is_flag=True, help="Also vary one setting at a time and draw the curves.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Number of trials that run at a time.",
+    show_default="one per core, at most 4",
+)
+@click.option("--fresh", is_flag=True, help="Delete stored trials and start from the beginning.")
+@click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the figures.")
 def command(
     table: str,
     datasets: list[str],
@@ -39,9 +89,9 @@ def command(
     fresh: bool,
     figures: bool,
 ) -> None:
-    """Run the paper's evaluation and write its table, with progress and time left.
+    """Run the paper's experiments and write their table.
 
-    Each finished trial is stored at once under OUT/.trials; the same command continues an interrupted run.
+    Every finished trial is stored at once in OUT/.trials. After an interruption the same command continues.
 
     \b
     Examples:
@@ -50,6 +100,7 @@ def command(
       tubal reproduce --table beyond --out results
       tubal reproduce --table family --sweep --jobs 4
     """
+    from tubal.cli.pipeline import check_output_file
     from tubal.experiments import find_table
     from tubal.experiments.runner import TrialStore
 
@@ -57,6 +108,8 @@ def command(
         module = find_table(table)
         chosen = _choose_datasets(module, datasets), _choose_methods(module, methods)
         _check_writable(out)
+        if json_file is not None:
+            check_output_file(json_file, force=True)
         _check_data(chosen[0])
         trials = module.plan(*chosen, runs, sweep=sweep)
     except (ValueError, OSError, ImportError) as failure:
@@ -70,14 +123,14 @@ def command(
         click.echo(f"wrote {path}")
 
 
-def _choose_datasets(module: Any, wanted: Sequence[str]) -> list[str]:
+def _choose_datasets(module: Table, wanted: Sequence[str]) -> list[str]:
     valid = [*module.DATASETS, *getattr(module, "EXTRA_DATASETS", ())]
     _check_names("dataset", wanted, valid)
     return list(dict.fromkeys(wanted)) or list(module.DATASETS)
 
 
-def _choose_methods(module: Any, wanted: Sequence[str]) -> list[str]:
-    """Take the wanted methods; by default those that can run, naming the others."""
+def _choose_methods(module: Table, wanted: Sequence[str]) -> list[str]:
+    """Return the wanted methods; by default all that can run, with a line about each that cannot."""
     _check_names("method", wanted, list(module.METHODS))
     chosen = []
     for name in dict.fromkeys(wanted or module.METHODS):
@@ -115,7 +168,8 @@ def _check_data(datasets: Sequence[str]) -> None:
         fetch(name)
 
 
-def _run(trials: Sequence[Any], store: Any, jobs: int) -> None:
+def _run(trials: Sequence[Trial], store: TrialStore, jobs: int) -> None:
+    """Run the trials that are not stored yet, with a progress bar and the time left."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -138,7 +192,7 @@ def _run(trials: Sequence[Any], store: Any, jobs: int) -> None:
             progress.stop()
             done = len(store.finished(trials))
             raise click.ClickException(
-                f"stopped; {done} of {len(trials)} trials are kept in {store.path}; run the same command to go on"
+                f"stopped; {done} of {len(trials)} trials are stored in {store.path}; run the same command to continue"
             ) from None
 
 
@@ -153,16 +207,20 @@ def _duration(seconds: float) -> str:
 
 
 def _write(
-    module: Any,
-    records: Sequence[Any],
+    module: Table,
+    records: Sequence[Record],
     out: Path,
     *,
     figures: bool,
     json_file: Path | None,
 ) -> list[Path]:
+    """Write the table and its figures, and return the paths of all files written."""
+    from tubal.storage.files import atomic_write
+
     paths: list[Path] = module.write(records, out, figures=figures)
     if json_file is not None:
         table = next(path for path in paths if path.suffix == ".json")
-        json_file.write_bytes(table.read_bytes())
+        with atomic_write(json_file) as stream:
+            stream.write(table.read_bytes())
         paths.append(json_file)
     return paths

@@ -1,70 +1,88 @@
-"""``tubal similar``: the images of a model nearest to one image, with their alignment."""
+"""``tubal similar``: show the images of a model that are nearest to one image, and how they align."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from tubal.cli._reading import SourceType, read_for_model, reading_options
-from tubal.cli._state import State, computing_options, talking_options
+from tubal.cli.options import ImageSettings, Source, State, array_options, model_option, output_options, threads_option
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tubal.clustering import ImageClusterer
 
 
 @click.command()
-@click.argument("image", type=SourceType())
-@click.option("-m", "--model", type=click.Path(path_type=Path), required=True, help="Model file, or a results folder.")
-@click.option("-n", "--count", type=click.IntRange(1), default=5, metavar="N", help="How many.  [default: 5]")
-@reading_options
-@computing_options
-@talking_options
+@click.argument("image", type=Source())
+@model_option
+@click.option(
+    "-n",
+    "--count",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="How many images to show, the nearest first.",
+)
+@array_options
+@threads_option
+@output_options
 @click.pass_obj
-def command(state: State, /, image: str, model: Path, count: int, seed: int, **reading: Any) -> None:
-    """Show the images of a model nearest to IMAGE, and how each has to be moved to lie on it.
+def command(state: State, /, image: str, model: Path, count: int, **image_settings: Unpack[ImageSettings]) -> None:
+    """Show the images of a model that are nearest to IMAGE, and how to move each onto IMAGE.
+
+    With the default preset the table also gives the alignment: rotation in degrees, scale, and the shift in pixels
+    down (dy) and to the right (dx). If IMAGE holds several images, the first one is compared.
 
     \b
     Examples:
       tubal similar one.png --model tubal-out/model.tubal
       tubal similar one.png --model tubal-out --count 10 --json
     """
-    from tubal.cli._models import image_shape_of, open_clusterer, training_names
-    from tubal.cli._talk import Talk
+    from tubal.cli.console import Terminal
+    from tubal.cli.inputs import open_clusterer, read_images_for
 
-    talk = Talk(state)
+    terminal = Terminal(state)
     clusterer = open_clusterer(model)
-    stack = read_for_model(talk, state, image, reading, image_shape_of(clusterer))
+    stack = read_images_for(clusterer, terminal, state, image, image_settings)
     if len(stack.images) > 1:
-        talk.say(f"{len(stack.images)} images given; the first, {stack.names[0]}, is compared")
-    count = min(count, len(clusterer.labels_))
-    with talk.stage("comparing"):
-        found = clusterer.similar(stack.images[:1], count)
-    names = training_names(clusterer)
-    rows = [_row(found, slot, names, clusterer.labels_) for slot in range(found.indices.shape[1])]
+        terminal.print_line(f"{len(stack.images)} images given; only the first, {stack.names[0]}, is compared")
+    with terminal.stage("comparing"):
+        rows = _nearest(clusterer, stack.images[:1], count)
     if state.json:
-        talk.data({"image": stack.names[0], "similar": rows})
+        terminal.print_json({"image": stack.names[0], "similar": rows})
     else:
         _show(rows)
 
 
-def _row(found: Any, slot: int, names: list[str], labels: Any) -> dict[str, Any]:
-    index = int(found.indices[0, slot])
-    row: dict[str, Any] = {
-        "file": names[index],
-        "cluster": int(labels[index]),
-        "distance": round(float(found.distances[0, slot]), 6),
-    }
-    if found.alignments is not None:
-        moved = found.alignments[0, slot]
-        row |= {name: round(float(getattr(moved, name)), 3) for name in ("rotation", "scale", "dy", "dx")}
-    return row
+def _nearest(clusterer: ImageClusterer, images: NDArray[np.float32], n_neighbors: int) -> list[dict[str, object]]:
+    """Return one row per image of the model, nearest to the one image given first."""
+    from tubal.cli.inputs import image_names
+
+    found = clusterer.similar(images, min(n_neighbors, len(clusterer.labels_)))
+    names = image_names(clusterer)
+    rows: list[dict[str, object]] = []
+    for slot, index in enumerate(found.indices[0].tolist()):
+        distance = round(float(found.distances[0, slot]), 6)
+        row: dict[str, object] = {"file": names[index], "cluster": int(clusterer.labels_[index]), "distance": distance}
+        if found.alignments is not None:
+            alignment = found.alignments[0, slot]
+            row |= {name: round(float(getattr(alignment, name)), 3) for name in ("rotation", "scale", "dy", "dx")}
+        rows.append(row)
+    return rows
 
 
-def _show(rows: list[dict[str, Any]]) -> None:
+def _show(rows: Sequence[dict[str, object]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from tubal.cli._talk import printable
+    from tubal.text import printable
 
     table = Table(box=None)
     for heading in rows[0]:

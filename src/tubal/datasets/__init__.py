@@ -1,4 +1,8 @@
-"""Collections of small images: the four of the paper, digits, synthetic shapes, and folders of pictures."""
+"""Images to work with: the paper's four collections, handwritten digits, synthetic shapes, and files of your own.
+
+Every function returns images as float32 values in [0, 1]. Clustering, experiments and the command line import this
+package; it imports ``images`` and ``storage`` only.
+"""
 
 import lazy_loader
 

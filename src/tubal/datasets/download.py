@@ -1,4 +1,4 @@
-"""Bring a file over HTTP to its place: retried, checked against its hash, written atomically."""
+"""Downloading a file over HTTP: with retries, checked against its hash, written atomically."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from typing import IO
 
 from tubal.storage.files import atomic_write, sha256_of
 
-_BLOCK = 1 << 16
+__all__ = ["DownloadError", "HashMismatchError", "download", "verify_file"]
+
+BLOCK_SIZE = 1 << 16
 
 
 class DownloadError(OSError):
-    """No address gave the wanted file."""
+    """The file could not be downloaded from any address."""
 
 
 class HashMismatchError(OSError):
-    """A file is there, but its bytes are not the published ones."""
+    """A file exists, but its contents are not the published ones."""
 
 
-class _Final(Exception):
-    """This address will not do better on another attempt."""
+class _PermanentFailure(Exception):
+    """Another attempt at the same address would fail again."""
 
 
 def verify_file(path: Path, sha256: str) -> None:
-    """Raise :class:`HashMismatchError` unless the file has this hash; the file stays."""
+    """Raise :class:`HashMismatchError` unless the file has this hash; the file is never deleted."""
     found = sha256_of(path)
     if found != sha256:
         raise HashMismatchError(
-            f"{path} is damaged or a different file of the same name: expected SHA-256 {sha256}, "
-            f"found {found}; move it away and fetch it again"
+            f"{path} is damaged, or a different file of the same name: expected SHA-256 {sha256}, "
+            f"found {found}; move it somewhere else and download it again"
         )
 
 
@@ -48,10 +50,10 @@ def download(
     pause: float = 1.0,
     timeout: float = 30.0,
 ) -> Path:
-    """Store the first of ``addresses`` whose bytes have the hash ``sha256`` at ``destination``.
+    """Download a file from the first address that has it, and return ``destination``.
 
-    A broken or cut connection is tried ``attempts`` times with doubling pauses (seconds); a missing page
-    or wrong bytes lead straight to the next address. Nothing appears at ``destination`` until it is whole.
+    A broken connection is retried up to ``attempts`` times, after ``pause`` seconds that double each time. A missing
+    page or a wrong hash moves on to the next address. ``destination`` appears only when the file is complete.
     """
     _make_folder(destination)
     failures = []
@@ -59,7 +61,7 @@ def download(
         for attempt in range(attempts):
             try:
                 _download_once(address, destination, sha256, timeout)
-            except _Final as failure:
+            except _PermanentFailure as failure:
                 failures.append(f"{address}: {failure}")
                 break
             except (OSError, http.client.HTTPException) as failure:
@@ -76,13 +78,14 @@ def download(
 
 
 def _make_folder(destination: Path) -> None:
+    """Create the folder of ``destination``, or raise an error before any request if it cannot be written to."""
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=destination.parent):
             pass
     except OSError as failure:
         raise DownloadError(
-            f"{destination.parent} cannot be written ({failure.strerror or failure}); "
+            f"the folder {destination.parent} cannot be written to ({failure.strerror or failure}); "
             f"name another folder with data_home or the environment variable TUBAL_DATA"
         ) from failure
 
@@ -91,7 +94,7 @@ def _download_once(address: str, destination: Path, sha256: str, timeout: float)
     with atomic_write(destination) as file:
         found = _copy_body(address, file, timeout)
         if found != sha256:
-            raise _Final(f"expected SHA-256 {sha256}, received {found}")
+            raise _PermanentFailure(f"expected SHA-256 {sha256}, received {found}")
 
 
 def _copy_body(address: str, file: IO[bytes], timeout: float) -> str:
@@ -101,12 +104,12 @@ def _copy_body(address: str, file: IO[bytes], timeout: float) -> str:
     except urllib.error.HTTPError as failure:
         with failure:
             if 400 <= failure.code < 500:
-                raise _Final(f"HTTP {failure.code} {failure.reason}") from None
+                raise _PermanentFailure(f"HTTP {failure.code} {failure.reason}") from None
             raise ConnectionError(f"HTTP {failure.code} {failure.reason}") from None
     digest, received = hashlib.sha256(), 0
     with response:
         promised = response.headers.get("Content-Length")
-        while block := response.read(_BLOCK):
+        while block := response.read(BLOCK_SIZE):
             file.write(block)
             digest.update(block)
             received += len(block)

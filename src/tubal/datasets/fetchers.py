@@ -1,4 +1,4 @@
-"""The fetchers: find a collection's file, or download it, read it, and return a scikit-learn bunch."""
+"""Fetching a collection: find its file or download it, read it, and return it as scikit-learn does."""
 
 from __future__ import annotations
 
@@ -13,89 +13,23 @@ from numpy.typing import NDArray
 from tubal.datasets.download import download, verify_file
 from tubal.datasets.registry import Collection, find_collection
 
-Images = NDArray[np.float32]
-Labels = NDArray[np.int64]
+__all__ = [
+    "choose_data_folder",
+    "data_folder",
+    "fetch",
+    "fetch_coil20",
+    "fetch_orl",
+    "fetch_usps",
+    "fetch_yale",
+    "load_digits_images",
+    "locate",
+    "read_collection",
+]
 
-
-def read_collection(path: Path, collection: Collection) -> tuple[Images, Labels]:
-    """Return images (n, height, width) and labels (n,) of the collection stored at ``path``."""
-    if collection.layout == "hdf5":
-        pixels, labels = _read_hdf5(path)
-    else:
-        pixels, labels = _read_mat(path)
-    rows = pixels.T if collection.layout == "mat-columns" else pixels
-    images = _to_unit_interval(rows).reshape(-1, *collection.image_shape)
-    if collection.layout != "hdf5":
-        # MATLAB stores a matrix column by column; read row by row it lies on its side.
-        images = np.ascontiguousarray(images.swapaxes(1, 2))
-    codes = np.unique(labels.ravel(), return_inverse=True)[1].astype(np.int64)
-    expected = (collection.n_images, *collection.image_shape)
-    if images.shape != expected or len(codes) != len(images):
-        raise ValueError(
-            f"{path} holds images of shape {images.shape} and {len(codes)} labels where {collection.title} "
-            f"has {expected}; a different file of the same name is published elsewhere"
-        )
-    return images, codes
-
-
-def _to_unit_interval(pixels: NDArray[Any]) -> Images:
-    scale = 255.0 if pixels.dtype == np.uint8 else 1.0
-    return np.asarray(pixels, dtype=np.float32) / np.float32(scale)
-
-
-def _read_mat(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    from scipy.io import loadmat
-
-    contents = loadmat(path)
-    for images, labels in (("X", "Y"), ("fea", "gnd")):
-        if images in contents and labels in contents:
-            return contents[images], contents[labels]
-    found = ", ".join(sorted(name for name in contents if not name.startswith("__")))
-    raise ValueError(f"{path} holds {found or 'nothing'}; variables X and Y, or fea and gnd, were expected")
-
-
-def _read_hdf5(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    try:
-        import h5py
-    except ImportError:
-        raise ImportError(
-            f"{path.name} is an HDF5 file and h5py is not installed; install it with: pip install 'tubal[io]'"
-        ) from None
-    with h5py.File(path, "r") as file:
-        parts = [file["train"], file["test"]]
-        pixels = np.concatenate([part["data"][:] for part in parts])
-        labels = np.concatenate([part["target"][:] for part in parts])
-    return pixels, labels
-
-
-# A scikit-learn Bunch, or the pair (data, target) with ``return_X_y=True``; scikit-learn carries no types.
+Images: TypeAlias = NDArray[np.float32]
+Labels: TypeAlias = NDArray[np.int64]
+# A scikit-learn Bunch, or the pair (data, target) with ``return_X_y=True``; scikit-learn has no type annotations.
 Fetched: TypeAlias = Any
-
-
-def data_folder(data_home: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder of the collections: ``data_home``, else ``TUBAL_DATA``, else ``~/tubal_data``.
-
-    >>> data_folder("/somewhere").as_posix()
-    '/somewhere'
-    """
-    chosen = data_home or os.environ.get("TUBAL_DATA") or Path.home() / "tubal_data"
-    return Path(chosen).expanduser()
-
-
-def locate(name: str, *, data_home: str | os.PathLike[str] | None = None, download_if_missing: bool = True) -> Path:
-    """Return the path of a collection's file after checking its hash, downloading it where allowed."""
-    collection = find_collection(name)
-    path = data_folder(data_home) / collection.file
-    if path.exists():
-        verify_file(path, collection.sha256)
-    elif download_if_missing:
-        download(collection.addresses, path, sha256=collection.sha256)
-    else:
-        raise FileNotFoundError(
-            f"{path} is not there; put {collection.file} into {path.parent}, set TUBAL_DATA to the folder "
-            f"that holds it, or allow the download with download_if_missing=True"
-        )
-    return path
 
 
 def fetch(
@@ -105,25 +39,37 @@ def fetch(
     download_if_missing: bool = True,
     return_X_y: bool = False,
 ) -> Fetched:
-    """Fetch any registered collection by name, or ``"digits"``, the one that ships inside scikit-learn.
+    """Fetch a collection by name.
 
     Parameters
     ----------
-    name : str
-        One of ``coil20``, ``usps``, ``orl``, ``yale``, ``digits``.
-    data_home : path, optional
-        Folder of the files; by default the environment variable ``TUBAL_DATA``, else ``~/tubal_data``.
-    download_if_missing : bool
-        Whether a missing file may be downloaded; an existing one is never replaced.
-    return_X_y : bool
-        Return ``(data, target)`` instead of the bunch.
+    name : {"coil20", "usps", "orl", "yale", "digits"}
+        The collection; ``"digits"`` comes with scikit-learn and needs no file.
+    data_home : str or path-like, optional
+        Folder of the files; by default that of :func:`data_folder`.
+    download_if_missing : bool, default=True
+        Whether to download a missing file. An existing file is never replaced.
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a bunch.
 
     Returns
     -------
-    Bunch
-        ``images`` (n, height, width) float32 in [0, 1], ``data`` the same as rows, ``target`` (n,) labels
-        counted from zero, ``DESCR``, ``sha256``.
+    Bunch or (ndarray, ndarray)
+        A dictionary whose keys are also attributes, or its ``data`` and ``target``:
 
+        images : ndarray of shape (n_images, height, width)
+            Float32 values in [0, 1].
+        data : ndarray of shape (n_images, height * width)
+            The same images as rows.
+        target : ndarray of shape (n_images,)
+            The class of each image, counted from zero.
+        DESCR : str
+            A description with licence and citation.
+        sha256 : str
+            Hash of the file, or of the pixels for ``"digits"``.
+
+    Examples
+    --------
     >>> fetch("digits").images.shape
     (1797, 8, 8)
     """
@@ -141,7 +87,23 @@ def fetch_coil20(
     download_if_missing: bool = True,
     return_X_y: bool = False,
 ) -> Fetched:
-    """Fetch COIL-20: 1440 images of 20 turning objects, 32×32; see :func:`fetch` for the parameters."""
+    """Fetch COIL-20: 1440 images of 20 objects on a turntable, 32×32 pixels.
+
+    Parameters
+    ----------
+    data_home : str or path-like, optional
+        Folder of the file; by default that of :func:`data_folder`.
+    download_if_missing : bool, default=True
+        Whether to download a missing file. An existing file is never replaced.
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a bunch.
+
+    Returns
+    -------
+    Bunch or (ndarray, ndarray)
+        ``images`` (1440, 32, 32), ``data`` (1440, 1024), ``target`` (1440,), ``DESCR`` and ``sha256``, as described
+        for :func:`fetch`; or ``data`` and ``target`` alone.
+    """
     return fetch("coil20", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y)
 
 
@@ -151,7 +113,23 @@ def fetch_usps(
     download_if_missing: bool = True,
     return_X_y: bool = False,
 ) -> Fetched:
-    """Fetch USPS: 9298 handwritten digits, 16×16, training part first; see :func:`fetch`. Needs h5py."""
+    """Fetch USPS: 9298 handwritten digits, 16×16 pixels, the 7291 training images first. Needs h5py.
+
+    Parameters
+    ----------
+    data_home : str or path-like, optional
+        Folder of the file; by default that of :func:`data_folder`.
+    download_if_missing : bool, default=True
+        Whether to download a missing file. An existing file is never replaced.
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a bunch.
+
+    Returns
+    -------
+    Bunch or (ndarray, ndarray)
+        ``images`` (9298, 16, 16), ``data`` (9298, 256), ``target`` (9298,), ``DESCR`` and ``sha256``, as described
+        for :func:`fetch`; or ``data`` and ``target`` alone.
+    """
     return fetch("usps", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y)
 
 
@@ -161,7 +139,23 @@ def fetch_orl(
     download_if_missing: bool = True,
     return_X_y: bool = False,
 ) -> Fetched:
-    """Fetch ORL: 400 pictures of 40 faces, 32×32; see :func:`fetch` for the parameters."""
+    """Fetch ORL: 400 pictures of 40 faces, 32×32 pixels.
+
+    Parameters
+    ----------
+    data_home : str or path-like, optional
+        Folder of the file; by default that of :func:`data_folder`.
+    download_if_missing : bool, default=True
+        Whether to download a missing file. An existing file is never replaced.
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a bunch.
+
+    Returns
+    -------
+    Bunch or (ndarray, ndarray)
+        ``images`` (400, 32, 32), ``data`` (400, 1024), ``target`` (400,), ``DESCR`` and ``sha256``, as described
+        for :func:`fetch`; or ``data`` and ``target`` alone.
+    """
     return fetch("orl", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y)
 
 
@@ -171,17 +165,157 @@ def fetch_yale(
     download_if_missing: bool = True,
     return_X_y: bool = False,
 ) -> Fetched:
-    """Fetch Yale: 165 pictures of 15 faces under changing light, 64×64; see :func:`fetch`."""
+    """Fetch Yale: 165 pictures of 15 faces under changing light, 64×64 pixels.
+
+    Parameters
+    ----------
+    data_home : str or path-like, optional
+        Folder of the file; by default that of :func:`data_folder`.
+    download_if_missing : bool, default=True
+        Whether to download a missing file. An existing file is never replaced.
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a bunch.
+
+    Returns
+    -------
+    Bunch or (ndarray, ndarray)
+        ``images`` (165, 64, 64), ``data`` (165, 4096), ``target`` (165,), ``DESCR`` and ``sha256``, as described
+        for :func:`fetch`; or ``data`` and ``target`` alone.
+    """
     return fetch("yale", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y)
 
 
 def load_digits_images(*, return_X_y: bool = False) -> Fetched:
-    """Load the 1797 handwritten digits, 8×8, that ship inside scikit-learn; see :func:`fetch`.
+    """Load the 1797 handwritten digits that come with scikit-learn, 8×8 pixels.
 
+    Parameters
+    ----------
+    return_X_y : bool, default=False
+        Return ``(data, target)`` instead of a bunch.
+
+    Returns
+    -------
+    Bunch or (ndarray, ndarray)
+        ``images`` (1797, 8, 8), ``data`` (1797, 64), ``target`` (1797,), ``DESCR`` and ``sha256``, as described for
+        :func:`fetch`; or ``data`` and ``target`` alone.
+
+    Examples
+    --------
     >>> load_digits_images().images.max()
     np.float32(1.0)
     """
     return fetch("digits", return_X_y=return_X_y)
+
+
+def data_folder(data_home: str | os.PathLike[str] | None = None) -> Path:
+    """Return the folder that holds the files of the collections.
+
+    It is the first of: ``data_home``; the environment variable ``TUBAL_DATA``; ``~/tubal_data`` if that folder exists,
+    because earlier versions used it; the user's data folder (``~/.local/share/tubal`` on Linux).
+
+    Parameters
+    ----------
+    data_home : str or path-like, optional
+        A folder of your own choice.
+
+    Returns
+    -------
+    Path
+        The folder; it need not exist yet.
+
+    Examples
+    --------
+    >>> data_folder("/somewhere").as_posix()
+    '/somewhere'
+    """
+    return choose_data_folder(data_home)[0]
+
+
+def choose_data_folder(data_home: str | os.PathLike[str] | None = None) -> tuple[Path, str]:
+    """Return the folder of :func:`data_folder`, and in a few words why it is this one."""
+    from platformdirs import user_data_path
+
+    earlier_default = Path.home() / "tubal_data"
+    if data_home:
+        return Path(data_home).expanduser(), "as given"
+    if os.environ.get("TUBAL_DATA"):
+        return Path(os.environ["TUBAL_DATA"]).expanduser(), "set by TUBAL_DATA"
+    if earlier_default.is_dir():
+        return earlier_default, "the default of earlier versions, used because it exists"
+    return user_data_path("tubal", appauthor=False), "the default"
+
+
+def locate(name: str, *, data_home: str | os.PathLike[str] | None = None, download_if_missing: bool = True) -> Path:
+    """Return the path of a collection's file after checking its hash.
+
+    Parameters
+    ----------
+    name : {"coil20", "usps", "orl", "yale"}
+        The collection.
+    data_home : str or path-like, optional
+        Folder of the files; by default that of :func:`data_folder`.
+    download_if_missing : bool, default=True
+        Whether to download a missing file. An existing file is never replaced.
+
+    Returns
+    -------
+    Path
+        The file, with the published contents.
+    """
+    collection = find_collection(name)
+    folder, reason = choose_data_folder(data_home)
+    path = folder / collection.file
+    if path.exists():
+        verify_file(path, collection.sha256)
+    elif download_if_missing:
+        download(collection.addresses, path, sha256=collection.sha256)
+    else:
+        raise FileNotFoundError(
+            f"{path} does not exist; put {collection.file} into {folder} ({reason}), set TUBAL_DATA to the folder "
+            f"that holds it, or allow the download with download_if_missing=True"
+        )
+    return path
+
+
+def read_collection(path: Path, collection: Collection) -> tuple[Images, Labels]:
+    """Return images (n, height, width) and labels (n,) of the collection stored at ``path``."""
+    from tubal.images.stacks import to_unit_interval
+
+    pixels, labels = _read_hdf5(path) if collection.layout == "hdf5" else _read_mat(path)
+    rows = pixels.T if collection.layout == "mat-columns" else pixels
+    images = to_unit_interval(rows).reshape(-1, *collection.image_shape)
+    if collection.layout != "hdf5":
+        # MATLAB stores a matrix column by column; reshaped row by row, an image lies on its side.
+        images = np.ascontiguousarray(images.swapaxes(1, 2))
+    classes = np.unique(labels.ravel(), return_inverse=True)[1].astype(np.int64)
+    expected = (collection.n_images, *collection.image_shape)
+    if images.shape != expected or len(classes) != len(images):
+        raise ValueError(
+            f"{path} holds images of shape {images.shape} and {len(classes)} labels where {collection.title} "
+            f"has {expected}; other files of the same name exist, get this one with tubal datasets --download"
+        )
+    return images, classes
+
+
+def _read_mat(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    from scipy.io import loadmat
+
+    contents = loadmat(path)
+    for images, labels in (("X", "Y"), ("fea", "gnd")):
+        if images in contents and labels in contents:
+            return contents[images], contents[labels]
+    found = ", ".join(sorted(name for name in contents if not name.startswith("__")))
+    raise ValueError(f"{path} holds {found or 'nothing'}; variables X and Y, or fea and gnd, were expected")
+
+
+def _read_hdf5(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    from tubal.images.stacks import import_h5py
+
+    with import_h5py(path).File(path, "r") as file:
+        parts = [file["train"], file["test"]]
+        pixels = np.concatenate([part["data"][:] for part in parts])
+        labels = np.concatenate([part["target"][:] for part in parts])
+    return pixels, labels
 
 
 def _digits() -> tuple[Images, Labels, str, str]:
@@ -193,9 +327,9 @@ def _digits() -> tuple[Images, Labels, str, str]:
 
 
 def _as_fetched(images: Images, target: Labels, description: str, sha256: str, *, return_X_y: bool) -> Fetched:
+    from sklearn.utils import Bunch
+
     data = images.reshape(len(images), -1)
     if return_X_y:
         return data, target
-    from sklearn.utils import Bunch
-
     return Bunch(images=images, data=data, target=target, DESCR=description, sha256=sha256)

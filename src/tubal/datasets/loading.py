@@ -1,4 +1,4 @@
-"""One way in for images, wherever they are: a folder, one picture, an array file or a collection's name."""
+"""One function that reads images from anywhere: a folder, a picture, an array file, or a collection by name."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import difflib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
-from tubal.datasets.registry import COLLECTIONS
 from tubal.images.folders import (
     MAX_PIXELS,
-    Progress,
+    ProgressCallback,
     Size,
-    check_options,
+    check_image_options,
     frame_size,
     load_image_folder,
+    load_picture,
     map_in_threads,
-    scale_measured,
 )
-from tubal.images.pictures import SUFFIXES, Frame, PictureError, fit_array, quiet_decoders, read_header, read_pages
-from tubal.images.stacks import STACK_SUFFIXES, read_stack, to_unit_interval
+from tubal.images.pictures import PICTURE_SUFFIXES, Frame, Pixels, resize_array
+from tubal.text import count, shape_text
 
-__all__ = ["fit_images", "load_image_folder", "load_images"]
+__all__ = ["load_image_folder", "load_images"]
 
 
 def load_images(
@@ -39,24 +38,62 @@ def load_images(
     image_shape: tuple[int, int] | None = None,
     exclude: Sequence[str | os.PathLike[str]] = (),
     n_threads: int | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Bunch:
-    """Read images from a folder, a picture, a ``.npy``/``.npz``/``.mat``/``.h5`` stack or a collection.
+    """Read images from a folder, a picture, an array file or a collection.
 
-    An existing path is read; otherwise ``source`` is the name of a collection (``"digits"``, ``"coil20"``…).
-    ``variable`` and ``image_shape`` help with array files, the other options are those of
-    :func:`load_image_folder`, whose rule on sizes holds for stacks too.
+    Parameters
+    ----------
+    source : str or path-like
+        A folder of pictures, one picture (a TIFF with all its pages), a ``.npy``, ``.npz``, ``.mat`` or ``.h5`` file,
+        or, if there is no such path, the name of a collection such as ``"digits"`` or ``"coil20"``.
+    size : int or (int, int), optional
+        Common size in pixels: the longer side, or ``(height, width)``. By default the median height and the median
+        width of the images, reduced so that the longer side is at most 64.
+    colour : {"auto", "grey", "rgb"}, default="auto"
+        Whether to read in colour. ``"auto"`` keeps colour if more than half of the pictures in a folder show any,
+        and elsewhere if the images have colour channels.
+    fit : {"pad", "crop"}, default="pad"
+        How images of another shape fill the common size: ``"pad"`` keeps the whole image and repeats its border
+        pixels, ``"crop"`` covers the common size and cuts off the rest.
+    max_pixels : int, default=80_000_000
+        Pictures with more pixels are skipped without being decoded.
+    variable : str, optional
+        Name of the array in an array file that holds several. Arrays of several names, separated by commas, are joined.
+    image_shape : (int, int), optional
+        Height and width of the images in an array that stores one image per row; by default they are square.
+    exclude : sequence of str or path-like, default=()
+        Sub-folders to leave out, such as one that holds earlier results.
+    n_threads : int, optional
+        Number of images read at the same time; by default one per core, at most 8.
+    progress : callable, optional
+        Called as ``progress(images_read, images_in_all)``.
 
     Returns
     -------
-    Bunch with ``images`` float32 in [0, 1], ``names``, ``files`` (the path of each image, or empty),
-    ``skipped``, ``rule`` and ``target`` (labels found beside the images, for scoring only, or ``None``).
+    Bunch
+        A dictionary whose keys are also attributes:
 
+        images : ndarray of shape (n, height, width) or (n, height, width, 3)
+            The images as float32 values in [0, 1].
+        names : list of str
+            Paths relative to the folder, or the name of the source and a number.
+        files : list of str
+            The file of each image; empty if it has no file of its own.
+        skipped : list of (str, str)
+            Names of the pictures that could not be read, and the reasons.
+        rule : str
+            One sentence about what was read and how it was resized.
+        target : ndarray of shape (n,) or None
+            Labels found beside the images, for scoring only.
+
+    Examples
+    --------
     >>> digits = load_images("digits")
     >>> digits.images.shape, digits.names[0], digits.rule
     ((1797, 8, 8), 'digits#1', "1797 images of the collection 'digits', all 8×8 already, in grey.")
     """
-    check_options(size, colour, fit, max_pixels)
+    check_image_options(size, colour, fit, max_pixels)
     path = Path(source)
     if path.is_dir():
         return load_image_folder(
@@ -69,57 +106,53 @@ def load_images(
             n_threads=n_threads,
             progress=progress,
         )
-    if not path.exists():
-        return _from_collection(str(source), size, colour, fit)
-    suffix = path.suffix.lower()
-    if suffix in SUFFIXES:
-        with quiet_decoders():
-            return _from_picture(path, size, colour, fit, max_pixels=max_pixels)
-    if suffix in STACK_SUFFIXES:
-        stack = read_stack(path, variable=variable, image_shape=image_shape)
-        images = to_unit_interval(stack.images)
-        parts = Bunch(images=images, name=path.name, target=stack.target, what=f"images, {stack.note}")
-        return _bunch(parts, (size, colour, fit), n_threads=n_threads, progress=progress)
-    known = ", ".join(sorted(SUFFIXES | STACK_SUFFIXES))
-    raise ValueError(f"{path.name!r} is not a kind of file that is read; give a folder or one of {known}")
+    if path.suffix.lower() in PICTURE_SUFFIXES and path.exists():
+        return load_picture(path, size, colour, fit, max_pixels=max_pixels)
+    if path.exists():
+        images, target, what = _read_array_file(path, variable, image_shape)
+        name = path.name
+    else:
+        name = str(source).lower()
+        images, target, what = _read_collection(str(source))
+    height, width = frame_size([images.shape[1:3]], size)
+    frame = Frame(height, width, colour == "rgb" or (colour == "auto" and images.ndim == 4), fit)
+    resized = _resize_stack(images, frame, n_threads, progress)
+    return Bunch(
+        images=resized,
+        names=[f"{name}#{i + 1}" for i in range(len(resized))],
+        files=[""] * len(resized),
+        skipped=[],
+        rule=f"{count(len(resized), 'image')}{what}, {_describe_resizing(images.shape[1:3], frame)}.",
+        target=target,
+    )
 
 
-def fit_images(
-    images: np.ndarray,
-    height: int,
-    width: int,
-    *,
-    colour: bool,
-    fit: str = "pad",
-    n_threads: int | None = None,
-    progress: Progress | None = None,
-) -> np.ndarray:
-    """Bring a stack to ``(n, height, width[, 3])``; a stack of that shape is returned as it is."""
-    frame = Frame(height, width, colour, fit)
-    if images.shape[1:] == frame.shape:
-        return images
-    fitted = np.empty((len(images), *frame.shape), dtype=np.float32)
+def _read_array_file(
+    path: Path, variable: str | None, image_shape: tuple[int, int] | None
+) -> tuple[Pixels, NDArray[np.generic] | None, str]:
+    """Return the images and labels of an array file, and a few words on how they were read."""
+    from tubal.images.stacks import ARRAY_SUFFIXES, read_stack, to_unit_interval
 
-    def place(index: int) -> None:
-        fitted[index] = fit_array(images[index], frame)
-
-    map_in_threads(place, range(len(images)), n_threads or min(os.cpu_count() or 1, 8), progress)
-    return fitted
+    if path.suffix.lower() not in ARRAY_SUFFIXES:
+        known = ", ".join(sorted(PICTURE_SUFFIXES | ARRAY_SUFFIXES))
+        raise ValueError(f"{path.name!r} is a kind of file that cannot be read; give a folder or one of {known}")
+    stack = read_stack(path, variable=variable, image_shape=image_shape)
+    return to_unit_interval(stack.images), stack.target, f", {stack.note}"
 
 
-def _from_collection(name: str, size: Size, colour: str, fit: str) -> Bunch:
+def _read_collection(name: str) -> tuple[Pixels, NDArray[np.int64], str]:
+    """Return the images and labels of a collection, and a few words on where they come from."""
     from tubal.datasets.fetchers import fetch
+    from tubal.datasets.registry import COLLECTIONS
 
     known = ["digits", *COLLECTIONS]
     if name.lower() not in known:
         raise FileNotFoundError(_not_found(name, known))
-    fetched: Any = fetch(name.lower())
-    what = f"images of the collection {name.lower()!r}"
-    parts = Bunch(images=fetched.images, name=name.lower(), target=fetched.target, what=what)
-    return _bunch(parts, (size, colour, fit))
+    fetched = fetch(name.lower())
+    return fetched.images, fetched.target, f" of the collection {name.lower()!r}"
 
 
-def _not_found(name: str, known: list[str]) -> str:
+def _not_found(name: str, known: Sequence[str]) -> str:
     if os.sep in name or Path(name).suffix:
         return f"there is no file or folder {name!r}; check the path"
     close = difflib.get_close_matches(name.lower(), known, n=1)
@@ -127,62 +160,22 @@ def _not_found(name: str, known: list[str]) -> str:
     return f"there is no folder {name!r} and no collection of that name; {guess}"
 
 
-def _bunch(
-    parts: Bunch,
-    rule: tuple[Size, str, str],
-    *,
-    n_threads: int | None = None,
-    progress: Progress | None = None,
-) -> Bunch:
-    """Bring a stack to the size of the rule and say so."""
-    size, colour, fit = rule
-    images = parts.images
-    before = images.shape[1:3]
-    height, width = frame_size([before[0]], [before[1]], size)
-    in_colour = colour == "rgb" or (colour == "auto" and images.ndim == 4)
-    images = fit_images(images, height, width, colour=in_colour, fit=fit, n_threads=n_threads, progress=progress)
-    how = f"all {height}×{width} already"
-    if before != (height, width):
-        how = f"brought from {before[0]}×{before[1]} to {height}×{width}"
-    return Bunch(
-        images=np.ascontiguousarray(images, dtype=np.float32),
-        names=[f"{parts.name}#{i + 1}" for i in range(len(images))],
-        files=[""] * len(images),
-        skipped=[],
-        rule=f"{len(images)} {parts.what}, {how}, in {'colour' if in_colour else 'grey'}.",
-        target=parts.target,
-    )
+def _resize_stack(images: Pixels, frame: Frame, n_threads: int | None, progress: ProgressCallback | None) -> Pixels:
+    """Bring a stack to the shape of the frame; a stack that has it already is only made contiguous."""
+    if images.shape[1:] == frame.shape:
+        return np.ascontiguousarray(images, dtype=np.float32)
+    resized = np.empty((len(images), *frame.shape), dtype=np.float32)
+
+    def resize(index: int) -> None:
+        resized[index] = resize_array(images[index], frame)
+
+    map_in_threads(resize, range(len(images)), n_threads, progress)
+    return resized
 
 
-def _from_picture(path: Path, size: Size, colour: str, fit: str, *, max_pixels: int) -> Bunch:
-    """Read one picture, or every page of one TIFF."""
-    try:
-        header = read_header(path, max_pixels=max_pixels)
-    except PictureError as reason:
-        raise ValueError(f"{path.name!r} cannot be read: {reason}") from None
-    heights, widths = zip(*header.sizes, strict=True)
-    height, width = frame_size(heights, widths, size)
-    frame = Frame(height, width, colour == "rgb" or (colour == "auto" and header.colour), fit)
-    pages, names, skipped, measured = [], [], [], []
-    for page, outcome in read_pages(header, frame):
-        label = f"{path.name}#{page + 1}" if len(header.sizes) > 1 else path.name
-        if isinstance(outcome, PictureError):
-            skipped.append((label, str(outcome)))
-        else:
-            pages.append(outcome.pixels)
-            names.append(label)
-            measured.append(outcome.measured)
-    if not pages:
-        raise ValueError(f"{path.name!r} cannot be read: {skipped[0][1]}")
-    images = np.stack(pages)
-    scale_measured(images, np.array(measured))
-    what = f"{len(pages)} pages of {path.name!r}" if len(header.sizes) > 1 else f"the picture {path.name!r}"
-    tone = "colour" if frame.colour else "grey"
-    return Bunch(
-        images=images,
-        names=names,
-        files=[str(path.resolve())] * len(names),
-        skipped=skipped,
-        rule=f"{what}, {height}×{width}, in {tone}.",
-        target=None,
-    )
+def _describe_resizing(before: Sequence[int], frame: Frame) -> str:
+    after = (frame.height, frame.width)
+    how = f"all {shape_text(after)} already"
+    if tuple(before) != after:
+        how = f"resized from {shape_text(before)} to {shape_text(after)}"
+    return f"{how}, in {'colour' if frame.in_color else 'grey'}"

@@ -1,14 +1,44 @@
-"""The one list of collections: file, hash, shape, addresses, licence and citation of each."""
+"""The list of collections: file, hash, shape, addresses, licence and citation of each."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+__all__ = ["COLLECTIONS", "Collection", "find_collection"]
+
 
 @dataclass(frozen=True)
 class Collection:
-    """What has to be known about a collection before its file is opened."""
+    """What is known about a collection before its file is opened.
+
+    Parameters
+    ----------
+    name : str
+        The name to fetch it by, such as ``"orl"``.
+    title : str
+        The name to print.
+    file : str
+        Name of its file in the data folder.
+    sha256 : str
+        Hash of that file, in hexadecimal digits.
+    n_images : int
+        Number of images.
+    image_shape : (int, int)
+        Height and width of an image.
+    n_classes : int
+        Number of classes.
+    layout : {"mat-rows", "mat-columns", "hdf5"}
+        How the file stores images: MATLAB with one image per row or per column, or HDF5.
+    addresses : tuple of str
+        Where to download the file, in order of preference.
+    licence : str
+        What the images may be used for.
+    citation : str
+        The publication to cite.
+    about : str
+        One sentence about what the images show.
+    """
 
     name: str
     title: str
@@ -25,7 +55,7 @@ class Collection:
 
     @property
     def description(self) -> str:
-        """The text of a fetched bunch's ``DESCR``."""
+        """A description of the collection, the ``DESCR`` of a fetched bunch."""
         height, width = self.image_shape
         return (
             f"{self.title}\n{'=' * len(self.title)}\n\n{self.about}\n\n"
@@ -116,8 +146,20 @@ COLLECTIONS: dict[str, Collection] = {
 
 
 def find_collection(name: str) -> Collection:
-    """Return the registered collection called ``name``.
+    """Return what is known about a collection.
 
+    Parameters
+    ----------
+    name : str
+        One of the names in ``COLLECTIONS``.
+
+    Returns
+    -------
+    Collection
+        Its file, hash, shape, addresses, licence and citation.
+
+    Examples
+    --------
     >>> find_collection("orl").n_classes
     40
     """

@@ -1,4 +1,4 @@
-"""Shapes shifted along their rows: classes that shift-aware codes should see, without any file."""
+"""Synthetic images of shapes, shifted along their rows: classes that shift-aware codes should tell apart."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
+__all__ = ["make_shifted_shapes"]
+
 Grid = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-# Each shape is a test on coordinates in [-1, 1]: rows grow downwards, columns to the right.
+# Each shape is a condition on coordinates in [-1, 1]; rows increase downwards, columns to the right.
 _SHAPES: dict[str, Callable[[Grid, Grid], Mask]] = {
     "disc": lambda row, column: row**2 + column**2 < 0.4,
     "bars": lambda row, column: (abs(abs(column) - 0.4) < 0.15) & (abs(row) < 0.8),
@@ -36,40 +38,56 @@ def make_shifted_shapes(
     noise: float = 0.05,
     random_state: int | np.random.Generator | None = None,
 ) -> Bunch:
-    """Draw ``n_samples`` images of ``n_classes`` shapes, each moved circularly along its rows.
+    """Make images of simple shapes, each shifted circularly along its rows.
 
     Parameters
     ----------
-    n_samples, n_classes : int
-        Number of images, and of different shapes (2 to 8) that take turns.
-    image_shape : (height, width)
-        Size of an image, at least 8×8.
+    n_samples : int, default=200
+        Number of images.
+    n_classes : int, default=4
+        Number of different shapes, 2 to 8; they occur equally often.
+    image_shape : (int, int), default=(16, 16)
+        Height and width of an image, at least 8 each.
     max_shift : int, optional
-        Largest shift in pixels to either side; by default half the width, so every position occurs.
-    noise : float
-        Standard deviation of Gaussian pixel noise; the sum is clipped to [0, 1].
-    random_state : int or Generator, optional
-        Seed of shifts, noise and order.
+        Largest shift in pixels to either side; by default half the width, so that every position occurs.
+    noise : float, default=0.05
+        Standard deviation of the Gaussian noise added to every pixel; the sum is clipped to [0, 1].
+    random_state : int or numpy.random.Generator, optional
+        Seed of the shifts, the noise and the order of the classes.
 
     Returns
     -------
     Bunch
-        ``images`` (n, height, width) float32 in [0, 1], ``data`` the same as rows, ``target`` (n,),
-        ``shifts`` (n,) in pixels to the right, ``target_names``, ``DESCR``.
+        A dictionary whose keys are also attributes:
 
+        images : ndarray of shape (n_samples, height, width)
+            Float32 values in [0, 1].
+        data : ndarray of shape (n_samples, height * width)
+            The same images as rows.
+        target : ndarray of shape (n_samples,)
+            The class of each image.
+        shifts : ndarray of shape (n_samples,)
+            The shift of each image in pixels to the right.
+        target_names : list of str
+            The names of the shapes.
+        DESCR : str
+            A description.
+
+    Examples
+    --------
     >>> shapes = make_shifted_shapes(6, n_classes=3, random_state=0)
     >>> shapes.images.shape, sorted(shapes.target.tolist())
     ((6, 16, 16), [0, 0, 1, 1, 2, 2])
     """
-    _check(n_samples, n_classes, image_shape, noise)
     from sklearn.utils import Bunch
 
+    _check_arguments(n_samples, n_classes, image_shape, noise)
     generator = np.random.default_rng(random_state)
-    reach = image_shape[1] // 2 if max_shift is None else max_shift
+    largest = image_shape[1] // 2 if max_shift is None else max_shift
     names = list(_SHAPES)[:n_classes]
     templates = np.stack([_draw(name, image_shape) for name in names])
     target = generator.permutation(np.arange(n_samples) % n_classes)
-    shifts = generator.integers(-reach, reach + 1, size=n_samples)
+    shifts = generator.integers(-largest, largest + 1, size=n_samples)
     columns = (np.arange(image_shape[1]) - shifts[:, None]) % image_shape[1]
     clean = np.take_along_axis(templates[target], columns[:, None, :], axis=2)
     noisy = clean + generator.normal(scale=noise, size=clean.shape)
@@ -90,11 +108,11 @@ def _draw(name: str, image_shape: tuple[int, int]) -> Grid:
     return _SHAPES[name](row, column).astype(np.float64)
 
 
-def _check(n_samples: int, n_classes: int, image_shape: tuple[int, int], noise: float) -> None:
+def _check_arguments(n_samples: int, n_classes: int, image_shape: tuple[int, int], noise: float) -> None:
     if not 2 <= n_classes <= len(_SHAPES):
         raise ValueError(f"n_classes is {n_classes}; there are shapes for 2 to {len(_SHAPES)} classes")
     if n_samples < 1:
-        raise ValueError(f"n_samples is {n_samples}; ask for at least one image")
+        raise ValueError(f"n_samples is {n_samples}; make at least one image")
     if len(image_shape) != 2 or min(image_shape) < 8:
         raise ValueError(f"image_shape is {image_shape}; the shapes need (height, width) of at least 8 pixels")
     if noise < 0:

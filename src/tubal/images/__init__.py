@@ -1,1 +1,4 @@
-"""Reading pictures: single files, folders and array files."""
+"""Reading images from disk: one picture, a folder of pictures, an array file.
+
+``tubal.datasets`` builds on this package and is the public way in. Nothing here knows the named collections.
+"""

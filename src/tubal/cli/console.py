@@ -1,0 +1,95 @@
+"""What a command prints: stages with progress bars and tables on standard error, JSON on standard output."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from tubal.cli.options import State
+from tubal.storage.provenance import to_plain
+from tubal.text import printable
+
+__all__ = ["ProgressBar", "Terminal"]
+
+
+class Terminal:
+    """Prints the messages of one run, and measures how long its stages take.
+
+    ``seconds`` maps the name of each finished stage to its duration.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._quiet = state.quiet
+        self._json = state.json
+        self._console = Console(stderr=True, highlight=False, quiet=state.quiet)
+        self.seconds: dict[str, float] = {}
+
+    def print_line(self, sentence: str) -> None:
+        """Print one sentence as it is, without markup or control characters."""
+        self._console.print(Text(printable(sentence)), soft_wrap=True)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[ProgressBar]:
+        """Show a progress bar while the block runs, then one line with its duration; off a terminal only the line."""
+        begin = time.perf_counter()
+        progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
+            TextColumn("left"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=self._quiet or not self._console.is_terminal,
+        )
+        with progress:
+            yield ProgressBar(progress, progress.add_task(name, total=None), name)
+        self.seconds[name] = round(time.perf_counter() - begin, 3)
+        self.print_line(f"{name}: {self.seconds[name]:.1f} s")
+
+    def print_table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
+        """Print a small table on standard error."""
+        table = Table(show_header=bool(header), box=None)
+        for column in header or rows[0]:
+            table.add_column(column if header else "", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(printable(cell)) for cell in row))
+        self._console.print(table)
+
+    def print_json(self, values: Mapping[str, object]) -> None:
+        """Print JSON on standard output if ``--json`` was given."""
+        if self._json:
+            click.echo(json.dumps(values, indent=2, default=to_plain))
+
+
+class ProgressBar:
+    """The bar of one stage; call it as ``bar(done, total)``."""
+
+    def __init__(self, progress: Progress, task: TaskID, stage: str) -> None:
+        self._progress, self._task, self.stage = progress, task, stage
+
+    def __call__(self, done: int, total: int | None = None) -> None:
+        self._progress.update(self._task, completed=done, total=total)
+
+    def describe(self, detail: str) -> None:
+        """Show which part of the stage is running."""
+        self._progress.update(self._task, description=f"{self.stage}: {detail}")

@@ -1,0 +1,207 @@
+"""What a command reads: images, saved models, and known labels to compare clusters with."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tubal.cli.console import Terminal
+from tubal.cli.options import ImageSettings, State
+from tubal.text import count
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+    from sklearn.utils import Bunch
+
+    from tubal.clustering import ImageClusterer
+
+__all__ = [
+    "coder_of",
+    "compare_with_labels",
+    "image_names",
+    "image_shape_of",
+    "is_collection",
+    "model_file",
+    "open_clusterer",
+    "open_model",
+    "read_images",
+    "read_images_for",
+    "read_labels",
+]
+
+# Column names of a CSV file of labels, in order of preference.
+FILE_COLUMNS = ("file", "name", "image", "path", "filename")
+LABEL_COLUMNS = ("label", "class", "target", "truth", "category", "cluster")
+
+
+# --- images ------------------------------------------------------------------------------------------------------
+
+
+def is_collection(source: str) -> bool:
+    """Tell whether SOURCE names a collection rather than a file or folder."""
+    return not Path(source).exists()
+
+
+def read_images(
+    terminal: Terminal, state: State, source: str, settings: ImageSettings, *, exclude: Sequence[Path] = ()
+) -> Bunch:
+    """Read SOURCE with a progress bar, and print one line about what was read."""
+    given = cast(ImageSettings, {name: value for name, value in settings.items() if value is not None})
+    with terminal.stage("reading images") as bar:
+        from tubal.datasets import load_images
+
+        stack = load_images(source, **given, exclude=exclude, n_threads=state.threads, progress=bar)
+    terminal.print_line(stack.rule)
+    if stack.skipped:
+        name, reason = stack.skipped[0]
+        others = len(stack.skipped) - 1
+        terminal.print_line(f"skipped {name!r} ({reason}){f' and {others} more' if others else ''}")
+    return stack
+
+
+def read_images_for(
+    model: BaseEstimator, terminal: Terminal, state: State, source: str, settings: ImageSettings
+) -> Bunch:
+    """Read SOURCE in the size and colour that a model was fitted on."""
+    height, width, *channels = image_shape_of(model)
+    fixed: ImageSettings = {**settings, "size": (height, width), "colour": "rgb" if channels else "grey"}
+    return read_images(terminal, state, source, fixed)
+
+
+# --- models ------------------------------------------------------------------------------------------------------
+
+
+def model_file(path: Path) -> Path:
+    """Return the file of a model, given that file or the results folder that holds it."""
+    return path / "model.tubal" if path.is_dir() else path
+
+
+def open_model(path: Path) -> BaseEstimator:
+    """Load a model from its file or its results folder."""
+    import tubal
+
+    file = model_file(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no model {str(file)!r}; make one with tubal cluster or tubal fit")
+    return tubal.load(file)
+
+
+def open_clusterer(path: Path) -> ImageClusterer:
+    """Load a model that has clusters."""
+    model: ImageClusterer = open_model(path)
+    if not hasattr(model, "labels_"):
+        raise ValueError(f"{str(path)!r} holds a {type(model).__name__}, without clusters; make one with tubal cluster")
+    return model
+
+
+def coder_of(model: BaseEstimator) -> BaseEstimator:
+    """Return the sparse coder: the model itself, or the one inside a clusterer."""
+    return getattr(model, "model_", model)
+
+
+def image_shape_of(model: BaseEstimator) -> tuple[int, ...]:
+    """Return the shape of the images that a model was fitted on."""
+    return tuple(coder_of(model).image_shape_)
+
+
+def image_names(clusterer: ImageClusterer) -> list[str]:
+    """Return the names of the images that a clusterer was fitted on, or their numbers if it was saved without names."""
+    names = getattr(clusterer, "file_names_", None)
+    n_images = len(clusterer.labels_)
+    if names is not None and len(names) == n_images:
+        return [str(name) for name in names]
+    return [f"image {i + 1}" for i in range(n_images)]
+
+
+# --- known labels ------------------------------------------------------------------------------------------------
+
+
+def read_labels(choice: str | None, stack: Bunch, *, is_collection: bool) -> list[str] | None:
+    """Return the known label of each image, empty where unknown, or ``None`` if no labels are known.
+
+    ``choice`` is the value of ``--labels``: ``"folders"``, ``"given"`` or the path of a CSV file. A collection comes
+    with labels of its own. Labels are only compared with the clusters, never used to find them.
+    """
+    if choice is None:
+        return _as_text(stack.target) if is_collection and stack.target is not None else None
+    if choice == "folders":
+        parents = [PurePosixPath(name).parent.as_posix() for name in stack.names]
+        if not any(stack.files) or len(set(parents)) < 2:
+            raise ValueError("--labels folders needs images in at least two sub-folders, one for each label")
+        return parents
+    if choice == "given":
+        if stack.target is None:
+            raise ValueError("--labels given: these images come without labels; give a CSV with columns file, label")
+        return _as_text(stack.target)
+    return _read_label_file(Path(choice), stack.names)
+
+
+def compare_with_labels(clusters: ArrayLike, labels: Sequence[str]) -> dict[str, float]:
+    """Score clusters against known labels, in percent; images without a label are left out."""
+    from tubal.metrics import clustering_accuracy, clustering_nmi, purity
+
+    known = np.array([bool(label) for label in labels])
+    if not known.any():
+        raise ValueError("no image has a known label; check that the names in the file of labels match the images")
+    given = np.unique(np.array(labels)[known], return_inverse=True)[1]
+    found = np.asarray(clusters)[known]
+    return {
+        "accuracy": round(100.0 * clustering_accuracy(given, found), 2),
+        "nmi": round(100.0 * clustering_nmi(given, found), 2),
+        "purity": round(100.0 * purity(given, found), 2),
+        "labelled_images": int(known.sum()),
+    }
+
+
+def _as_text(target: ArrayLike) -> list[str]:
+    values = np.asarray(target)
+    if values.dtype.kind == "f":
+        values = values.astype(np.int64)
+    return [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
+
+
+def _read_label_file(path: Path, names: Sequence[str]) -> list[str]:
+    """Return the label of each named image; a file of one column lists them in the order of the images."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file of labels {str(path)!r}; give a CSV file, 'folders' or 'given'")
+    try:
+        with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
+            rows = [row for row in csv.reader(stream) if row]
+    except csv.Error as error:
+        raise ValueError(f"{str(path)!r} is not a CSV file: {error}") from error
+    labels = _parse_label_rows(rows, path)
+    if isinstance(labels, list):
+        if len(labels) != len(names):
+            raise ValueError(
+                f"{str(path)!r} has {count(len(labels), 'label')} for {count(len(names), 'image')}; add a column 'file'"
+            )
+        return labels
+    by_file_name = _by_file_name(labels)
+    return [labels.get(name) or by_file_name.get(PurePosixPath(name).name, "") for name in names]
+
+
+def _parse_label_rows(rows: list[list[str]], path: Path) -> dict[str, str] | list[str]:
+    """Return labels by image name, or a plain list for a file of one column."""
+    head = [cell.strip().lower() for cell in rows[0]] if rows else []
+    file = next((head.index(column) for column in FILE_COLUMNS if column in head), None)
+    label = next((head.index(column) for column in LABEL_COLUMNS if column in head), None)
+    if file is not None and label is not None:
+        return {row[file]: row[label].strip() for row in rows[1:] if len(row) > max(file, label)}
+    if file is None and label is not None and len(head) == 1:
+        return [row[0].strip() for row in rows[1:]]
+    if head and label is None and file is None and len(head) <= 2:
+        return [row[0].strip() for row in rows] if len(head) == 1 else {row[0]: row[-1].strip() for row in rows}
+    raise ValueError(f"{str(path)!r} has the columns {', '.join(head) or '(none)'}; wanted file and label")
+
+
+def _by_file_name(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return labels by the last part of the image's path, where that is unique."""
+    last_parts = {name: PurePosixPath(name).name for name in labels}
+    counts = Counter(last_parts.values())
+    return {last: labels[name] for name, last in last_parts.items() if counts[last] == 1}

@@ -1,0 +1,351 @@
+"""From images to results: fit with a progress bar and a checkpoint, then write the folder of results.
+
+All results are written into a staging folder first; :func:`tubal.storage.files.staged_folder` then makes them appear
+at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from tubal.cli.console import ProgressBar, Terminal
+from tubal.cli.inputs import compare_with_labels
+from tubal.cli.options import State
+from tubal.storage.files import atomic_write, sha256_of
+from tubal.storage.provenance import platform_name, to_plain, versions
+from tubal.text import count, shape_text
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+    from sklearn.utils import Bunch
+
+    from tubal.checkpoints import Checkpoint
+    from tubal.clustering import ImageClusterer
+
+__all__ = [
+    "Plan",
+    "check_output_file",
+    "checkpoint_beside",
+    "cluster_images",
+    "earlier_record",
+    "earlier_sorted_folder",
+    "fit_with_progress",
+    "save_model",
+    "show_summary",
+    "write_features",
+]
+
+# At most this much work is lost in a crash. A shorter fit writes a checkpoint only when its dictionary is learned.
+CHECKPOINT_SECONDS = 60.0
+LABEL_COLUMNS = ("file", "cluster", "confidence", "outlier", "near_duplicate_of")
+SORTED_FOLDER = "clusters"
+
+
+@dataclass
+class Plan:
+    """What a clustering was asked for; ``settings`` goes into ``run.json`` as it is."""
+
+    source: str
+    n_clusters: int | None
+    preset: str = "default"
+    seed: int = 0
+    sort: str | None = None
+    known_labels: Sequence[str] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+class Iteration(Protocol):
+    """What a callback of a fit learns about its progress."""
+
+    @property
+    def n_iter(self) -> int: ...
+
+    @property
+    def max_iter(self) -> int: ...
+
+
+# --- fitting -----------------------------------------------------------------------------------------------------
+
+
+def check_output_file(out: Path, *, force: bool) -> None:
+    """Raise an error before any work if a file exists already or its folder cannot be written to."""
+    if out.exists() and not force:
+        raise FileExistsError(f"{str(out)!r} exists already; name another file or use --force to replace it")
+    if not out.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {str(out.parent)!r} to write {out.name!r} into")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise PermissionError(f"the folder {str(out.parent)!r} cannot be written to; name another file")
+
+
+@contextlib.contextmanager
+def checkpoint_beside(out: Path, resume: bool, terminal: Terminal) -> Iterator[Checkpoint]:
+    """Yield the checkpoint of a run that writes to ``out``, and delete it when the block succeeds.
+
+    It lies beside ``out`` as ``<name>.checkpoint``, not inside: a folder of results holds results only.
+    """
+    from tubal.checkpoints import Checkpoint
+
+    named = out if out.name not in ("", "..") else out.resolve()
+    path = named.with_name(f"{named.name}.checkpoint")
+    if resume and not path.exists():
+        terminal.print_line(f"there is no {path} to resume; starting from the beginning")
+    if not resume and path.exists():
+        terminal.print_line(f"starting from the beginning; --resume would continue from {path}")
+    checkpoint = Checkpoint(path, every_seconds=CHECKPOINT_SECONDS, resume=resume)
+    try:
+        yield checkpoint
+    except KeyboardInterrupt:
+        if not path.exists():
+            raise
+        raise click.ClickException(
+            f"stopped; the progress is saved in {path}, run the same command with --resume to continue"
+        ) from None
+    path.unlink(missing_ok=True)
+    shutil.rmtree(checkpoint.codes_folder, ignore_errors=True)
+
+
+def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], object]) -> None:
+    """Call ``fit`` while the stage's bar follows its iterations; the fitted model keeps no reference to the bar."""
+    bar.describe("finding neighbours")
+
+    def follow(progress: Iteration) -> None:
+        done = progress.n_iter >= progress.max_iter
+        bar.describe("cutting the graph" if done else "learning atoms and codes")
+        bar(progress.n_iter, progress.max_iter)
+
+    model.set_params(callbacks=follow)
+    try:
+        fit()
+    finally:
+        for part in (model, getattr(model, "model_", model)):
+            part.set_params(callbacks=None)
+
+
+def save_model(model: BaseEstimator, names: Sequence[str], path: Path) -> None:
+    """Save a model; a clusterer also keeps the names of its images, for ``tubal similar`` and ``tubal assign``."""
+    import tubal
+
+    if hasattr(model, "labels_"):
+        model.file_names_ = np.array(names, dtype=object)
+    tubal.save(model, path)
+
+
+# --- the results of a clustering ---------------------------------------------------------------------------------
+
+
+def cluster_images(
+    plan: Plan, stack: Bunch, stage: Path, terminal: Terminal, state: State, checkpoint: Checkpoint | None = None
+) -> dict[str, Any]:
+    """Cluster the images, write all results into the folder ``stage``, and return the record of the run."""
+    clusterer = _fit_clusterer(plan, stack, terminal, state, checkpoint)
+    scores = compare_with_labels(clusterer.labels_, plan.known_labels) if plan.known_labels is not None else None
+    with terminal.stage("writing results"):
+        _write_tables(stack, clusterer, stage)
+        save_model(clusterer, stack.names, stage / "model.tubal")
+        if plan.sort:
+            _sort_images(stage / SORTED_FOLDER, plan.sort, stack, clusterer.labels_)
+    record = _describe_run(plan, stack, clusterer, scores, state)
+    with terminal.stage("drawing the report"):
+        _write_page(plan, stack, clusterer, record, stage / "report.html")
+    record["seconds"] = dict(terminal.seconds)
+    outputs = sorted(file for file in stage.iterdir() if file.is_file())
+    record["outputs"] = {file.name: sha256_of(file) for file in outputs}
+    (stage / "run.json").write_text(json.dumps(record, indent=2, default=to_plain) + "\n", encoding="utf-8")
+    return record
+
+
+def _fit_clusterer(
+    plan: Plan, stack: Bunch, terminal: Terminal, state: State, checkpoint: Checkpoint | None
+) -> ImageClusterer:
+    with terminal.stage("clustering") as bar:
+        from tubal import ImageClusterer
+        from tubal.backends.arrays import to_device
+
+        clusterer = ImageClusterer(n_clusters=plan.n_clusters, preset=plan.preset, random_state=plan.seed)
+        images = to_device(stack.images, state.device)
+        fit_with_progress(clusterer, bar, lambda: clusterer.fit(images, checkpoint=checkpoint))
+    return clusterer
+
+
+def _write_tables(stack: Bunch, clusterer: ImageClusterer, stage: Path) -> None:
+    """Write labels.csv, skipped.csv and features.npz."""
+    _write_labels(stage / "labels.csv", stack.names, clusterer)
+    with _open_csv(stage / "skipped.csv") as stream:
+        csv.writer(stream).writerows([("file", "reason"), *stack.skipped])
+    write_features(
+        stage / "features.npz",
+        stack.names,
+        features=np.asarray(clusterer.features_),
+        embedding=np.asarray(clusterer.embedding_),
+        labels=np.asarray(clusterer.labels_),
+    )
+
+
+def _write_labels(path: Path, names: Sequence[str], clusterer: ImageClusterer) -> None:
+    """Write one row per image: name, cluster, confidence, whether it is an outlier, which image it nearly repeats."""
+    from tubal.report.from_clusterer import as_mask, first_of_group
+
+    outliers = as_mask(clusterer.outliers_, len(names))
+    originals = first_of_group(clusterer.duplicates_, len(names))
+    with _open_csv(path) as stream:
+        writer = csv.writer(stream)
+        writer.writerow(LABEL_COLUMNS)
+        for i, name in enumerate(names):
+            original = names[originals[i]] if originals[i] >= 0 else ""
+            confidence = f"{clusterer.confidence_[i]:.4f}"
+            writer.writerow([name, int(clusterer.labels_[i]), confidence, int(outliers[i]), original])
+
+
+def write_features(path: Path, names: Sequence[str], **arrays: NDArray[Any]) -> None:
+    """Write arrays of one row per image, and the names of the images, as a compressed ``.npz`` file."""
+    with atomic_write(path) as stream:
+        np.savez_compressed(stream, names=np.array(names, dtype=str), allow_pickle=False, **arrays)
+
+
+def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp]) -> None:
+    """Put every image into one folder per cluster, as a copy or a link; images without a file of their own as PNG."""
+    digits = len(str(int(labels.max(initial=0))))
+    uses = Counter(stack.files)
+    for i, (name, file) in enumerate(zip(stack.names, stack.files, strict=True)):
+        place = folder / f"cluster-{int(labels[i]):0{digits}d}" / _safe_relative(name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if not file or uses[file] > 1:
+            _save_png(place.with_name(place.name + ".png"), stack.images[i])
+        elif how == "link":
+            os.symlink(file, place)
+        else:
+            shutil.copy2(file, place)
+
+
+def _safe_relative(name: str) -> Path:
+    # Names found by walking a folder cannot lead out of it; this also holds for names from any other source.
+    parts = [part for part in PurePosixPath(name).parts if part not in ("/", "..", ".")]
+    return Path(*parts) if parts else Path("image")
+
+
+def _save_png(path: Path, image: NDArray[np.float32]) -> None:
+    from PIL import Image
+
+    Image.fromarray(np.uint8(np.clip(image, 0, 1) * 255 + 0.5)).save(path)
+
+
+def _open_csv(path: Path) -> IO[str]:
+    # A file name need not be valid Unicode; surrogateescape writes its original bytes.
+    return open(path, "w", encoding="utf-8", errors="surrogateescape", newline="")
+
+
+def _write_page(plan: Plan, stack: Bunch, clusterer: ImageClusterer, record: Mapping[str, Any], path: Path) -> None:
+    """Write report.html."""
+    from tubal.report import write_report
+    from tubal.report.from_clusterer import report_data
+
+    data = report_data(
+        clusterer,
+        stack.images,
+        stack.names,
+        true_labels=plan.known_labels,
+        scores=record["scores"],
+        provenance=record,
+        title=f"{Path(plan.source).name or plan.source}: {count(record['clusters'], 'cluster')}",
+    )
+    write_report(data, path)
+
+
+# --- the record of a run -----------------------------------------------------------------------------------------
+
+
+def _describe_run(
+    plan: Plan, stack: Bunch, clusterer: ImageClusterer, scores: Mapping[str, float] | None, state: State
+) -> dict[str, Any]:
+    """Return the record of a run: what was found, settings, versions, seed and hashes."""
+    from tubal.report.from_clusterer import as_mask
+
+    sizes = np.bincount(clusterer.labels_)
+    return {
+        "source": plan.source,
+        "images": len(stack.images),
+        "image_shape": list(stack.images.shape[1:]),
+        "rule": stack.rule,
+        "skipped": len(stack.skipped),
+        "clusters": len(sizes),
+        "cluster_sizes": sizes.tolist(),
+        "outliers": int(as_mask(clusterer.outliers_, len(stack.images)).sum()),
+        "duplicate_groups": len(clusterer.duplicates_),
+        "scores": scores,
+        "settings": {
+            **plan.settings,
+            "clusters": plan.n_clusters,
+            "preset": plan.preset,
+            "device": state.device,
+            "threads": state.threads,
+        },
+        "seed": plan.seed,
+        "versions": {**versions(), "platform": platform_name()},
+        "images_sha256": _hash_images(stack.images),
+        "command": ["tubal", *sys.argv[1:]],
+        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _hash_images(images: NDArray[np.float32]) -> str:
+    """Return the SHA-256 of the pixels that were clustered, and of their shape."""
+    digest = hashlib.sha256(repr(images.shape).encode())
+    digest.update(np.ascontiguousarray(images).data)
+    return digest.hexdigest()
+
+
+def earlier_record(folder: Path) -> dict[str, Any]:
+    """Return the record of an earlier run in a folder, or an empty one if the folder does not hold our results."""
+    try:
+        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    ours = isinstance(record, dict) and isinstance(record.get("settings"), dict) and "versions" in record
+    return record if ours else {}
+
+
+def earlier_sorted_folder(folder: Path) -> tuple[str, ...]:
+    """Return the name of the folder of sorted images that an earlier run left; any other such folder is an error."""
+    if not (folder / SORTED_FOLDER).is_dir():
+        return ()
+    if not earlier_record(folder).get("settings", {}).get("sort"):
+        raise FileExistsError(
+            f"{str(folder / SORTED_FOLDER)!r} exists and is not from an earlier run; move it somewhere else"
+        )
+    return (SORTED_FOLDER,)
+
+
+def show_summary(terminal: Terminal, record: Mapping[str, Any], out: Path) -> None:
+    """Print the table at the end of a run, and the record as JSON if ``--json`` was given."""
+    sizes, scores = record["cluster_sizes"], record["scores"]
+    estimated = ", estimated" if record["settings"]["clusters"] is None else ""
+    rows = [
+        ("images", f"{record['images']} of {shape_text(record['image_shape'])}, {record['skipped']} skipped"),
+        ("clusters", f"{record['clusters']}{estimated} (smallest {min(sizes)}, largest {max(sizes)})"),
+        ("outliers", str(record["outliers"])),
+        ("near-duplicates", count(record["duplicate_groups"], "group")),
+    ]
+    if scores:
+        text = f"accuracy {scores['accuracy']} %, NMI {scores['nmi']} %, purity {scores['purity']} %"
+        rows.append(("against labels", text))
+    rows.append(("time", f"{sum(record['seconds'].values()):.1f} s"))
+    terminal.print_table(rows)
+    # Not in the table: a path folded into a column cannot be copied.
+    terminal.print_line(f"Open {out / 'report.html'}")
+    terminal.print_json({**record, "out": str(out)})

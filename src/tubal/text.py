@@ -1,0 +1,43 @@
+"""Wording that messages share: counted nouns, sizes, text that is safe to print. Any module may import this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["count", "error_text", "printable", "shape_text"]
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun, in the plural unless the number is one.
+
+    >>> count(1, "picture"), count(12, "picture"), count(0, "class", "classes")
+    ('1 picture', '12 pictures', '0 classes')
+    """
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Return the sides of an array joined by multiplication signs.
+
+    >>> shape_text((48, 64, 3))
+    '48×64×3'
+    """
+    return "×".join(str(side) for side in shape)
+
+
+def error_text(error: BaseException, *, limit: int = 160) -> str:
+    """Return the message of an error in one line of at most ``limit`` characters, or its type if it has none.
+
+    >>> error_text(ValueError("two\\nlines")), error_text(KeyError())
+    ('two lines', 'KeyError')
+    """
+    return " ".join(str(error).split())[:limit] or type(error).__name__
+
+
+def printable(text: str) -> str:
+    """Return text from outside with control characters escaped, so that it cannot steer a terminal.
+
+    >>> printable("a\\x1b[31mb\\n")
+    'a\\\\x1b[31mb\\\\x0a'
+    """
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
