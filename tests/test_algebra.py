@@ -11,22 +11,24 @@ from numpy.testing import assert_allclose
 
 from helpers import oracles
 from tubal.algebra import (
-    as_blocks,
     fold,
-    fourier_basis,
-    from_coefficients,
     from_spectrum,
-    hermitian_parts,
-    slices_from_parts,
     spectrum_weights,
     t_product,
     t_transpose,
-    to_coefficients,
     to_spectrum,
     tube_norms,
     unfold,
 )
 from tubal.backends.arrays import as_double, rfft, to_numpy
+from tubal.problems.linear_map import (
+    as_blocks,
+    fourier_basis,
+    from_coefficients,
+    hermitian_parts,
+    slices_from_parts,
+    to_coefficients,
+)
 from tubal.problems.tubal import TubalStatistics
 
 SIDES = st.integers(1, 4)

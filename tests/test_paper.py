@@ -10,11 +10,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 from helpers import oracles
-from tubal.algebra import t_product, t_transpose, to_coefficients, tube_norms, unfold
+from tubal.algebra import t_product, t_transpose, tube_norms, unfold
 from tubal.experiments.paper import load_paper
 from tubal.metrics import clustering_nmi
 from tubal.problems.base import soft_threshold
 from tubal.problems.layout import position_norms
+from tubal.problems.linear_map import to_coefficients
 from tubal.problems.tubal import TubalCoding, TubalDictionary, TubalStatistics
 from tubal.solvers import DictionaryState, Fista, LagrangeDual, PrintedIstt
 

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tubal import TubSC
-from tubal.backends.threads import own_threads, parallel_ranges, thread_count
+from tubal.backends.arrays import own_threads, parallel_ranges, thread_count
 
 
 def blas_threads():
@@ -77,7 +77,7 @@ def test_blas_limit_is_set_and_restored():
 OVERLAP = """
 import threading
 from threadpoolctl import threadpool_info
-from tubal.backends import threads as module
+from tubal.backends import arrays as threads as module
 
 def blas_threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
@@ -127,7 +127,7 @@ def test_overlapping_threads_share_the_cores(overlap):
 
 
 def test_pool_workers_get_one_thread(monkeypatch):
-    monkeypatch.setattr("tubal.backends.threads.thread_count", lambda: 2)
+    monkeypatch.setattr("tubal.backends.arrays.thread_count", lambda: 2)
     caller, seen = threading.get_ident(), []
 
     def work(start, stop):

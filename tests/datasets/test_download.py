@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tubal.datasets.download import DownloadError, HashMismatchError, download, verify_file
+from tubal.datasets.fetchers import DownloadError, HashMismatchError, download, verify_file
 
 BODY = bytes(range(256)) * 1024
 SHA256 = hashlib.sha256(BODY).hexdigest()

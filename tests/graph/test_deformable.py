@@ -21,13 +21,12 @@ from tubal.graph import (
     candidate_recall,
     deformable_graph,
     knn_graph,
-    resolve_graph,
     restore_graph,
 )
 from tubal.graph.affine import WorkingSize, bilinear_table, field_stack, sobel_matrix, table_matrix
-from tubal.graph.candidates import approximate_candidates
-from tubal.graph.deformable import FARTHEST
+from tubal.graph.deformable import FARTHEST, approximate_candidates
 from tubal.graph.neighbors import limit_in_degree, spread_over_copies
+from tubal.learning.fitting import resolve_graph
 
 
 @pytest.fixture

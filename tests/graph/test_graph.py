@@ -12,8 +12,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from tubal.graph import Graph, deformable_graph, knn_graph, laplacian, laplacian_norm, resolve_graph, restore_graph
+from tubal.graph import Graph, deformable_graph, knn_graph, laplacian, laplacian_norm, restore_graph
 from tubal.graph import neighbors as neighbors_module
+from tubal.learning.fitting import resolve_graph
 
 
 @pytest.fixture

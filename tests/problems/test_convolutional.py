@@ -22,10 +22,10 @@ from tubal.problems.convolutional import (
     ConvolutionalDictionary,
     ConvolutionalModel,
     ConvolutionalStatistics,
+    RowFactors,
     filter_norms,
     strongest_patch,
 )
-from tubal.problems.convolutional_numba import RowFactors
 from tubal.problems.layout import PlaneLayout
 from tubal.solvers import Admm, DictionaryState, Fista, ProjectedGradient
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from tubal.backends.cpu import graph_systems as kernels
+from tubal.backends.cpu import coding as kernels
 from tubal.graph import laplacian
 from tubal.problems.linear_map import (
     MAX_SWEEPS,

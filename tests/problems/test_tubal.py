@@ -7,11 +7,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from helpers import oracles
-from tubal.algebra import to_coefficients
-from tubal.backends import threads
+from tubal.backends import arrays as threads
 from tubal.backends.arrays import to_numpy
-from tubal.problems import tubal_numba, tubal_torch
+from tubal.problems import tubal as tubal_module
+from tubal.problems import tubal_torch
 from tubal.problems.base import CodingProblem, MomentumState, SplitState, relative_movement
+from tubal.problems.linear_map import to_coefficients
 from tubal.problems.tubal import TubalCoding, TubalModel, TubalStatistics
 
 HEIGHT, ATOMS, SAMPLES = 4, 3, 6
@@ -124,7 +125,7 @@ def test_fixed_neighbours_are_part_of_the_problem(rng, backend, tube_length):
 @graphs
 def test_compiled_admm_makes_the_generic_steps(rng, monkeypatch, tube_length, samples, graph_weight):
     """Kernels work on blocks of images, generic code on all at once; graph systems are solved to rounding here."""
-    monkeypatch.setattr(tubal_numba, "GRAPH_REDUCTION", 1e-13)
+    monkeypatch.setattr(tubal_module, "GRAPH_REDUCTION", 1e-13)
     case = Case(rng, tube_length, graph_weight if samples > 1 else 0.0, samples=samples)
     options = {"penalty": 1.0, "relaxation": 1.8, "n_steps": 1, "tol": 0.0}
     state, plain = SplitState(case.inner.copy()), SplitState(case.inner.copy())

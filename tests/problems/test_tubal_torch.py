@@ -8,10 +8,10 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose
 
 from tubal import GTSC
-from tubal.algebra import to_coefficients
 from tubal.backends.arrays import gram_eigh
 from tubal.graph import deformable_graph, knn_graph, laplacian
 from tubal.problems.base import CodingProblem, SplitState
+from tubal.problems.linear_map import to_coefficients
 from tubal.problems.tubal import TubalCoding, TubalDictionary, TubalStatistics
 from tubal.solvers import Admm, DictionaryState, LagrangeDual
 from tubal.solvers.lagrange_dual import CompiledDual, Dual

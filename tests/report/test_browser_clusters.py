@@ -24,7 +24,7 @@ from helpers.browser import (
 )
 from helpers.digits_report import NO_OPTIONAL_PARTS, digits_report
 from tubal.report import write_report
-from tubal.report.payload import typical_first
+from tubal.report.page import typical_first
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 

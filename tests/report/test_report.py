@@ -15,7 +15,7 @@ from PIL import Image
 
 from helpers.digits_report import HOSTILE_NAMES, NO_OPTIONAL_PARTS, digits_report
 from tubal.report import ReportData, build_report, write_report
-from tubal.report.payload import (
+from tubal.report.page import (
     GUTTER,
     Sprites,
     _encode,
@@ -102,7 +102,7 @@ def slow_path_weight(data: ReportData, image: int, length: int) -> float:
 
 
 def test_typicality_is_the_weight_of_paths_inside_the_cluster(monkeypatch):
-    monkeypatch.setattr("tubal.report.payload.PATH_LENGTH", 2)
+    monkeypatch.setattr("tubal.report.page.PATH_LENGTH", 2)
     data = digits_report(40)
     weights = np.array([slow_path_weight(data, image, 2) for image in range(40)])
     found = typicality(data)
@@ -169,7 +169,7 @@ def test_sampled_payload_lists_all_images():
 
 @pytest.mark.parametrize("max_rows", [50_000, 200])
 def test_sampled_payload_counts_all_images(monkeypatch, max_rows):
-    monkeypatch.setattr("tubal.report.payload.MAX_ROWS", max_rows)
+    monkeypatch.setattr("tubal.report.page.MAX_ROWS", max_rows)
     data = digits_report(300)
     payload = encode_payload(data, choose_sample(data, 50))
     for cluster in payload["clusters"]:
@@ -183,7 +183,7 @@ def test_sampled_payload_counts_all_images(monkeypatch, max_rows):
 
 
 def test_table_above_max_rows_lists_only_the_sample(monkeypatch):
-    monkeypatch.setattr("tubal.report.payload.MAX_ROWS", 200)
+    monkeypatch.setattr("tubal.report.page.MAX_ROWS", 200)
     data = digits_report(300)
     shown = np.sort(np.r_[5, 9, choose_sample(data, 50)])
     shown = np.unique(shown)

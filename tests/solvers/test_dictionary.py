@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from helpers import oracles
-from tubal.algebra import to_coefficients
 from tubal.backends.arrays import to_numpy
 from tubal.problems.base import atom_norms, project_to_ball
+from tubal.problems.linear_map import to_coefficients
 from tubal.problems.tubal import TubalDictionary, TubalStatistics
 from tubal.solvers import DictionaryState, LagrangeDual, ProjectedGradient
 from tubal.solvers.lagrange_dual import Dual

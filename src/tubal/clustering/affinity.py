@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from tubal.backends.arrays import Array
-from tubal.graph import Graph, deformable_graph, resolve_graph
+from tubal.graph import Graph, deformable_graph
 from tubal.graph.deformable import DeformableSearch, Effort
 from tubal.graph.neighbors import HUB_FACTOR, limit_in_degree
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, symmetric_adjacency
+from tubal.learning.fitting import resolve_graph
 
 # --- neighbour lists -------------------------------------------------------------------------------------
 # Lists are this many times longer than needed; the second half can move up when distances are rescaled.

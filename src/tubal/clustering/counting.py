@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tubal.backends.threads import own_threads
+from tubal.backends.arrays import own_threads
 from tubal.clustering.cuts import assign_by_pivots, modularity
 from tubal.clustering.eigenvectors import Float64Array, spectrum
 from tubal.graph.structure import IndexArray, SparseMatrix

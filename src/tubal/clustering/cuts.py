@@ -12,7 +12,7 @@ from scipy import linalg
 from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import connected_components
 
-from tubal.backends.threads import own_threads
+from tubal.backends.arrays import own_threads
 from tubal.clustering.components import component_links, groups_after_merges, join_components
 from tubal.clustering.eigenvectors import Float64Array, LabelArray, Spectrum, spectrum
 from tubal.graph import Graph

@@ -11,7 +11,7 @@ from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from tubal.backends.threads import own_threads
+from tubal.backends.arrays import own_threads
 from tubal.graph.structure import IndexArray, SparseMatrix
 
 Float64Array: TypeAlias = NDArray[np.float64]

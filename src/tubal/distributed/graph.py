@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.distributed.cluster import Cluster
-from tubal.graph import Graph, Neighbors, Weighting, resolve_graph
+from tubal.graph import Graph, Neighbors, Weighting
 from tubal.graph.chunked import concatenate_neighbors
 from tubal.graph.neighbors import (
     SPARE,
@@ -26,7 +26,7 @@ from tubal.graph.neighbors import (
 )
 from tubal.graph.structure import symmetric_adjacency
 from tubal.learning.alternation import Indices
-from tubal.learning.fitting import GraphSettings
+from tubal.learning.fitting import GraphSettings, resolve_graph
 
 if TYPE_CHECKING:
     from distributed import Future

@@ -16,8 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, to_numpy
-from tubal.backends.threads import own_threads
+from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, own_threads, to_numpy
 from tubal.estimators.explanation import Explanation, explain_images
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.validation import (
@@ -53,7 +52,7 @@ from tubal.solvers import CodeSolver, DictionarySolver, LagrangeDual
 
 if TYPE_CHECKING:
     from tubal.learning.checkpoints import Checkpoint
-    from tubal.learning.sources import ImageSource
+    from tubal.learning.chunks import ImageSource
 
 Images: TypeAlias = ArrayLike | Array
 RandomSeed: TypeAlias = int | RandomState | None
@@ -322,7 +321,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ImageCoder
             The coder itself.
         """
-        from tubal.learning.online import Stream, learn_batch
+        from tubal.learning.chunks import Stream, learn_batch
 
         recipe = self._recipe()
         check_parameters(recipe.parameters, self._rules)

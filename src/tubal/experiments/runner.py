@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, cast
 
-from tubal.backends.threads import available_cores
+from tubal.backends.arrays import available_cores
 from tubal.datasets import fetch
 from tubal.experiments import find_table
 from tubal.experiments.trials import Images, Labels, Record, Trial

@@ -1,5 +1,6 @@
-from .build import deformable_graph, knn_graph, resolve_graph, restore_graph
+from .build import deformable_graph, restore_graph
 from .deformable import Deformation, Effort, candidate_recall
+from .neighbors import knn_graph
 from .structure import Alignments, Graph, Neighbors, Weighting, laplacian, laplacian_norm
 
 __all__ = [
@@ -14,6 +15,5 @@ __all__ = [
     "knn_graph",
     "laplacian",
     "laplacian_norm",
-    "resolve_graph",
     "restore_graph",
 ]

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from tubal.backends.arrays import parallel_ranges
 from tubal.backends.cpu import deformation as _kernels
-from tubal.backends.threads import parallel_ranges
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]

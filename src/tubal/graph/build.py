@@ -1,79 +1,21 @@
-"""Build a graph: of pixels, of deformable images, by name, or from stored arrays."""
+"""Build a graph of deformable images, on the processor or a device, and rebuild any graph from stored arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Sized
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from tubal.backends.arrays import Array, is_torch
-from tubal.graph.neighbors import METRICS, ExactSearch, as_float_stack
-from tubal.graph.structure import Alignments, Graph, Search, SparseMatrix, Weighting, check_n_neighbors
+from tubal.graph.neighbors import WEIGHTS, ExactSearch, as_float_stack, knn_graph
+from tubal.graph.structure import Alignments, Graph, Search, Weighting, check_n_neighbors
 
 if TYPE_CHECKING:
     from tubal.graph.deformable import Deformation, Effort
 
-_NAMES = (*METRICS, "deformable")
-_WEIGHTS = ("binary", "heat")
 # Images with fewer pixels have no shape to deform.
 _TOO_SMALL = 16
-
-
-def knn_graph(
-    images: Array,
-    n_neighbors: int = 3,
-    *,
-    metric: str = "euclidean",
-    weights: str = "binary",
-    bandwidth: float | None = None,
-) -> Graph:
-    """Join every image to its nearest others by pixel distance.
-
-    An edge exists where either image is among the nearest of the other. An image is never its own neighbour, but an
-    exact copy of it is one, at distance zero. Among copies the next in order comes first, so that many copies make a
-    ring and not a hub. Equal distances go to the lower index.
-
-    Parameters
-    ----------
-    images : array-like of shape (n_images, height, width[, channels]) or (n_images, n_features)
-        NumPy array or torch tensor.
-    n_neighbors : int, default=3
-        Neighbours of each image.
-    metric : {"euclidean", "cosine"}, default="euclidean"
-        Distance of pixels; "cosine" is one minus the cosine.
-    weights : {"binary", "heat"}, default="binary"
-        Edge weight 1, or ``exp(-d² / (2 bandwidth²))`` of the distance ``d``.
-    bandwidth : float or None, default=None
-        Width of the heat kernel; None for the mean distance to a neighbour.
-
-    Returns
-    -------
-    Graph
-        The symmetric graph, with neighbour lists and a search for new images.
-
-    Examples
-    --------
-    >>> graph = knn_graph(np.array([[0.0], [1.0], [3.0], [7.0]]), n_neighbors=1)
-    >>> graph.neighbors.ravel()
-    array([1, 0, 1, 2])
-    """
-    if metric not in METRICS:
-        raise ValueError(f"metric is {metric!r}; use 'euclidean' or 'cosine'")
-    if weights not in _WEIGHTS:
-        raise ValueError(f"weights is {weights!r}; use 'binary' or 'heat'")
-    if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
-        raise ValueError(f"bandwidth is {bandwidth!r}; a positive number is needed, or None to choose it")
-    stack = as_float_stack(images)
-    wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
-    search = ExactSearch(stack, metric, tensor=images if is_torch(images) else None)
-    found = search.training_neighbors(wanted)
-    if bandwidth is None:
-        bandwidth = float(found.distances.mean(dtype=np.float64)) or 1.0
-    weighting = Weighting(weights, bandwidth)
-    return Graph.from_neighbors(found, weighting=weighting, search=search, n_neighbors=wanted)
 
 
 def deformable_graph(
@@ -135,55 +77,6 @@ def deformable_graph(
     return Graph.from_neighbors(found, weighting=Weighting(), search=search, n_neighbors=wanted)
 
 
-def resolve_graph(
-    graph: str | Graph | SparseMatrix | NDArray[Any] | list[Any], images: Array | Sized, *, n_neighbors: int = 3
-) -> Graph:
-    """Return the graph of images that is named, given, or described by a matrix.
-
-    Parameters
-    ----------
-    graph : {"euclidean", "cosine", "deformable"}, Graph, sparse matrix or array-like of shape (n_images, n_images)
-        A name builds the graph; a graph is returned as it is; a matrix must be symmetric and non-negative.
-    images : array-like of shape (n_images, height, width[, channels]) or (n_images, n_features)
-        The images; only their number matters unless ``graph`` is a name.
-    n_neighbors : int, default=3
-        Neighbours of each image, if the graph is built here.
-
-    Returns
-    -------
-    Graph
-        The graph.
-
-    Examples
-    --------
-    >>> resolve_graph("euclidean", np.arange(8.0).reshape(4, 2), n_neighbors=1).neighbors.ravel()
-    array([1, 0, 1, 2])
-    """
-    n_images = len(images)
-    if isinstance(graph, Graph):
-        if graph.n_images != n_images:
-            raise ValueError(
-                f"graph joins {graph.n_images} images but {n_images} images were given; build it from the same images"
-            )
-        return graph
-    if isinstance(graph, str):
-        return _named_graph(graph, images, n_neighbors)
-    if sparse.issparse(graph) or isinstance(graph, (np.ndarray, list)):
-        return Graph.from_matrix(graph, n_images)
-    raise TypeError(
-        f"graph is a {type(graph).__name__}; pass one of {', '.join(map(repr, _NAMES))}, a Graph, "
-        "or a symmetric (n, n) matrix"
-    )
-
-
-def _named_graph(name: str, images: Array, n_neighbors: int) -> Graph:
-    if name in METRICS:
-        return knn_graph(images, n_neighbors, metric=name)
-    if name == "deformable":
-        return deformable_graph(images, n_neighbors)
-    raise ValueError(f"graph is {name!r}; known names are {', '.join(map(repr, _NAMES))}")
-
-
 def restore_graph(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Graph:
     """Rebuild a graph from what :meth:`Graph.state` returned.
 
@@ -203,7 +96,7 @@ def restore_graph(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Grap
     """
     n_images = int(meta["n_images"])
     parts = (arrays["adjacency_data"], arrays["adjacency_indices"], arrays["adjacency_indptr"])
-    if meta["weights"] not in _WEIGHTS:
+    if meta["weights"] not in WEIGHTS:
         raise ValueError(f"weights is {meta['weights']!r}; use 'binary' or 'heat'")
     graph = Graph(
         adjacency=sparse.csr_matrix(parts, shape=(n_images, n_images)),

@@ -15,8 +15,17 @@ import numpy as np
 
 from tubal.backends.arrays import Array, as_like, namespace, to_numpy
 from tubal.graph.affine import Int32
-from tubal.graph.candidates import N_COMPONENTS, PCA_FROM, cell_weights
-from tubal.graph.deformable import FARTHEST, DeformableSearch, Effort, Ranking, distinct_images, fit_coefficients
+from tubal.graph.deformable import (
+    FARTHEST,
+    N_COMPONENTS,
+    PCA_FROM,
+    DeformableSearch,
+    Effort,
+    Ranking,
+    cell_weights,
+    distinct_images,
+    fit_coefficients,
+)
 from tubal.graph.structure import IndexArray
 
 # Working memory of one batch of queries or pairs, in numbers.

@@ -1,4 +1,4 @@
-"""Exact nearest neighbours of images by their pixels, in bounded memory; exact copies and hubs.
+"""Exact nearest neighbours of images by their pixels, in bounded memory, and their graph; exact copies and hubs.
 
 The search compares queries with known rows a block at a time. A product of two blocks proposes a few candidates more
 than wanted; differences in float64 then rank them, so rounding in the product cannot change the answer. Known rows
@@ -17,11 +17,21 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tubal.backends.arrays import Array, as_double, as_like, is_floating, is_torch, namespace, to_numpy
-from tubal.backends.threads import own_threads, parallel_ranges
-from tubal.graph.structure import FloatArray, IndexArray, Neighbors, SearchState
+from tubal.backends.arrays import (
+    Array,
+    as_double,
+    as_like,
+    is_floating,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    to_numpy,
+)
+from tubal.graph.structure import FloatArray, Graph, IndexArray, Neighbors, SearchState, Weighting, check_n_neighbors
 
 METRICS = ("euclidean", "cosine")
+WEIGHTS = ("binary", "heat")
 
 # --- images as rows --------------------------------------------------------------------------------------
 _EXACT_IN_FLOAT32 = (np.bool_, np.uint8, np.int8, np.uint16, np.int16, np.float16, np.float32)
@@ -494,3 +504,58 @@ class ExactSearch(ImageSearch):
         if meta["metric"] not in METRICS:
             raise ValueError(f"metric is {meta['metric']!r}; use 'euclidean' or 'cosine'")
         return cls(as_float_stack(arrays["images"]), meta["metric"])
+
+
+# --- the graph -------------------------------------------------------------------------------------------
+def knn_graph(
+    images: Array,
+    n_neighbors: int = 3,
+    *,
+    metric: str = "euclidean",
+    weights: str = "binary",
+    bandwidth: float | None = None,
+) -> Graph:
+    """Join every image to its nearest others by pixel distance.
+
+    An edge exists where either image is among the nearest of the other. An image is never its own neighbour, but an
+    exact copy of it is one, at distance zero. Among copies the next in order comes first, so that many copies make a
+    ring and not a hub. Equal distances go to the lower index.
+
+    Parameters
+    ----------
+    images : array-like of shape (n_images, height, width[, channels]) or (n_images, n_features)
+        NumPy array or torch tensor.
+    n_neighbors : int, default=3
+        Neighbours of each image.
+    metric : {"euclidean", "cosine"}, default="euclidean"
+        Distance of pixels; "cosine" is one minus the cosine.
+    weights : {"binary", "heat"}, default="binary"
+        Edge weight 1, or ``exp(-d² / (2 bandwidth²))`` of the distance ``d``.
+    bandwidth : float or None, default=None
+        Width of the heat kernel; None for the mean distance to a neighbour.
+
+    Returns
+    -------
+    Graph
+        The symmetric graph, with neighbour lists and a search for new images.
+
+    Examples
+    --------
+    >>> graph = knn_graph(np.array([[0.0], [1.0], [3.0], [7.0]]), n_neighbors=1)
+    >>> graph.neighbors.ravel()
+    array([1, 0, 1, 2])
+    """
+    if metric not in METRICS:
+        raise ValueError(f"metric is {metric!r}; use 'euclidean' or 'cosine'")
+    if weights not in WEIGHTS:
+        raise ValueError(f"weights is {weights!r}; use 'binary' or 'heat'")
+    if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
+        raise ValueError(f"bandwidth is {bandwidth!r}; a positive number is needed, or None to choose it")
+    stack = as_float_stack(images)
+    wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
+    search = ExactSearch(stack, metric, tensor=images if is_torch(images) else None)
+    found = search.training_neighbors(wanted)
+    if bandwidth is None:
+        bandwidth = float(found.distances.mean(dtype=np.float64)) or 1.0
+    weighting = Weighting(weights, bandwidth)
+    return Graph.from_neighbors(found, weighting=weighting, search=search, n_neighbors=wanted)

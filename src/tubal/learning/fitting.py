@@ -1,7 +1,7 @@
 """One set-up for every fit: what defines it, where it starts, whether it fits in memory, and what it leaves behind.
 
 An estimator packs its parameters into a :class:`Recipe`. A recipe and images in memory give a fit here; chunks of a
-source, batches of a stream and a Dask cluster are in :mod:`tubal.learning.chunks`, :mod:`tubal.learning.online` and
+source, batches of a stream and a Dask cluster are in :mod:`tubal.learning.chunks`, :mod:`tubal.learning.chunks` and
 :mod:`tubal.distributed`. All of them end in :func:`run`.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,10 +19,12 @@ import numpy as np
 import psutil
 from numpy.random import RandomState
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import check_random_state
 
 from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, to_numpy
-from tubal.graph import Graph, laplacian, resolve_graph
+from tubal.graph import Graph, deformable_graph, knn_graph, laplacian
+from tubal.graph.neighbors import METRICS
 from tubal.learning.alternation import (
     Callback,
     Collection,
@@ -49,6 +51,8 @@ PathLike: TypeAlias = str | os.PathLike[str]
 # Steps of a coding step while learning: few, because each starts where the last one ended. More steps lower the
 # objective less than further iterations in the same time (results/bench.md, "Steps of a coding step").
 LEARNING_STEPS = 5
+# Names of the graphs that a fit can build.
+GRAPH_NAMES = (*METRICS, "deformable")
 # Final codes (the end of fit, and encode) get 20 times more steps than a learning step, and at least 100.
 FINAL_FACTOR, LEAST_FINAL_STEPS = 20, 100
 
@@ -315,6 +319,55 @@ def build_graph(settings: GraphSettings | None, images: Array) -> Graph | None:
     return resolve_graph(settings.graph, images, n_neighbors=settings.n_neighbors)
 
 
+def resolve_graph(
+    graph: str | Graph | SparseMatrix | NDArray[Any] | list[Any], images: Array | Sized, *, n_neighbors: int = 3
+) -> Graph:
+    """Return the graph of images that is named, given, or described by a matrix.
+
+    Parameters
+    ----------
+    graph : {"euclidean", "cosine", "deformable"}, Graph, sparse matrix or array-like of shape (n_images, n_images)
+        A name builds the graph; a graph is returned as it is; a matrix must be symmetric and non-negative.
+    images : array-like of shape (n_images, height, width[, channels]) or (n_images, n_features)
+        The images; only their number matters unless ``graph`` is a name.
+    n_neighbors : int, default=3
+        Neighbours of each image, if the graph is built here.
+
+    Returns
+    -------
+    Graph
+        The graph.
+
+    Examples
+    --------
+    >>> resolve_graph("euclidean", np.arange(8.0).reshape(4, 2), n_neighbors=1).neighbors.ravel()
+    array([1, 0, 1, 2])
+    """
+    n_images = len(images)
+    if isinstance(graph, Graph):
+        if graph.n_images != n_images:
+            raise ValueError(
+                f"graph joins {graph.n_images} images but {n_images} images were given; build it from the same images"
+            )
+        return graph
+    if isinstance(graph, str):
+        return _named_graph(graph, images, n_neighbors)
+    if sparse.issparse(graph) or isinstance(graph, (np.ndarray, list)):
+        return Graph.from_matrix(graph, n_images)
+    raise TypeError(
+        f"graph is a {type(graph).__name__}; pass one of {', '.join(map(repr, GRAPH_NAMES))}, a Graph, "
+        "or a symmetric (n, n) matrix"
+    )
+
+
+def _named_graph(name: str, images: Array, n_neighbors: int) -> Graph:
+    if name in METRICS:
+        return knn_graph(images, n_neighbors, metric=name)
+    if name == "deformable":
+        return deformable_graph(images, n_neighbors)
+    raise ValueError(f"graph is {name!r}; known names are {', '.join(map(repr, GRAPH_NAMES))}")
+
+
 def run(
     recipe: Recipe, prepared: PreparedFit, *, folder: PathLike | None = None, checkpoint: Checkpoint | None = None
 ) -> dict[str, Any]:
@@ -337,7 +390,7 @@ def learning_options(recipe: Recipe) -> dict[str, Any]:
     given = recipe.callbacks
     callbacks = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
     if recipe.verbose:
-        from tubal.learning.progress import progress_bar
+        from tubal.learning.alternation import progress_bar
 
         callbacks.append(progress_bar(recipe.name))
     return {

@@ -4,6 +4,7 @@
 :class:`GraphTerm` is the second term: gradient, energies, and the systems ``b (2 α L + shift) = right``, one for each
 coefficient row b of the codes. They are solved by conjugate gradients to rounding precision (:meth:`GraphTerm.solve`)
 or, inside ADMM, by a few warm-started Chebyshev steps (:class:`WarmStartedSystems`).
+:class:`TubalMap` is the map of the tubal models in the real Fourier basis.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from typing import Any, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,18 +23,26 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tubal.backends.arrays import (
     Array,
+    adjoint,
+    as_complex,
     as_double,
     as_like,
+    constant_like,
+    contiguous,
+    gram_eigh,
     is_torch,
     machine_epsilon,
     namespace,
     new_zeros,
+    own_threads,
+    parallel_ranges,
+    rfft,
     sparse_like,
+    to_numpy,
     to_numpy_together,
 )
-from tubal.backends.cpu import graph_systems as kernels
-from tubal.backends.cpu.graph_systems import BUNDLE, LANES
-from tubal.backends.threads import own_threads, parallel_ranges
+from tubal.backends.cpu import coding as kernels
+from tubal.backends.cpu.coding import BUNDLE, LANES
 from tubal.graph import laplacian_norm
 from tubal.problems.base import CodingProblem, Dictionary, Laplacian, ModelStatistics, SplitState, Summary
 
@@ -552,3 +562,189 @@ class WarmStartedSystems:
         with own_threads() as threads:
             parallel_ranges(work, len(self.rows), grain=1, threads=threads)
         return solved.reshape(right.shape)
+
+
+# --- the tubal map ----------------------------------------------------------------------------------------------------
+# Arrays are tube-first, (tube, row, column), and tubes are expressed in an orthonormal real Fourier basis. A tube of
+# length k has k real coefficients. For odd k the first one is the mean (the head), followed by pairs (cosine, sine).
+# For even k the first pair is the mean and the alternating (Nyquist) coefficient. A t-product is then one small real
+# matrix per pair, on a contiguous (2·rows, columns) block, and Parseval holds without weights. For short tubes of small
+# images, a matrix product with the k × k basis is faster than an FFT, on a CPU as well as on a GPU.
+@cache
+def _basis(tube_length: int) -> NDArray[np.float64]:
+    times = np.arange(tube_length)
+    rows = [np.full(tube_length, np.sqrt(1.0 / tube_length))]
+    if tube_length % 2 == 0:
+        rows.append(np.sqrt(1.0 / tube_length) * (-1.0) ** times)
+    for frequency in range(1, (tube_length + 1) // 2):
+        angles = 2.0 * np.pi * ((frequency * times) % tube_length) / tube_length
+        rows += [np.sqrt(2.0 / tube_length) * np.cos(angles), -np.sqrt(2.0 / tube_length) * np.sin(angles)]
+    return np.array(rows)
+
+
+def fourier_basis(tube_length: int, reference: Array) -> Array:
+    """Return the orthonormal real Fourier basis (tube, tube), one basis vector per row, as an array like ``reference``.
+
+    >>> basis = fourier_basis(6, np.zeros(1))
+    >>> bool(np.allclose(basis @ basis.T, np.eye(6)))
+    True
+    """
+    return constant_like(_basis, tube_length, reference)
+
+
+def to_coefficients(tensor: Array) -> Array:
+    """Return the real Fourier coefficients of a tube-first tensor, of the same shape."""
+    flat = tensor.reshape(tensor.shape[0], -1)
+    return (fourier_basis(tensor.shape[0], tensor) @ flat).reshape(tensor.shape)
+
+
+def from_coefficients(coefficients: Array) -> Array:
+    """Undo :func:`to_coefficients`."""
+    flat = coefficients.reshape(coefficients.shape[0], -1)
+    return (fourier_basis(coefficients.shape[0], coefficients).T @ flat).reshape(coefficients.shape)
+
+
+@dataclass(frozen=True)
+class BlockOperator:
+    """A t-linear map in the real Fourier basis: one matrix for the head, one for each pair of coefficients."""
+
+    head: Array  # (tube % 2, rows, inner)
+    pairs: Array  # (tube // 2, 2·rows, 2·inner)
+
+    def __matmul__(self, coefficients: Array) -> Array:
+        """Apply the map to coefficients (tube, inner, columns)."""
+        n_head, columns = self.head.shape[0], coefficients.shape[2]
+        tail = coefficients[n_head:].reshape(self.pairs.shape[0], self.pairs.shape[2], columns)
+        image = (self.pairs @ tail).reshape(-1, self.head.shape[1], columns)
+        if n_head == 0:
+            return image
+        return namespace(image).concatenate([self.head @ coefficients[:n_head], image], 0)
+
+    def compose(self, first: BlockOperator) -> BlockOperator:
+        """Return the map that applies ``first`` and then this one."""
+        return BlockOperator(self.head @ first.head, self.pairs @ first.pairs)
+
+    @property
+    def transpose(self) -> BlockOperator:
+        """The adjoint map, with contiguous matrices."""
+        xp = namespace(self.head)
+        return BlockOperator(*(contiguous(xp.swapaxes(blocks, 1, 2)) for blocks in (self.head, self.pairs)))
+
+
+def as_blocks(slices: Array, tube_length: int, reference: Array) -> BlockOperator:
+    """Return the block operator of a map given by its complex half spectrum (frequency, rows, inner).
+
+    A complex slice A + iB acts on (cosine; sine) coefficients as ``[[A, -B], [B, A]]``.
+    """
+    real, imag = slices.real, slices.imag
+    n_head, (rows, inner) = tube_length % 2, slices.shape[1:]
+    pairs = new_zeros((tube_length // 2, 2 * rows, 2 * inner), real)
+    within, body = slice(1, (tube_length + 1) // 2), pairs[1 - n_head :]
+    body[:, :rows, :inner] = body[:, rows:, inner:] = real[within]
+    body[:, rows:, :inner] = imag[within]
+    body[:, :rows, inner:] = -imag[within]
+    if n_head == 0:
+        pairs[0, :rows, :inner], pairs[0, rows:, inner:] = real[0], real[-1]
+    return BlockOperator(contiguous(as_like(real[:n_head], reference)), contiguous(as_like(pairs, reference)))
+
+
+def hermitian_parts(products: BlockOperator) -> Array:
+    """Return real and imaginary parts (tube, rows, inner) of Hermitian products, each times the count of its bin.
+
+    ``products`` holds the real products ``P Qᵀ`` of the coefficients of two tensors, summed over samples. The product
+    ``P̂ Q̂ᴴ`` of their spectra has as real part the sum of the two diagonal blocks of a pair, and as imaginary part the
+    difference of the other two. The mean and the Nyquist coefficient are real and stay as they are.
+    """
+    xp = namespace(products.pairs)
+    rows, inner = products.head.shape[1], products.head.shape[2]
+    pairs, n_nyquist = products.pairs, 1 - products.head.shape[0]
+    ends, body = pairs[:n_nyquist], pairs[n_nyquist:]
+    parts = [
+        xp.stack([ends[:, :rows, :inner], ends[:, rows:, inner:]], 1),
+        xp.stack([body[:, :rows, :inner] + body[:, rows:, inner:], body[:, rows:, :inner] - body[:, :rows, inner:]], 1),
+    ]
+    return xp.concatenate([products.head, xp.concatenate(parts, 0).reshape(-1, rows, inner)], 0)
+
+
+def slices_from_parts(parts: Array, counts: Array) -> Array:
+    """Return the complex half spectrum (frequency, rows, inner) of :func:`hermitian_parts`, divided by ``counts``."""
+    xp, tube_length = namespace(parts), parts.shape[0]
+    n_ends = 2 - tube_length % 2
+    real, imag = (xp.empty((len(counts), *parts.shape[1:]), dtype=parts.dtype, device=parts.device) for _ in "ri")
+    real[0], imag[0] = parts[0], 0.0
+    if n_ends == 2:
+        real[-1], imag[-1] = parts[1], 0.0
+    inner = slice(1, (tube_length + 1) // 2)
+    real[inner], imag[inner] = parts[n_ends::2], parts[n_ends + 1 :: 2]
+    return as_complex(real / counts[:, None, None], imag / counts[:, None, None])
+
+
+class TubalMap:
+    """The map ``B -> D * B`` of one dictionary as block operators, each computed when it is first needed.
+
+    Parameters
+    ----------
+    dictionary : array of shape (tube, row, atom)
+        The atoms.
+    reference : array
+        Block operators have the library, type and device of this array; they are computed in double precision.
+    on_host : bool, default=False
+        Compute the spectrum of a tensor on the host, where small operations are faster. Without a graph the spectrum is
+        needed on the device anyway, and copying it would mean waiting for the device.
+    """
+
+    def __init__(self, dictionary: Array, reference: Array, *, on_host: bool = False) -> None:
+        self.dictionary, self.reference, self.on_host = dictionary, reference, on_host
+        self.tube_length, self.n_rows, self.n_atoms = (int(size) for size in dictionary.shape)
+        self._inverses: dict[float, BlockOperator] = {}
+
+    @cached_property
+    def dictionary_hat(self) -> Array:
+        """Half spectrum of the atoms (frequency, row, atom)."""
+        return rfft(as_double(self.dictionary), axis=0)
+
+    @cached_property
+    def _host_hat(self) -> Array:
+        """The same on the host."""
+        return rfft(as_double(to_numpy(self.dictionary)), axis=0) if is_torch(self.reference) else self.dictionary_hat
+
+    @cached_property
+    def gram_hat(self) -> Array:
+        """``D̂ᴴ D̂`` for every frequency, (frequency, atom, atom)."""
+        return adjoint(self.dictionary_hat) @ self.dictionary_hat
+
+    def _blocks(self, slices: Array) -> BlockOperator:
+        return as_blocks(slices, self.tube_length, self.reference)
+
+    @cached_property
+    def forward(self) -> BlockOperator:
+        """The map D itself."""
+        return self._blocks(self._host_hat if self.on_host else self.dictionary_hat)
+
+    @cached_property
+    def adjoint(self) -> BlockOperator:
+        """Its adjoint Dᵀ."""
+        return self.forward.transpose
+
+    @cached_property
+    def gram(self) -> BlockOperator:
+        """The Gram operator ``DᵀD``."""
+        return self._blocks(self.gram_hat)
+
+    def shifted_inverse(self, penalty: float) -> BlockOperator:
+        """Return ``penalty · (DᵀD + penalty)⁻¹``; the last one is cached."""
+        if penalty not in self._inverses:
+            xp = namespace(self.gram_hat)
+            eye = as_double(xp.eye(self.n_atoms, device=self.gram_hat.device))
+            self._inverses = {penalty: self._blocks(penalty * xp.linalg.inv(self.gram_hat + penalty * eye))}
+        return self._inverses[penalty]
+
+    @cached_property
+    def eigenbasis(self) -> tuple[BlockOperator, NDArray[np.float64]]:
+        """Rotation into the eigenvectors of ``DᵀD``, and the eigenvalues (tube, atom) as a NumPy array."""
+        values, vectors = gram_eigh(self._host_hat)
+        half = (self.tube_length + 1) // 2
+        # The frequency of every real coefficient: the ends first, then each inner one twice (cosine and sine).
+        order = [0] if self.tube_length % 2 else [0, self.tube_length // 2]
+        order += [frequency for frequency in range(1, half) for _ in (0, 1)]
+        return self._blocks(adjoint(vectors)), values[order]

@@ -13,23 +13,30 @@ too large. Statistics of tensors may be NumPy arrays: they are small, and the ho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import add
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.algebra import (
-    BlockOperator,
-    TubalMap,
-    from_coefficients,
-    hermitian_parts,
-    slices_from_parts,
+from tubal.backends.arrays import (
+    Array,
+    as_double,
+    as_like,
+    irfft,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    restore_like,
+    rfft,
     spectrum_weights,
-    to_coefficients,
+    to_numpy,
 )
-from tubal.backends.arrays import Array, as_double, as_like, irfft, is_torch, namespace, restore_like, rfft, to_numpy
+from tubal.backends.cpu import coding as kernels
 from tubal.problems.base import (
     ImageModel,
     Laplacian,
@@ -37,11 +44,31 @@ from tubal.problems.base import (
     SplitState,
     Summary,
     atom_norms,
+    movement_from_squares,
     project_to_ball,
 )
-from tubal.problems.linear_map import LinearMapCoding, SharedLaplacian
-from tubal.problems.tubal_numba import NumbaTubalCoding
+from tubal.problems.linear_map import (
+    BlockOperator,
+    GraphTerm,
+    LinearMapCoding,
+    SharedLaplacian,
+    TubalMap,
+    chebyshev_schedule,
+    fourier_basis,
+    from_coefficients,
+    hermitian_parts,
+    slices_from_parts,
+    to_coefficients,
+)
 from tubal.problems.tubal_torch import TorchTubalCoding
+
+# Every solve of a graph system reduces the error of its warm start by at least this factor. The error then decreases
+# together with the changes of ADMM, so ADMM converges as with exact solves.
+GRAPH_REDUCTION = 0.3
+# The width of a block is a multiple of this number: whole vector registers.
+WIDTH_UNIT = 4
+# Statistics are summed in at most this many parts, of at least this many images each: every part needs its own arrays.
+MAX_PARTS, MIN_PART = 8, 96
 
 
 # --- coding -----------------------------------------------------------------------------------------------------------
@@ -365,3 +392,274 @@ class TubalModel(ImageModel):
         replaced = dictionary + 0.0
         replaced[:, :, np.flatnonzero(unused)] = fresh
         return replaced
+
+
+# --- the iterations on NumPy arrays -----------------------------------------------------------------------------------
+# The compiled kernels run over blocks of images, in several threads. With a graph, ADMM works in the eigenbasis of DᵀD.
+# There every coefficient row has its own sparse system b (2 α L + (eigenvalue + penalty) I) = right (a diagonalised
+# Sylvester equation), solved by a few warm-started Chebyshev steps.
+class Step(NamedTuple):
+    """The numbers of a Douglas-Rachford step, in the type of the data."""
+
+    bound: np.floating  # the scaled dual is clipped to [-bound, bound]
+    penalty: np.floating
+    relaxation: np.floating
+
+
+class NumbaTubalCoding:
+    """Runs the iterations of one tubal coding problem on NumPy arrays.
+
+    Parameters
+    ----------
+    tubal_map : TubalMap
+        The map from codes to images.
+    data : array of shape (tube, row, n_images)
+        The images.
+    sparsity : float
+        Weight of the l1 penalty.
+    graph : GraphTerm, optional
+        The graph term.
+    """
+
+    def __init__(self, tubal_map: TubalMap, data: NDArray[Any], *, sparsity: float, graph: GraphTerm | None) -> None:
+        self.map, self.sparsity, self.graph = tubal_map, sparsity, graph
+        self.independent = graph is None or not graph.has_edges
+        self.dtype = data.dtype
+        self.data = np.ascontiguousarray(data)
+        self.n_samples = data.shape[2]
+        basis = np.ascontiguousarray(fourier_basis(tubal_map.tube_length, data))
+        self.basis, self.basis_t = basis, np.ascontiguousarray(basis.T)
+
+    def _over_images(self, work: Callable[[int, int], None]) -> None:
+        with own_threads() as threads:
+            parallel_ranges(work, self.n_samples, grain=kernels.BLOCK, threads=threads)
+
+    # --- ADMM ---------------------------------------------------------------------------------------------------------
+    def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
+        """Make Douglas-Rachford steps; the point of the state changes in place."""
+        step = Step(*map(self.dtype.type, (self.sparsity / penalty, penalty, relaxation)))
+        if self.graph is None:
+            return self._split_independent(state, step, n_steps, tol)
+        systems = state.extra
+        if not isinstance(systems, GraphSystems):
+            systems = GraphSystems(self, self.graph, state.point, step.bound, penalty)
+        if not self.independent or state.movement is None:
+            return SplitState(None, systems.advance(step, n_steps), systems)
+        # Images that have converged stay as they are: the codes of an image must not depend on its batch.
+        converged, former = state.movement <= tol, systems.blocks.copy()
+        movement = systems.advance(step, n_steps)
+        systems.restore(former, converged)
+        return SplitState(None, np.where(converged, state.movement, movement), systems)
+
+    def _split_independent(self, state: SplitState, step: Step, n_steps: int, tol: float) -> SplitState:
+        """Make steps without a graph; images that have converged stay as they are."""
+        active = np.ones(self.n_samples, np.bool_) if state.movement is None else state.movement > tol
+        change, size = np.zeros(self.n_samples), np.zeros(self.n_samples)
+        adjoint, inverse = self.map.adjoint, self.map.shifted_inverse(float(step.penalty))
+        self._over_images(
+            lambda start, stop: kernels.split_independent(
+                state.point, self.data, self.basis, self.basis_t, adjoint.head, adjoint.pairs, inverse.head,
+                inverse.pairs, *step, n_steps, active, start, stop, change, size,
+            )
+        )  # fmt: skip
+        movement = movement_from_squares(change, size)
+        return SplitState(
+            state.point, movement if state.movement is None else np.where(active, movement, state.movement)
+        )
+
+    def plain_state(self, state: SplitState, *, final: bool) -> SplitState:
+        """Return the state with its point as one array; ``final`` frees the buffers of the given state."""
+        if not isinstance(state.extra, GraphSystems):
+            return SplitState(state.point, state.movement)
+        if final:
+            state.extra.release()
+        return SplitState(state.extra.point(), state.movement)
+
+    # --- Algorithm 1 --------------------------------------------------------------------------------------------------
+    def accelerate(
+        self, state: MomentumState, linear: NDArray[Any], *, step_size: float, n_steps: int
+    ) -> MomentumState:
+        """Make steps of Algorithm 1; the arrays of the state change in place."""
+        linear, empty = np.ascontiguousarray(linear), np.empty((0, 0, 0), self.dtype)
+        if self.graph is None:
+            self._accelerate(state, linear, empty, step_size, n_steps)
+            return state
+        for _ in range(n_steps):
+            # A restart drops the momentum before the step, so the graph's gradient must be taken there too.
+            term = self.graph.product(np.where(state.restart > 0, state.codes, state.momentum_point))
+            self._accelerate(state, linear, term, step_size, 1)
+            if not self.independent:  # connected images are one problem and restart together
+                state.restart[:] = state.restart.sum()
+        return state
+
+    def _accelerate(
+        self, state: MomentumState, linear: NDArray[Any], graph_term: NDArray[Any], step_size: float, n_steps: int
+    ) -> None:
+        """Make steps of Algorithm 1 with a fixed gradient of the graph term."""
+        gram = self.map.gram
+        step, threshold = self.dtype.type(step_size), self.dtype.type(step_size * self.sparsity)
+        self._over_images(
+            lambda start, stop: kernels.accelerated_steps(
+                state.codes, state.momentum_point, state.inertia, state.restart, linear, graph_term, self.basis,
+                self.basis_t, gram.head, gram.pairs, step, threshold, n_steps, start, stop,
+            )
+        )  # fmt: skip
+
+    # --- sums ---------------------------------------------------------------------------------------------------------
+    def summarize(
+        self, codes: NDArray[Any], *, statistics: bool
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], list[tuple[NDArray[np.float64], NDArray[np.float64], float]]]:
+        """Return squared residuals and l1 norms (image,) and, if asked for, the statistics of all images.
+
+        The statistics are the arguments of ``TubalStatistics.from_parts``, in a list of length one.
+        """
+        codes = np.ascontiguousarray(codes)
+        forward = self.map.forward
+        residuals, absolutes = np.zeros(self.n_samples), np.zeros(self.n_samples)
+        part = kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * MAX_PARTS)) if statistics else 0
+        grain = max(MIN_PART, part)
+        # Allocated here for all parts: threads would return their memory to the system after every call.
+        n_parts, tube_length = -(-self.n_samples // grain), codes.shape[0] if statistics else 0
+        gram, cross = (
+            np.zeros((n_parts, tube_length, n_rows, codes.shape[1])) for n_rows in (codes.shape[1], self.data.shape[1])
+        )
+
+        def work(start: int, stop: int) -> None:
+            kernels.summarize_images(
+                codes, self.data, self.basis, forward.head, forward.pairs, start, stop, residuals, absolutes,
+                gram[start // grain], cross[start // grain],
+            )  # fmt: skip
+
+        with own_threads() as threads:
+            parallel_ranges(work, self.n_samples, grain=grain, threads=threads)
+        if not statistics:
+            return residuals, absolutes, []
+        squares = float(np.einsum("tms,tms->", self.data, self.data, dtype=np.float64))
+        return residuals, absolutes, [(gram.sum(0), cross.sum(0), squares)]
+
+
+class Slabs(NamedTuple):
+    """Arrays (slab, image, lane) of the graph systems."""
+
+    right: NDArray[Any]  # right-hand sides
+    linear: NDArray[Any]  # the rotated linear term of the problem, a part of every right-hand side
+    solution: NDArray[Any]  # the last solutions, where the next solve starts
+
+
+class GraphSystems:
+    """The state of ADMM with a graph: the point in blocks, and the graph systems in slabs, kept between steps."""
+
+    def __init__(
+        self, coding: NumbaTubalCoding, graph: GraphTerm, point: NDArray[Any], bound: np.floating, penalty: float
+    ) -> None:
+        self.coding, self.graph, self.dtype = coding, graph, coding.dtype
+        # Blocks of equal width, slightly narrower than usual if that leaves less of the last one empty.
+        n_blocks = max(1, -(-coding.n_samples // kernels.BLOCK))
+        self.width = min(kernels.BLOCK, WIDTH_UNIT * -(-coding.n_samples // (WIDTH_UNIT * n_blocks)))
+        rotation, eigenvalues = coding.map.eigenbasis
+        self.back = rotation.transpose
+        self.shifts = _by_slab(np.maximum(eigenvalues, 0.0) + penalty, penalty).astype(self.dtype)
+        self.rates, self.counts = chebyshev_schedule(graph, self.shifts, GRAPH_REDUCTION)
+        shape = (len(self.shifts), coding.n_samples, self.shifts.shape[1])
+        self.bundles = graph.bundles(self.dtype)
+        self.scale = self.dtype.type(2.0 * graph.weight)
+        self.empty = np.empty((0, 0, 0), self.dtype)
+        right, linear = np.zeros(shape, self.dtype), self._rotated_linear(shape)
+        self.blocks = self._in_blocks(point)
+        one, codes = self.dtype.type(1.0), np.zeros(shape, self.dtype)
+        self._rotate(self.blocks, self.back, bound, one, one, self.empty, codes)
+        self.slabs: Slabs | None = Slabs(right, linear, codes)
+
+    def _over_images(self, work: Callable[[int, int], None]) -> None:
+        with own_threads() as threads:
+            parallel_ranges(work, self.coding.n_samples, grain=self.width, threads=threads)
+
+    def _rotated_linear(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return the rotated linear term, computed from the images directly to save memory."""
+        zero, one = self.dtype.type(0.0), self.dtype.type(1.0)
+        images, back = self._in_blocks(self.coding.data), self.coding.map.forward.compose(self.back)
+        slabs = self._rotate(images, back, zero, zero, one, self.empty, np.zeros(shape, self.dtype))
+        if self.graph.neighbor_sum is None:
+            return slabs
+        fixed = self._in_blocks(self.graph.neighbor_sum)
+        return self._rotate(fixed, self.back, zero, zero, self.scale, slabs, slabs)
+
+    def _rotate(
+        self, blocks: NDArray[Any], back: BlockOperator, bound: np.floating, times: np.floating, scale: np.floating,
+        offset: NDArray[Any], slabs: NDArray[Any],
+    ) -> NDArray[Any]:  # fmt: skip
+        """Set ``slabs`` to ``scale · (blocks - times · dual) + offset``, rotated by the transpose of ``back``."""
+        basis = self.coding.basis
+        self._over_images(
+            lambda start, stop: kernels.rotate_blocks(
+                blocks, basis, back.head, back.pairs, bound, times, scale, offset, start, stop, slabs
+            )
+        )
+        return slabs
+
+    def _in_blocks(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return an array (tube, row, image) in blocks, so that every step works on contiguous memory."""
+        n_blocks = -(-self.coding.n_samples // self.width)
+        blocks = np.empty((n_blocks, *array.shape[:2], self.width), self.dtype)
+        self._over_images(lambda start, stop: kernels.gather_blocks(array, start, stop, blocks))
+        return blocks
+
+    def restore(self, former: NDArray[Any], images: NDArray[np.bool_]) -> None:
+        """Undo the last steps of some images, given the blocks before them."""
+        padded = np.zeros(self.blocks.shape[0] * self.width, np.bool_)
+        padded[: images.size] = images
+        np.copyto(self.blocks, former, where=padded.reshape(-1, 1, 1, self.width))
+
+    def release(self) -> None:
+        """Free the arrays that only further steps would need."""
+        self.slabs = None
+
+    def point(self) -> NDArray[Any]:
+        """Return the point as one array (tube, atom, image)."""
+        point = np.empty((*self.blocks.shape[1:3], self.coding.n_samples), self.dtype)
+        self._over_images(lambda start, stop: kernels.scatter_blocks(self.blocks, start, stop, point))
+        return point
+
+    def advance(self, step: Step, n_steps: int) -> NDArray[np.float64]:
+        """Make steps; return the relative change of every image in the last one."""
+        assert self.slabs is not None
+        slabs, twice = self.slabs, self.dtype.type(2.0)
+        change, size = np.zeros(self.coding.n_samples), np.zeros(self.coding.n_samples)
+        self._rotate(self.blocks, self.back, step.bound, twice, step.penalty, slabs.linear, slabs.right)
+        for number in range(1, n_steps + 1):
+            self._solve(slabs)
+            self._finish_step(slabs, step, number == n_steps, change, size)
+        return movement_from_squares(change, size)
+
+    def _solve(self, slabs: Slabs) -> None:
+        """Improve the solution of every graph system."""
+        if self.coding.independent:  # diagonal systems; solved directly, so that no image affects another
+            np.divide(slabs.right, self.scale * self.bundles[3][:, None] + self.shifts[:, None], slabs.solution)
+            return
+        with own_threads() as threads:
+            parallel_ranges(
+                lambda start, stop: kernels.solve_graph_systems(
+                    self.bundles, self.scale, self.shifts, self.rates, self.counts, slabs.right, start, stop,
+                    slabs.solution,
+                ),
+                self.shifts.shape[0], grain=1, threads=threads,
+            )  # fmt: skip
+
+    def _finish_step(
+        self, slabs: Slabs, step: Step, last: bool, change: NDArray[np.float64], size: NDArray[np.float64]
+    ) -> None:
+        """Rotate the solution back and relax. The last step measures the change; the others prepare the next step."""
+        coding, back = self.coding, self.back
+        self._over_images(
+            lambda start, stop: kernels.finish_graph_step(
+                slabs.solution, coding.basis, coding.basis_t, back.head, back.pairs, *step, slabs.linear, last,
+                not last, start, stop, self.blocks, slabs.right, change, size,
+            )
+        )  # fmt: skip
+
+
+def _by_slab(shifts: NDArray[np.float64], padding: float) -> NDArray[np.float64]:
+    """Return shifts (tube, atom) by slab: the head's, padded, if the tube is odd, then those of every pair."""
+    tube_length, n_atoms = shifts.shape
+    pairs = shifts[tube_length % 2 :].reshape(-1, 2 * n_atoms)
+    return np.concatenate([np.pad(shifts[: tube_length % 2], ((0, 0), (0, n_atoms)), constant_values=padding), pairs])

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.algebra import BlockOperator, TubalMap, fourier_basis, hermitian_parts
 from tubal.backends.arrays import Array, as_double, as_like, namespace, to_numpy_together
 from tubal.backends.gpu.passes import Couplings, PlainPasses, Shrinkage
 from tubal.problems.base import SplitState
-from tubal.problems.linear_map import GraphTerm
+from tubal.problems.linear_map import BlockOperator, GraphTerm, TubalMap, fourier_basis, hermitian_parts
 
 # A cycle has this many Chebyshev steps per doubling of the condition number of the slowest graph system.
 STEPS_PER_DOUBLING = 0.5

@@ -4,7 +4,7 @@
 ``from_clusterer`` is the only file that knows a clusterer. Only the command line imports this package.
 """
 
-from tubal.report.builder import build_report, write_report
 from tubal.report.data import ReportData
+from tubal.report.page import build_report, write_report
 
 __all__ = ["ReportData", "build_report", "write_report"]

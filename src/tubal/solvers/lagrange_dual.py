@@ -9,8 +9,16 @@ from operator import add
 
 import numpy as np
 
-from tubal.backends.arrays import Array, adjoint, is_torch, machine_epsilon, namespace, to_numpy
-from tubal.backends.threads import own_threads, parallel_ranges
+from tubal.backends.arrays import (
+    Array,
+    adjoint,
+    is_torch,
+    machine_epsilon,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    to_numpy,
+)
 from tubal.problems.base import DictionaryProblem
 from tubal.problems.tubal import TubalDictionary
 from tubal.solvers.base import DictionaryState, Monitor, Solution, check_integer, check_number, ignore, iterate

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from tubal import __version__
-from tubal.backends.threads import available_cores
+from tubal.backends.arrays import available_cores
 
 # Packages whose versions may change a result.
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "pillow", "torch")
