@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def test_ctrl_c_leaves_nothing_half_written(
         assert {file.name for file in out.iterdir()} == RESULTS | {"clusters"}
         return
     kept = out.with_name("out.checkpoint")
-    last = f"the progress is saved in {kept}, run the same command with --resume to continue"
+    last = f"the progress is saved in {kept}; to continue, run: {shlex.join(['tubal', *asked, '--resume'])}"
     assert (
         printed.splitlines()[-1]
         == f"tubal: stopped; {last if kept.exists() else 'no half-written file was left behind'}"

@@ -114,7 +114,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     int
         0 for success, 1 for a failure of the program, 2 for a mistake in what was asked, 130 after Ctrl-C.
     """
-    state = State()
+    state = State(arguments=tuple(sys.argv[1:] if arguments is None else arguments))
     try:
         with _handle_signals(state), _hide_warnings(state):
             outcome = group.main(

@@ -58,7 +58,7 @@ def command(
 
     terminal = Terminal(state)
     if out is not None:
-        check_output_file(out, force=force)
+        check_output_file(out, force=force, source=source, model=model)
     clusterer = open_clusterer(model)
     stack = read_images_for(clusterer, terminal, state, source, image_settings)
     with terminal.stage("assigning"):

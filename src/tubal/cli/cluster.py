@@ -102,17 +102,26 @@ def command(
     """
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import is_collection, read_images, read_labels
-    from tubal.cli.pipeline import Plan, checkpoint_beside, cluster_images, earlier_sorted_folder, show_summary
-    from tubal.storage.files import staged_folder
+    from tubal.cli.pipeline import (
+        Plan,
+        check_apart,
+        checkpoint_beside,
+        cluster_images,
+        earlier_sorted_folder,
+        show_summary,
+    )
+    from tubal.storage.files import reserve, staged_folder
 
     terminal = Terminal(state)
+    check_apart(source, out)
     stale = earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
-        checkpoint_beside(out, resume, terminal) as checkpoint,
-        staged_folder(out, force=force, stale=stale) as stage,
+        reserve(out) as hidden,
+        checkpoint_beside(out, resume, terminal, state) as checkpoint,
+        staged_folder(out, force=force, stale=stale, hidden=hidden) as stage,
     ):
-        stack = read_images(terminal, state, source, image_settings, exclude=(out,))
+        stack = read_images(terminal, state, source, image_settings)
         known_labels = read_labels(labels, stack, is_collection=is_collection(source))
         settings = {"labels": labels, "sort": sort, **image_settings}
         plan = Plan(source, clusters, preset, seed, sort, known_labels, settings)

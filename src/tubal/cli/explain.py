@@ -72,7 +72,7 @@ def command(
     from tubal.storage.files import atomic_write
 
     terminal = Terminal(state)
-    check_output_file(out, force=force)
+    check_output_file(out, force=force, source=image, model=model)
     loaded = open_model(model)
     stack = read_images_for(loaded, terminal, state, image, image_settings)
     with terminal.stage("coding the image"):

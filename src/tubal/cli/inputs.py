@@ -48,15 +48,13 @@ def is_collection(source: str) -> bool:
     return not Path(source).exists()
 
 
-def read_images(
-    terminal: Terminal, state: State, source: str, settings: ImageSettings, *, exclude: Sequence[Path] = ()
-) -> Bunch:
+def read_images(terminal: Terminal, state: State, source: str, settings: ImageSettings) -> Bunch:
     """Read SOURCE with a progress bar, and print one line about what was read."""
     given = cast(ImageSettings, {name: value for name, value in settings.items() if value is not None})
     with terminal.stage("reading images") as bar:
         from tubal.datasets import load_images
 
-        stack = load_images(source, **given, exclude=exclude, n_threads=state.threads, progress=bar)
+        stack = load_images(source, **given, n_threads=state.threads, progress=bar)
     terminal.print_line(stack.rule)
     if stack.skipped:
         name, reason = stack.skipped[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,6 +48,12 @@ class State:
     interrupted: bool = False
     device: str = "auto"
     threads: int | None = None
+    arguments: tuple[str, ...] = ()
+
+    def command_with(self, option: str) -> str:
+        """Return the command line of this run with one more option, ready to be pasted into a shell."""
+        more = () if option in self.arguments else (option,)
+        return shlex.join(["tubal", *self.arguments, *more])
 
 
 class ImageSettings(TypedDict, total=False):

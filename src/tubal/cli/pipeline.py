@@ -11,8 +11,8 @@ import csv
 import hashlib
 import json
 import os
+import shlex
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.cli.console import ProgressBar, Terminal
-from tubal.cli.inputs import compare_with_labels
+from tubal.cli.inputs import compare_with_labels, model_file
 from tubal.cli.options import State
-from tubal.storage.files import atomic_write, sha256_of
+from tubal.storage.files import atomic_write, same_place, sha256_of, unused_name
 from tubal.storage.provenance import platform_name, to_plain, versions
 from tubal.text import count, shape_text
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Plan",
+    "check_apart",
     "check_output_file",
     "checkpoint_beside",
     "cluster_images",
@@ -83,8 +84,28 @@ class Iteration(Protocol):
 # --- fitting -----------------------------------------------------------------------------------------------------
 
 
-def check_output_file(out: Path, *, force: bool) -> None:
-    """Raise an error before any work if a file exists already or its folder cannot be written to."""
+def check_apart(source: str, out: Path) -> None:
+    """Raise an error if the results would be written to the source, into it, or to a folder that holds it."""
+    origin, place = Path(os.path.realpath(source)), Path(os.path.realpath(out))
+    if any(same_place(origin, folder) for folder in (place, *place.parents)):
+        relation = "is" if same_place(origin, place) else "lies in"
+        name = place.name if relation == "lies in" else "tubal-out"
+        other = origin.parent / name
+    elif any(same_place(place, folder) for folder in origin.parents):
+        relation, other = "holds", out / "tubal-out"
+    else:
+        return
+    raise ValueError(
+        f"{str(out)!r} {relation} the source {source!r}, and nothing is ever written there; "
+        f"name another place, such as --out {shlex.quote(str(other))}"
+    )
+
+
+def check_output_file(out: Path, *, force: bool, source: str, model: Path | None = None) -> None:
+    """Raise an error before any work if a file must not be replaced or its folder cannot be written to."""
+    check_apart(source, out)
+    if model is not None and same_place(out, model_file(model)):
+        raise ValueError(f"{str(out)!r} is the model; name another file for the results")
     if out.exists() and not force:
         raise FileExistsError(f"{str(out)!r} exists already; name another file or use --force to replace it")
     if not out.parent.is_dir():
@@ -94,30 +115,31 @@ def check_output_file(out: Path, *, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def checkpoint_beside(out: Path, resume: bool, terminal: Terminal) -> Iterator[Checkpoint]:
+def checkpoint_beside(out: Path, resume: bool, terminal: Terminal, state: State) -> Iterator[Checkpoint]:
     """Yield the checkpoint of a run that writes to ``out``, and delete it when the block succeeds.
 
-    It lies beside ``out`` as ``<name>.checkpoint``, not inside: a folder of results holds results only.
+    It lies beside ``out`` as ``<name>.checkpoint``, not inside: a folder of results holds results only. A file of that
+    name that is not a checkpoint is an error.
     """
     from tubal.checkpoints import Checkpoint
 
     named = out if out.name not in ("", "..") else out.resolve()
     path = named.with_name(f"{named.name}.checkpoint")
+    checkpoint = Checkpoint(path, every_seconds=CHECKPOINT_SECONDS, resume=resume)
+    checkpoint.check_place()
     if resume and not path.exists():
         terminal.print_line(f"there is no {path} to resume; starting from the beginning")
     if not resume and path.exists():
         terminal.print_line(f"starting from the beginning; --resume would continue from {path}")
-    checkpoint = Checkpoint(path, every_seconds=CHECKPOINT_SECONDS, resume=resume)
     try:
         yield checkpoint
     except KeyboardInterrupt:
         if not path.exists():
             raise
         raise click.ClickException(
-            f"stopped; the progress is saved in {path}, run the same command with --resume to continue"
+            f"stopped; the progress is saved in {path}; to continue, run: {state.command_with('--resume')}"
         ) from None
-    path.unlink(missing_ok=True)
-    shutil.rmtree(checkpoint.codes_folder, ignore_errors=True)
+    checkpoint.delete()
 
 
 def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], object]) -> None:
@@ -137,13 +159,19 @@ def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], 
             part.set_params(callbacks=None)
 
 
-def save_model(model: BaseEstimator, names: Sequence[str], path: Path) -> None:
-    """Save a model; a clusterer also keeps the names of its images, for ``tubal similar`` and ``tubal assign``."""
+def save_model(model: BaseEstimator, names: Sequence[str], path: Path, *, force: bool = False) -> None:
+    """Save a model; a clusterer also keeps the names of its images, for ``tubal similar`` and ``tubal assign``.
+
+    A file that has appeared in its place is only replaced with ``force``.
+    """
     import tubal
 
     if hasattr(model, "labels_"):
         model.file_names_ = np.array(names, dtype=object)
-    tubal.save(model, path)
+    place = path if force or not path.exists() else unused_name(path)
+    tubal.save(model, place)
+    if place != path:
+        raise FileExistsError(f"{str(path)!r} appeared during the run and was not replaced; the model is in {place}")
 
 
 # --- the results of a clustering ---------------------------------------------------------------------------------
@@ -298,7 +326,7 @@ def _describe_run(
         "seed": plan.seed,
         "versions": {**versions(), "platform": platform_name()},
         "images_sha256": _hash_images(stack.images),
-        "command": ["tubal", *sys.argv[1:]],
+        "command": ["tubal", *state.arguments],
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-__all__ = ["atomic_write", "reserve", "same_place", "sha256_of", "staged_folder"]
+__all__ = ["atomic_write", "reserve", "same_place", "sha256_of", "staged_folder", "unused_name"]
 
 # A hidden folder holds the mark (which is locked), the new results, and, while they are exchanged, the old ones.
 _MARK, _NEW, _OLD, _JOURNAL = "tubal.mark", "new", "old", "journal.json"
@@ -85,6 +85,18 @@ def same_place(first: Path, second: Path) -> bool:
         return os.path.samefile(first, second)
     except OSError:
         return False
+
+
+def unused_name(path: Path) -> Path:
+    """Return a path like ``path`` where nothing is yet, with a number before the suffix.
+
+    >>> unused_name(Path("/nowhere/model.tubal")).name
+    'model-2.tubal'
+    """
+    number = 2
+    while os.path.lexists(found := path.with_name(f"{path.stem}-{number}{path.suffix}")):
+        number += 1
+    return found
 
 
 # --- a folder of results -----------------------------------------------------------------------------------------
@@ -180,9 +192,7 @@ def _publish(hidden: Path, target: Path, before: Mapping[str, _Fingerprint], sta
 
 def _place_beside(hidden: Path, target: Path, clash: Sequence[str]) -> None:
     """Save the results under another name, then raise an error that says so."""
-    number = 2
-    while os.path.lexists(beside := hidden.parent / f"{target.name}-{number}"):
-        number += 1
+    beside = unused_name(hidden.parent / target.name)
     os.rename(hidden / _NEW, beside)
     raise FileExistsError(
         f"{', '.join(clash[:3])} appeared or changed in {str(target)!r} during the run and was not replaced; "

@@ -1,0 +1,146 @@
+"""What a command must never do: delete, overwrite or mix up files of the user."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from helpers.cli_helpers import RESULTS, one_sentence, read_csv
+from tubal.cli import pipeline, run
+from tubal.storage.files import reserve
+
+pytest_plugins = ["helpers.cli_fixtures"]
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Return the bytes of every file below a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# --- the source --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("force", [[], ["--force"]])
+@pytest.mark.parametrize(
+    ("source", "out", "relation"),
+    [
+        ("photos", "photos", "is"),
+        ("photos", "photos/new", "lies in"),
+        ("photos", "link/new", "lies in"),
+        ("link", "photos", "is"),
+        ("photos", ".", "holds"),
+        ("photos/class 1", "photos", "holds"),
+        ("stack.npy", ".", "holds"),
+    ],
+)
+def test_source_is_never_a_target(
+    source: str,
+    out: str,
+    relation: str,
+    force: list[str],
+    shapes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(shapes, tmp_path / "photos")
+    (tmp_path / "link").symlink_to("photos")
+    (tmp_path / "stack.npy").write_bytes(b"never read")
+    before = snapshot(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert run(["cluster", source, "-k", "3", "--out", out, "--sort", "copy", "-q", *force]) == 2
+    assert f"{out!r} {relation} the source {source!r}" in one_sentence(capsys)
+    assert snapshot(tmp_path) == before
+
+
+def test_sorted_pictures_can_be_clustered_elsewhere_only(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["cluster", str(shapes), "-k", "3", "--sort", "copy", "-q"]) == 0
+    before = snapshot(tmp_path / "tubal-out")
+    assert run(["cluster", "tubal-out/clusters", "-k", "3", "--force", "-q"]) == 2
+    assert "holds the source" in one_sentence(capsys)
+    assert snapshot(tmp_path / "tubal-out") == before
+
+
+@pytest.mark.parametrize("command", ["fit", "encode", "assign", "explain"])
+def test_pictures_and_models_are_not_replaced_by_a_result(
+    command: str, shapes: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = shutil.copy(next((shapes / "class 1").iterdir()), tmp_path / "a.png")
+    model = shutil.copy(results / "model.tubal", tmp_path / "model.tubal")
+    before = snapshot(tmp_path)
+    given = [] if command == "fit" else ["--model", str(model)]
+    assert run([command, str(picture), "--out", str(picture), "--force", "-q", *given]) == 2
+    assert "is the source" in one_sentence(capsys)
+    if given:
+        assert run([command, str(picture), "--out", str(model), "--force", "-q", *given]) == 2
+        assert "is the model" in one_sentence(capsys)
+    assert snapshot(tmp_path) == before
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("place", ["res.checkpoint", "res.checkpoint/notes", "res.checkpoint.codes/notes"])
+@pytest.mark.parametrize("options", [[], ["--force"], ["--resume"]])
+@pytest.mark.parametrize("command", ["cluster", "fit"])
+def test_file_named_like_a_checkpoint_survives(
+    command: str, options: list[str], place: str, shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).write_text("mine")
+    assert run([command, str(shapes), "-k", "3", "--out", str(tmp_path / "res"), "-q", *options]) == 2
+    assert "move or rename it" in one_sentence(capsys)
+    assert snapshot(tmp_path) == {place: b"mine"}
+    assert not (tmp_path / "res").exists()
+
+
+def test_model_is_not_taken_for_a_checkpoint(
+    shapes: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(results / "model.tubal", tmp_path / "res.checkpoint")
+    assert run(["cluster", str(shapes), "-k", "3", "--out", str(tmp_path / "res"), "-q"]) == 2
+    assert "not a checkpoint" in one_sentence(capsys)
+    assert (tmp_path / "res.checkpoint").read_bytes() == (results / "model.tubal").read_bytes()
+
+
+# --- two runs ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("command", "out"), [("cluster", "out"), ("fit", "model.tubal"), ("demo", "out")])
+def test_second_run_is_refused_at_once(
+    command: str, out: str, shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = [] if command == "demo" else [str(shapes)]
+    with reserve(tmp_path / out):
+        assert run([command, *source, "--out", str(tmp_path / out), "--force", "-q"]) == 2
+    assert "another run" in one_sentence(capsys)
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_are_put_beside_a_file_that_appeared(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    draw = pipeline._write_page
+
+    def meanwhile(*arguments: object) -> None:
+        draw(*arguments)  # type: ignore[arg-type]
+        out.mkdir()
+        (out / "labels.csv").write_text("mine")
+
+    monkeypatch.setattr(pipeline, "_write_page", meanwhile)
+    assert run(["cluster", str(shapes), "-k", "3", "--out", str(out), "-q"]) == 2
+    assert "out-2" in one_sentence(capsys)
+    assert snapshot(out) == {"labels.csv": b"mine"}
+    assert {file.name for file in (tmp_path / "out-2").iterdir()} == RESULTS
+    assert len(read_csv(tmp_path / "out-2" / "labels.csv")) == 60
+
+
+def test_model_is_put_beside_a_file_that_appeared(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model.tubal"
+    monkeypatch.setattr(pipeline, "fit_with_progress", lambda _, __, fit: (fit(), model.write_text("mine")))
+    assert run(["fit", str(shapes), "--method", "tubsc", "--atoms", "2", "--out", str(model), "-q"]) == 2
+    assert "model-2.tubal" in one_sentence(capsys)
+    assert model.read_text() == "mine"
+    assert (tmp_path / "model-2.tubal").exists()
