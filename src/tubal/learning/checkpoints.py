@@ -239,6 +239,8 @@ def _like(value: Any, like: Array) -> Any:
 def _check_same_fit(stored: object, present: Identity, path: str | os.PathLike[str]) -> None:
     if not isinstance(stored, dict):
         raise DamagedFileError(f"{str(path)!r} cannot be resumed: it does not say which fit it belongs to")
+    if ":" not in str(stored.get("images")):  # earlier versions stored a digest of some images only
+        present = {**present, "images": present["images"].partition(":")[0]}
     different = sorted(key for key in {*stored, *present} if stored.get(key) != present.get(key))
     if different:
         raise ValueError(
