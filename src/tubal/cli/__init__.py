@@ -131,7 +131,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _report_error(error: BaseException, state: State) -> int:
     """Print an error as one sentence, with --debug also its traceback, and return the exit code."""
     if state.debug:
-        traceback.print_exception(error)
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        click.echo("\n".join(map(printable, lines)), err=True)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message())
         return 0

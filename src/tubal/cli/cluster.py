@@ -101,10 +101,11 @@ def command(
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
     from tubal.cli.console import Terminal
-    from tubal.cli.inputs import is_collection, read_images, read_labels
+    from tubal.cli.inputs import check_label_file, is_collection, read_images, read_labels
     from tubal.cli.pipeline import (
         Plan,
         check_apart,
+        check_sorting,
         checkpoint_beside,
         cluster_images,
         earlier_sorted_folder,
@@ -114,6 +115,7 @@ def command(
 
     terminal = Terminal(state)
     check_apart(source, out)
+    check_label_file(labels)
     stale = earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
@@ -123,6 +125,7 @@ def command(
     ):
         stack = read_images(terminal, state, source, image_settings)
         known_labels = read_labels(labels, stack, is_collection=is_collection(source))
+        check_sorting(sort, stack, stage)
         settings = {"labels": labels, "sort": sort, **image_settings}
         plan = Plan(source, clusters, preset, seed, sort, known_labels, settings)
         record = cluster_images(plan, stack, stage, terminal, state, checkpoint)

@@ -50,10 +50,10 @@ class State:
     threads: int | None = None
     arguments: tuple[str, ...] = ()
 
-    def command_with(self, option: str) -> str:
-        """Return the command line of this run with one more option, ready to be pasted into a shell."""
-        more = () if option in self.arguments else (option,)
-        return shlex.join(["tubal", *self.arguments, *more])
+    def command_with(self, *options: str) -> str:
+        """Return the command line of this run with more options, ready to be pasted into a shell."""
+        kept = [part for part in self.arguments if part != "--resume" or part not in options]
+        return shlex.join(["tubal", *kept, *options])
 
 
 class ImageSettings(TypedDict, total=False):

@@ -29,7 +29,7 @@ from tubal.cli.inputs import compare_with_labels, model_file
 from tubal.cli.options import State
 from tubal.storage.files import atomic_write, same_place, sha256_of, unused_name
 from tubal.storage.provenance import platform_name, to_plain, versions
-from tubal.text import count, shape_text
+from tubal.text import count, shape_text, table_cell
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -42,6 +42,7 @@ __all__ = [
     "Plan",
     "check_apart",
     "check_output_file",
+    "check_sorting",
     "checkpoint_beside",
     "cluster_images",
     "earlier_record",
@@ -215,7 +216,8 @@ def _write_tables(stack: Bunch, clusterer: ImageClusterer, stage: Path) -> None:
     """Write labels.csv, skipped.csv and features.npz."""
     _write_labels(stage / "labels.csv", stack.names, clusterer)
     with _open_csv(stage / "skipped.csv") as stream:
-        csv.writer(stream).writerows([("file", "reason"), *stack.skipped])
+        rows = [(table_cell(name), reason) for name, reason in stack.skipped]
+        csv.writer(stream).writerows([("file", "reason"), *rows])
     write_features(
         stage / "features.npz",
         stack.names,
@@ -237,7 +239,8 @@ def _write_labels(path: Path, names: Sequence[str], clusterer: ImageClusterer) -
         for i, name in enumerate(names):
             original = names[originals[i]] if originals[i] >= 0 else ""
             confidence = f"{clusterer.confidence_[i]:.4f}"
-            writer.writerow([name, int(clusterer.labels_[i]), confidence, int(outliers[i]), original])
+            row = [table_cell(name), int(clusterer.labels_[i]), confidence, int(outliers[i]), table_cell(original)]
+            writer.writerow(row)
 
 
 def write_features(path: Path, names: Sequence[str], **arrays: NDArray[Any]) -> None:
@@ -249,16 +252,39 @@ def write_features(path: Path, names: Sequence[str], **arrays: NDArray[Any]) -> 
 def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp]) -> None:
     """Put every image into one folder per cluster, as a copy or a link; images without a file of their own as PNG."""
     digits = len(str(int(labels.max(initial=0))))
-    uses = Counter(stack.files)
-    for i, (name, file) in enumerate(zip(stack.names, stack.files, strict=True)):
+    own = _with_own_file(stack)
+    # Files keep their names, so they come first. A page that would get the name of a file gets a number.
+    for i in sorted(range(len(own)), key=lambda index: not own[index]):
+        name = stack.names[i] if own[i] else f"{stack.names[i]}.png"
         place = folder / f"cluster-{int(labels[i]):0{digits}d}" / _safe_relative(name)
         place.parent.mkdir(parents=True, exist_ok=True)
-        if not file or uses[file] > 1:
-            _save_png(place.with_name(place.name + ".png"), stack.images[i])
+        if os.path.lexists(place):
+            place = unused_name(place)
+        if not own[i]:
+            _save_png(place, stack.images[i])
         elif how == "link":
-            os.symlink(file, place)
+            os.symlink(stack.files[i], place)
         else:
-            shutil.copy2(file, place)
+            shutil.copy2(stack.files[i], place)
+
+
+def check_sorting(how: str | None, stack: Bunch, stage: Path) -> None:
+    """Raise an error before the fit if the images cannot be sorted as asked."""
+    if how != "link":
+        return
+    if not any(_with_own_file(stack)):
+        raise ValueError("--sort link needs images in files of their own, and these have none; use --sort copy")
+    try:
+        os.symlink(stack.files[0], stage / "link")
+        os.unlink(stage / "link")
+    except OSError as error:
+        raise OSError(f"--sort link: links cannot be made here ({error.strerror}); use --sort copy") from error
+
+
+def _with_own_file(stack: Bunch) -> list[bool]:
+    """Tell which images are the only one of their file."""
+    uses = Counter(stack.files)
+    return [bool(file) and uses[file] == 1 for file in stack.files]
 
 
 def _safe_relative(name: str) -> Path:
