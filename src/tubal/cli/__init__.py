@@ -13,6 +13,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
@@ -168,10 +169,17 @@ def _describe_error(error: BaseException) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def _hide_warnings(state: State) -> Iterator[None]:
-    """Show Python's warnings, which are meant for programmers, only with --debug."""
+    """Show Python's warnings, which are meant for programmers, only with --debug; warnings of ours in one sentence."""
     with warnings.catch_warnings():
         show = warnings.showwarning
-        warnings.showwarning = lambda *parts: show(*parts) if state.debug else None
+
+        def show_ours(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+            if state.debug:
+                show(message, category, *rest)
+            elif category.__module__.startswith("tubal."):
+                click.echo(f"tubal: {printable(' '.join(str(message).split()))}", err=True)
+
+        warnings.showwarning = show_ours
         yield
 
 
