@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib
 import shlex
 import signal
 import subprocess
@@ -11,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from helpers.cli_helpers import RESULTS
+from helpers.cli_helpers import RESULTS, one_sentence
+from tubal.cli import run
 
 pytest_plugins = ["helpers.cli_fixtures"]
 
@@ -67,3 +70,83 @@ def test_ctrl_c_leaves_nothing_half_written(
     assert printed.count("tubal:") == 1
     after = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()} if out.exists() else {}
     assert after == before
+
+
+# --- moments at which an exception is lost or does harm ----------------------------------------------------------
+IMPORTED = """
+import signal
+signal.raise_signal(signal.{name})
+whole = True
+"""
+
+
+def wait_for_the_signal() -> None:
+    end = time.monotonic() + 20.0
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    pytest.fail("the signal was lost")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_signal_during_an_import_waits_for_its_end(
+    name: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "signalled_import.py").write_text(IMPORTED.format(name=name))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "signalled_import", raising=False)
+    seen = []
+
+    def open_model(_: Path) -> None:
+        seen.append(importlib.import_module("signalled_import").whole)
+        wait_for_the_signal()
+
+    monkeypatch.setattr("tubal.cli.inputs.open_model", open_model)
+    assert run(["info", "model.tubal"]) == code
+    assert seen == [True]
+    assert one_sentence(capsys) == "tubal: stopped; no half-written file was left behind\n"
+
+
+def test_signal_lost_in_a_callback_is_raised_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    callback = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGTERM))
+
+    def open_model(_: Path) -> None:
+        callback()
+        wait_for_the_signal()
+
+    monkeypatch.setattr("tubal.cli.inputs.open_model", open_model)
+    handlers = [signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)]
+    assert run(["info", "model.tubal"]) == 143
+    assert [signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)] == handlers
+    one_sentence(capsys)
+
+
+def test_cleaning_up_is_not_interrupted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    cleaned = []
+
+    def open_model(_: Path) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            time.sleep(0.5)
+            signal.raise_signal(signal.SIGINT)
+            cleaned.append(True)
+
+    monkeypatch.setattr("tubal.cli.inputs.open_model", open_model)
+    assert run(["info", "model.tubal"]) == 130
+    assert cleaned == [True]
+    one_sentence(capsys)
+
+
+def test_sigterm_leaves_nothing_half_written(shapes: Path, tmp_path: Path) -> None:
+    asked = ["cluster", str(shapes), "-k", "4", "-o", str(tmp_path / "out")]
+    code = "import tubal.cli; tubal.cli.main()"
+    process = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("reading images")
+    process.send_signal(signal.SIGTERM)
+    printed = process.communicate(timeout=60)[1]
+    assert process.returncode == 143
+    assert "Traceback" not in printed
+    assert not [entry for entry in tmp_path.iterdir() if entry.name != "out.checkpoint"]

@@ -10,10 +10,13 @@ import importlib
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from types import FrameType
+from typing import Any, TextIO
 
 import click
 
@@ -36,8 +39,11 @@ COMMANDS = {
     "datasets": "List the image collections, and download them.",
     "completion": "Print the completion script for a shell.",
 }
-# Exit codes: a failure of the program, a mistake in what was asked, Ctrl-C.
-FAILURE, MISTAKE, INTERRUPTED = 1, 2, 130
+# Exit codes: a failure of the program, a mistake in what was asked. After a signal, 128 and the number of the signal.
+FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
+# An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
+UNSAFE_MODULES = ("importlib.", "numba.", "llvmlite.", "ctypes", "threadpoolctl", "weakref")
+RETRY_SECONDS = 0.1
 
 
 class LazyGroup(click.Group):
@@ -113,7 +119,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 for success, 1 for a failure of the program, 2 for a mistake in what was asked, 130 after Ctrl-C.
+        0 for success, 1 for a failure of the program, 2 for a mistake in what was asked, 130 after Ctrl-C, 143 after
+        SIGTERM.
     """
     state = State(arguments=tuple(sys.argv[1:] if arguments is None else arguments))
     try:
@@ -144,7 +151,7 @@ def _report_error(error: BaseException, state: State) -> int:
         return FAILURE
     sentence, code = _describe_error(error)
     if state.interrupted or isinstance(error, (Interrupted, KeyboardInterrupt, click.Abort)):
-        code = INTERRUPTED
+        code = SIGNALLED + (state.interrupted or signal.SIGINT)
         if not isinstance(error, click.ClickException):  # a command may have said what it has saved
             sentence = "stopped; no half-written file was left behind"
     with contextlib.suppress(OSError):
@@ -173,9 +180,16 @@ def _hide_warnings(state: State) -> Iterator[None]:
     with warnings.catch_warnings():
         show = warnings.showwarning
 
-        def show_ours(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        def show_ours(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
             if state.debug:
-                show(message, category, *rest)
+                show(message, category, filename, lineno, file, line)
             elif category.__module__.startswith("tubal."):
                 click.echo(f"tubal: {printable(' '.join(str(message).split()))}", err=True)
 
@@ -183,23 +197,69 @@ def _hide_warnings(state: State) -> Iterator[None]:
         yield
 
 
+class StopSignal(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM."""
+
+
 @contextlib.contextmanager
 def _handle_signals(state: State) -> Iterator[None]:
-    """Treat Ctrl-C and SIGTERM alike: raise KeyboardInterrupt once, so that temporary files are removed."""
+    """Treat Ctrl-C and SIGTERM alike: raise KeyboardInterrupt once, so that temporary files are removed.
 
-    def interrupt(*_: object) -> None:
+    The exception is raised where it is safe. If it gets lost, for example in a callback from a compiled library, it is
+    raised again. A timer, which starts with the first signal, looks after both.
+    """
+    raised: weakref.ref[StopSignal] | None = None
+    before: dict[int, Any] = {}
+    timer = (0.0, 0.0)
+
+    def stop(_: int, frame: FrameType | None) -> None:
+        nonlocal raised
+        if _is_unsafe(frame) or (raised is not None and raised() is not None):
+            return  # it waits, or it is on its way up
+        error = StopSignal()
+        raised = weakref.ref(error)
+        try:
+            raise error
+        finally:
+            del error  # the traceback refers to this frame, which must not keep the exception alive
+
+    def first(number: int, frame: FrameType | None) -> None:
+        nonlocal timer
         if not state.interrupted:
-            state.interrupted = True
-            raise KeyboardInterrupt
+            state.interrupted = number
+            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop)
+            timer = signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS, RETRY_SECONDS)
+            stop(number, frame)
 
-    names = [signal.SIGINT, signal.SIGTERM]
-    try:
-        before = [signal.signal(name, interrupt) for name in names]
-    except ValueError:  # not in the main thread: leave signals to the caller
+    if threading.current_thread() is not threading.main_thread():  # signals are left to the caller
         yield
         return
+    before |= {name: signal.signal(name, first) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with _hide_lost_signals():
+            yield
+    finally:
+        if state.interrupted:
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+@contextlib.contextmanager
+def _hide_lost_signals() -> Iterator[None]:
+    """Do not print the traceback of a signal that got lost in a callback, because it is raised again."""
+    show = sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if issubclass(lost.exc_type, StopSignal) else show(lost)
     try:
         yield
     finally:
-        for name, handler in zip(names, before, strict=True):
-            signal.signal(name, handler)
+        sys.unraisablehook = show
+
+
+def _is_unsafe(frame: FrameType | None) -> bool:
+    """Tell whether the program is importing, compiling or in a callback at this moment."""
+    while frame is not None and frame.f_code is not run.__code__:
+        if frame.f_code.co_name == "__del__" or str(frame.f_globals.get("__name__")).startswith(UNSAFE_MODULES):
+            return True
+        frame = frame.f_back
+    return False

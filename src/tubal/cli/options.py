@@ -45,7 +45,7 @@ class State:
     debug: bool = False
     quiet: bool = False
     json: bool = False
-    interrupted: bool = False
+    interrupted: int = 0  # the number of the signal
     device: str = "auto"
     threads: int | None = None
     arguments: tuple[str, ...] = ()

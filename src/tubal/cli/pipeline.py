@@ -102,9 +102,10 @@ def check_apart(source: str, out: Path) -> None:
     )
 
 
-def check_output_file(out: Path, *, force: bool, source: str, model: Path | None = None) -> None:
+def check_output_file(out: Path, *, force: bool, source: str | None = None, model: Path | None = None) -> None:
     """Raise an error before any work if a file must not be replaced or its folder cannot be written to."""
-    check_apart(source, out)
+    if source is not None:
+        check_apart(source, out)
     if model is not None and same_place(out, model_file(model)):
         raise ValueError(f"{str(out)!r} is the model; name another file for the results")
     if out.exists() and not force:
