@@ -49,7 +49,7 @@ def printable(text: str) -> str:
 def table_cell(text: str) -> str:
     """Return text from outside as it is written to a CSV file: a spreadsheet must not take it for a formula.
 
-    Text that begins with ``=``, ``+``, ``-``, ``@``, white space or an apostrophe gets an apostrophe in front.
+    Text that begins with ``=``, ``+``, ``-``, ``@``, a tab, a line break or an apostrophe gets an apostrophe in front.
     :func:`from_table_cell` removes it.
 
     >>> table_cell("=1+1.png"), table_cell("a=b.png"), table_cell("'quoted'.png")

@@ -91,6 +91,9 @@ def command(
       run.json       settings, versions, seed, hashes and times
       skipped.csv    files that could not be read, and why
 
+    The folder must lie outside SOURCE. In the CSV files, a name that a spreadsheet could take for a formula begins with
+    an apostrophe; --labels removes it again.
+
     \b
     Examples:
       tubal cluster photos/

@@ -186,11 +186,7 @@ def command(
     }
     model = _build(method, parameters, seed)
     check_output_file(out, force=force, source=source)
-    with (
-        reserve(out),
-        checkpoint_beside(out, resume, terminal, state) as checkpoint,
-        _connect(scheduler) as client,
-    ):
+    with reserve(out), checkpoint_beside(out, resume, terminal, state) as checkpoint, _connect(scheduler) as client:
         stack = read_images(terminal, state, source, image_settings)
         with terminal.stage(f"fitting {METHODS[method]}") as bar:
             fit_with_progress(model, bar, _fit_call(model, stack.images, state, client, checkpoint))
