@@ -94,16 +94,30 @@ def test_signal_during_an_import_waits_for_its_end(
     (tmp_path / "signalled_import.py").write_text(IMPORTED.format(name=name))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "signalled_import", raising=False)
-    seen = []
 
     def open_model(_: Path) -> None:
-        seen.append(importlib.import_module("signalled_import").whole)
+        importlib.import_module("signalled_import")
         wait_for_the_signal()
 
     monkeypatch.setattr("tubal.cli.inputs.open_model", open_model)
     assert run(["info", "model.tubal"]) == code
-    assert seen == [True]
+    assert sys.modules["signalled_import"].whole
     assert one_sentence(capsys) == "tubal: stopped; no half-written file was left behind\n"
+
+
+def test_signal_during_a_compilation_waits_for_its_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of three kernels in a row, the first one is compiled to its end, the second one not at all."""
+    compiler: dict[str, object] = {"__name__": "numba.core.a_test", "signal": signal, "done": []}
+    exec("def compile(): signal.raise_signal(signal.SIGINT); done.append(True)", compiler)
+    kernels: dict[str, object] = {"__name__": "tubal.a_test", "compile": compiler["compile"]}
+    exec("def kernel(): compile()\ndef open_model(_):\n    for _ in range(3): kernel()", kernels)
+    monkeypatch.setattr("tubal.cli.inputs.open_model", kernels["open_model"])
+    assert run(["info", "model.tubal"]) == 130
+    assert compiler["done"] == [True]
+    assert sys.getprofile() is None
+    one_sentence(capsys)
 
 
 def test_signal_lost_in_a_callback_is_raised_again(

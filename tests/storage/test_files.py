@@ -235,6 +235,29 @@ def test_new_folder_is_private_where_its_parent_is(tmp_path: Path, parent: int, 
     assert _mode(home / "out") == expected
 
 
+def test_interrupted_cleaning_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, calls = tmp_path / "out", []
+    out.mkdir()
+    _fill(out, "old")
+    remove = files._remove_folder
+
+    def interrupted(folder: Path) -> None:
+        calls.append(folder)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        remove(folder)
+
+    def replace() -> None:
+        with staged_folder(out, force=True) as stage:
+            monkeypatch.setattr(files, "_remove_folder", interrupted)
+            _fill(stage, "new")
+
+    with pytest.raises(KeyboardInterrupt):
+        replace()
+    assert _names(tmp_path) == {"out"}
+    assert set(_contents(out).values()) == {"new"}
+
+
 # --- kills -------------------------------------------------------------------------------------------------------
 def _publish_until_killed(out: Path, number: int, how: str) -> None:
     """Replace the results in ``out``; the process is killed before its step ``number`` that changes the disk."""

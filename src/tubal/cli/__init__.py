@@ -105,7 +105,10 @@ group.params.append(debug_option())
 
 def main() -> None:
     """Entry point of the ``tubal`` program."""
-    sys.exit(run())
+    code = run()
+    for name in (signal.SIGINT, signal.SIGTERM):  # all is done; a signal must not change the exit code
+        signal.signal(name, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -206,7 +209,7 @@ def _handle_signals(state: State) -> Iterator[None]:
     """Treat Ctrl-C and SIGTERM alike: raise KeyboardInterrupt once, so that temporary files are removed.
 
     The exception is raised where it is safe. If it gets lost, for example in a callback from a compiled library, it is
-    raised again. A timer, which starts with the first signal, looks after both.
+    raised again. A timer, which starts with the first signal, looks after both; Python's profiler finds short moments.
     """
     raised: weakref.ref[StopSignal] | None = None
     before: dict[int, Any] = {}
@@ -214,14 +217,23 @@ def _handle_signals(state: State) -> Iterator[None]:
 
     def stop(_: int, frame: FrameType | None) -> None:
         nonlocal raised
-        if _is_unsafe(frame) or (raised is not None and raised() is not None):
-            return  # it waits, or it is on its way up
+        if raised is not None and raised() is not None:
+            return  # it is on its way up
+        if _is_unsafe(frame):
+            sys.setprofile(look_again)
+            return
+        sys.setprofile(None)
         error = StopSignal()
         raised = weakref.ref(error)
         try:
             raise error
         finally:
             del error  # the traceback refers to this frame, which must not keep the exception alive
+
+    def look_again(frame: FrameType, *_: object) -> None:
+        # Called at every call and return, so it must be quick. It finds the moment between two compilations.
+        if frame.f_globals.get("__name__", "").startswith("tubal.") and frame.f_globals is not globals():
+            stop(0, frame)
 
     def first(number: int, frame: FrameType | None) -> None:
         nonlocal timer
@@ -240,6 +252,7 @@ def _handle_signals(state: State) -> Iterator[None]:
             yield
     finally:
         if state.interrupted:
+            sys.setprofile(None)
             signal.setitimer(signal.ITIMER_REAL, *timer)
         for name, handler in before.items():
             signal.signal(name, handler)
@@ -257,9 +270,12 @@ def _hide_lost_signals() -> Iterator[None]:
 
 
 def _is_unsafe(frame: FrameType | None) -> bool:
-    """Tell whether the program is importing, compiling or in a callback at this moment."""
-    while frame is not None and frame.f_code is not run.__code__:
-        if frame.f_code.co_name == "__del__" or str(frame.f_globals.get("__name__")).startswith(UNSAFE_MODULES):
+    """Tell whether the program is importing, compiling or in a callback at this moment, outside our own code."""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if frame.f_code.co_name == "__del__" or module.startswith(UNSAFE_MODULES):
             return True
+        if module.startswith("tubal.") and module != __name__:  # this file holds the handlers themselves
+            return False
         frame = frame.f_back
     return False

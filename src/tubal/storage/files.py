@@ -349,14 +349,24 @@ def _lock_mark(hidden: Path) -> int | None:
 
 
 def _release(hidden: Path, handle: int, target: Path) -> None:
-    """Finish an exchange that was interrupted, and remove the hidden folder, the mark last."""
+    """Finish an exchange that was interrupted, remove the hidden folder, and give up the lock."""
     try:
-        _recover(hidden, target)
-        with contextlib.suppress(OSError):
-            (hidden / _MARK).unlink()
-            hidden.rmdir()
+        _remove_hidden(hidden, target)
+    except KeyboardInterrupt:
+        _remove_hidden(hidden, target)
+        raise
     finally:
         os.close(handle)
+
+
+def _remove_hidden(hidden: Path, target: Path) -> None:
+    """Finish an exchange that was interrupted, and remove the hidden folder, the mark last."""
+    if not hidden.exists():
+        return
+    _recover(hidden, target)
+    with contextlib.suppress(OSError):
+        (hidden / _MARK).unlink(missing_ok=True)
+        hidden.rmdir()
 
 
 def _recover(hidden: Path, target: Path) -> None:
