@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -103,6 +104,22 @@ def test_signal_during_an_import_waits_for_its_end(
     assert run(["info", "model.tubal"]) == code
     assert sys.modules["signalled_import"].whole
     assert one_sentence(capsys) == "tubal: stopped; no half-written file was left behind\n"
+
+
+def test_ctrl_c_while_the_program_starts_is_quiet() -> None:
+    code = """
+        import signal, sys
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if name == "click":
+                    signal.raise_signal(signal.SIGINT)
+        sys.meta_path.insert(0, Finder())
+        import tubal.cli
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
+    code = "import signal, tubal.cli; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_signal_during_a_compilation_waits_for_its_end(

@@ -5,12 +5,20 @@ Only click is imported here, so that ``tubal --help`` is quick. A command import
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import os
 import signal
 import sys
 import threading
+
+# Ctrl-C while the rest is imported ends the program without a traceback; later, run() has handlers of its own.
+if (
+    threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+
+import contextlib
+import importlib
+import os
 import traceback
 import warnings
 import weakref
@@ -279,3 +287,7 @@ def _is_unsafe(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return False
+
+
+if getattr(signal.getsignal(signal.SIGINT), "__module__", "") == __name__:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

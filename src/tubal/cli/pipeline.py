@@ -132,7 +132,9 @@ def checkpoint_beside(out: Path, resume: bool, terminal: Terminal, state: State)
     if resume and not path.exists():
         terminal.print_line(f"there is no {path} to resume; starting from the beginning")
     if not resume and path.exists():
-        terminal.print_line(f"starting from the beginning; --resume would continue from {path}")
+        terminal.print_line(
+            f"starting from the beginning; to continue from {path}, stop and run: {state.command_with('--resume')}"
+        )
     try:
         yield checkpoint
     except KeyboardInterrupt:
