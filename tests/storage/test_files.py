@@ -181,6 +181,42 @@ def test_unrelated_file_that_appears_stays(tmp_path: Path) -> None:
     assert _contents(out)["run.json"] == "new"
 
 
+def test_file_in_the_place_of_the_folder_is_not_overwritten(tmp_path: Path) -> None:
+    def meanwhile() -> None:
+        with staged_folder(tmp_path / "out", force=True) as stage:
+            _fill(stage, "new")
+            (tmp_path / "out").write_text("mine")
+
+    with pytest.raises(FileExistsError, match="out-2"):
+        meanwhile()
+    assert (tmp_path / "out").read_text() == "mine"
+    assert set(_contents(tmp_path / "out-2").values()) == {"new"}
+
+
+@pytest.mark.parametrize("swap", [True, False])
+def test_files_of_the_last_moment_are_kept(tmp_path: Path, swap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("run.json", "notes", "changed"):
+        (out / name).write_text("old")
+    exchange, really = files._exchange_folders, files._swap
+    monkeypatch.setattr(files, "_swap", lambda *paths: swap and really(*paths))
+
+    def late(hidden: Path, target: Path) -> None:
+        (out / "labels.csv").write_text("late")
+        (out / "appeared").write_text("late")
+        (out / "changed").unlink()
+        (out / "changed").write_text("late")
+        exchange(hidden, target)
+
+    monkeypatch.setattr(files, "_exchange_folders", late)
+    with staged_folder(out, force=True) as stage:
+        _fill(stage, "new")
+    expected = {"labels.csv": "new", "model.tubal": "new", "run.json": "new", "notes": "old"}
+    assert _contents(out) == expected | {"labels-2.csv": "late", "appeared": "late", "changed": "late"}
+    assert _names(tmp_path) == {"out"}
+
+
 def test_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "out").symlink_to("real")

@@ -167,6 +167,8 @@ def _publish(hidden: Path, target: Path, before: Mapping[str, _Fingerprint], sta
     new = hidden / _NEW
     for file in new.iterdir():
         _sync(file)
+    if os.path.lexists(target) and not target.is_dir():
+        _place_beside(hidden, target, [target.name])
     _settle_modes(new, target)
     if not _entries(target) and not _is_fixed(hidden, target):
         with contextlib.suppress(OSError):  # something has appeared there at this moment
@@ -186,7 +188,7 @@ def _publish(hidden: Path, target: Path, before: Mapping[str, _Fingerprint], sta
         for name in kept:
             _link(target / name, new / name)
         _exchange_folders(hidden, target)
-        _move_latecomers(new if new.is_dir() else hidden / _OLD, target, present)
+        _move_latecomers(new if new.is_dir() else hidden / _OLD, target, fresh, set(present) - set(kept))
     _sync_folder(target.parent)
 
 
@@ -195,7 +197,7 @@ def _place_beside(hidden: Path, target: Path, clash: Sequence[str]) -> None:
     beside = unused_name(hidden.parent / target.name)
     os.rename(hidden / _NEW, beside)
     raise FileExistsError(
-        f"{', '.join(clash[:3])} appeared or changed in {str(target)!r} during the run and was not replaced; "
+        f"{', '.join(clash[:3])} appeared or changed during the run in {str(target)!r} and was not replaced; "
         f"the results are in {str(beside)!r}"
     )
 
@@ -237,11 +239,13 @@ def _move_entries(hidden: Path, target: Path) -> None:
     (hidden / _JOURNAL).unlink()
 
 
-def _move_latecomers(old: Path, target: Path, known: Collection[str]) -> None:
-    """Move files that appeared in the old folder at the last moment to the new one."""
-    for name in _entries(old):
-        if name not in known and not os.path.lexists(target / name):
-            os.rename(old / name, target / name)
+def _move_latecomers(old: Path, target: Path, fresh: Collection[str], replaced: Collection[str]) -> None:
+    """Move files of the user that appeared or changed in the old folder at the last moment to the new one."""
+    for name in set(_entries(old)) - set(replaced):
+        if name in fresh:
+            os.rename(old / name, unused_name(target / name))
+        elif not same_place(old / name, target / name):
+            os.replace(old / name, target / name)
 
 
 def _link(source: Path, place: Path) -> None:
