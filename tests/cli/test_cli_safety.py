@@ -86,6 +86,21 @@ def test_pictures_and_models_are_not_replaced_by_a_result(
     assert snapshot(tmp_path) == before
 
 
+def test_picture_added_to_the_sorted_ones_is_not_deleted(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    command = ["cluster", str(shapes), "-k", "3", "--out", str(out), "--sort", "copy", "--force", "-q"]
+    assert run(command) == 0
+    assert run(command) == 0
+    added = out / "clusters" / "cluster-1" / "my own.png"
+    shutil.copy(next((shapes / "class 1").iterdir()), added)
+    before = snapshot(out)
+    assert run(command) == 2
+    assert "my own.png' was not put there by tubal" in one_sentence(capsys)
+    assert snapshot(out) == before
+
+
 # --- checkpoints -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("place", ["res.checkpoint", "res.checkpoint/notes", "res.checkpoint.codes/notes"])
 @pytest.mark.parametrize("options", [[], ["--force"], ["--resume"]])
@@ -211,6 +226,7 @@ def test_sorting_loses_no_picture_of_the_same_name(tmp_path: Path) -> None:
     assert run(["cluster", str(folder), "-k", "1", "--out", str(out), "--sort", "copy", "-q"]) == 0
     sorted_files = [path for path in (out / "clusters").rglob("*") if path.is_file()]
     assert len(sorted_files) == len(read_csv(out / "labels.csv")) == 8
+    assert run(["cluster", str(folder), "-k", "1", "--out", str(out), "-q", "--sort", "copy", "--force"]) == 0
     for name in ("a.tif#1.png", "a.tif#2.png"):
         assert (out / "clusters" / "cluster-0" / name).read_bytes() == (folder / name).read_bytes()
 

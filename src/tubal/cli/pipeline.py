@@ -11,6 +11,7 @@ import csv
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 from collections import Counter
@@ -29,7 +30,7 @@ from tubal.cli.inputs import compare_with_labels, model_file
 from tubal.cli.options import State
 from tubal.storage.files import atomic_write, same_place, sha256_of, unused_name
 from tubal.storage.provenance import platform_name, to_plain, versions
-from tubal.text import count, shape_text, table_cell
+from tubal.text import count, from_table_cell, shape_text, table_cell
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -57,6 +58,8 @@ __all__ = [
 CHECKPOINT_SECONDS = 60.0
 LABEL_COLUMNS = ("file", "cluster", "confidence", "outlier", "near_duplicate_of")
 SORTED_FOLDER = "clusters"
+# Files that desktops leave in a folder that was only looked at.
+DESKTOP_FILES = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
 @dataclass
@@ -254,12 +257,12 @@ def write_features(path: Path, names: Sequence[str], **arrays: NDArray[Any]) -> 
 
 def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp]) -> None:
     """Put every image into one folder per cluster, as a copy or a link; images without a file of their own as PNG."""
-    digits = len(str(int(labels.max(initial=0))))
     own = _with_own_file(stack)
+    digits = len(str(int(labels.max(initial=0))))
     # Files keep their names, so they come first. A page that would get the name of a file gets a number.
     for i in sorted(range(len(own)), key=lambda index: not own[index]):
         name = stack.names[i] if own[i] else f"{stack.names[i]}.png"
-        place = folder / f"cluster-{int(labels[i]):0{digits}d}" / _safe_relative(name)
+        place = folder / _cluster_folder(int(labels[i]), digits) / _safe_relative(name)
         place.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(place):
             place = unused_name(place)
@@ -288,6 +291,10 @@ def _with_own_file(stack: Bunch) -> list[bool]:
     """Tell which images are the only one of their file."""
     uses = Counter(stack.files)
     return [bool(file) and uses[file] == 1 for file in stack.files]
+
+
+def _cluster_folder(label: int, digits: int) -> str:
+    return f"cluster-{label:0{digits}d}"
 
 
 def _safe_relative(name: str) -> Path:
@@ -377,6 +384,10 @@ def earlier_record(folder: Path) -> dict[str, Any]:
     return record if ours else {}
 
 
+def _is_real_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
 def earlier_sorted_folder(folder: Path) -> tuple[str, ...]:
     """Return the name of the folder of sorted images that an earlier run left; any other such folder is an error."""
     if not (folder / SORTED_FOLDER).is_dir():
@@ -385,7 +396,31 @@ def earlier_sorted_folder(folder: Path) -> tuple[str, ...]:
         raise FileExistsError(
             f"{str(folder / SORTED_FOLDER)!r} exists and is not from an earlier run; move it somewhere else"
         )
+    foreign = _foreign_files(folder)
+    if foreign:
+        raise FileExistsError(
+            f"{str(folder / SORTED_FOLDER / foreign[0])!r} was not put there by tubal and would be deleted; "
+            "move it somewhere else"
+        )
     return (SORTED_FOLDER,)
+
+
+def _foreign_files(folder: Path) -> list[str]:
+    """Return the files among the sorted images of an earlier run that its table does not list."""
+    rows: list[tuple[str, int]] = []
+    with (
+        contextlib.suppress(OSError, KeyError, TypeError, ValueError),  # without the table, nothing is known to be ours
+        open(folder / "labels.csv", encoding="utf-8", errors="surrogateescape", newline="") as stream,
+    ):
+        rows = [(from_table_cell(row["file"]), int(row["cluster"])) for row in csv.DictReader(stream)]
+    digits = len(str(max((label for _, label in rows), default=0)))
+    listed = {(Path(_cluster_folder(label, digits)) / _safe_relative(name)).as_posix() for name, label in rows}
+    listed |= {f"{name}.png" for name in listed}
+    sorted_folder = folder / SORTED_FOLDER
+    found = [path for path in sorted_folder.rglob("*") if path.name not in DESKTOP_FILES and not _is_real_folder(path)]
+    names = sorted(path.relative_to(sorted_folder).as_posix() for path in found)
+    # A page whose name was taken has a number.
+    return [name for name in names if name not in listed and re.sub(r"-\d+(\.png)$", r"\1", name) not in listed]
 
 
 def show_summary(terminal: Terminal, record: Mapping[str, Any], out: Path) -> None:
