@@ -41,10 +41,11 @@ def test_ctrl_c_leaves_nothing_half_written(
         for name in RESULTS:
             (out / name).write_bytes((results / name).read_bytes())
     before = {file.name: file.read_bytes() for file in out.iterdir()} if out.exists() else {}
-    code = "import tubal.cli; tubal.cli.main()"
+    code = "import sys, tubal.cli; print('started', file=sys.stderr, flush=True); tubal.cli.main()"
     asked = ["cluster", str(shapes), "-k", "4", "-o", str(out), "--force", "--sort", "copy"]
     process = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, text=True, bufsize=1)
     assert process.stderr is not None
+    assert process.stderr.readline() == "started\n"
     printed = ""
     if moment[0].isdigit():
         time.sleep(float(moment))
