@@ -77,7 +77,7 @@ def test_blas_limit_is_set_and_restored():
 OVERLAP = """
 import threading
 from threadpoolctl import threadpool_info
-from tubal.backends import arrays as threads as module
+from tubal.backends import arrays as module
 
 def blas_threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}

@@ -124,9 +124,9 @@ def test_only_the_command_line_imports_experiments():
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_lengths_and_prints(path):
-    """Files of at most 600 lines, functions of at most 50, no print outside the command line."""
+    """Files of at most 800 lines, functions of at most 50, no print outside the command line."""
     source = path.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 600
+    assert len(source.splitlines()) <= 800
     # Compiled kernels cannot always be split; constructors list one parameter on each line.
     free = "backends" in path.parts
     for node in ast.walk(ast.parse(source)):

@@ -28,7 +28,8 @@ PAGES = render.render_pages(RESULTS)
 
 
 def test_every_result_has_a_page():
-    assert {path.stem for path in PAGES} == {path.stem for path in RESULTS.glob("*.json")}
+    results = {path.stem for path in RESULTS.glob("*.json")} - {"bench_quick"}  # made by `make bench`, not committed
+    assert {path.stem for path in PAGES} == results
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -56,6 +56,7 @@ def deformable_graph(
 
     Examples
     --------
+    >>> import numpy as np
     >>> wave = np.sin(np.arange(20)[:, None, None] / 3 + np.arange(8)[:, None] + np.arange(8))
     >>> graph = deformable_graph(wave, 2)
     >>> graph.neighbors.shape, graph.max_in_degree <= 10

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -44,7 +44,7 @@ from tubal.backends.arrays import (
 from tubal.backends.cpu import coding as kernels
 from tubal.backends.cpu.coding import BUNDLE, LANES
 from tubal.graph import laplacian_norm
-from tubal.problems.base import CodingProblem, Dictionary, Laplacian, ModelStatistics, SplitState, Summary
+from tubal.problems.base import CodingProblem, Dictionary, ImageModel, Laplacian, ModelStatistics, SplitState, Summary
 
 # Convergence rates of Jacobi's method are computed for shifts on a geometric grid with this ratio, by this many power
 # iterations each.
@@ -304,6 +304,55 @@ class LinearMapCoding(CodingProblem):
             parts = parallel_ranges(work, self.codes_shape[-1], grain=self.block_size, threads=threads)
         join = namespace(state.point).concatenate
         return SplitState(join([part.point for part in parts], -1), join([part.movement for part in parts], -1), blocks)
+
+
+class LinearMapModel(ImageModel):
+    """A model whose coding problem is a :class:`LinearMapCoding`.
+
+    Attributes
+    ----------
+    coding_problem : type
+        The subclass of :class:`LinearMapCoding` that defines the map.
+    """
+
+    coding_problem: ClassVar[type[LinearMapCoding]]
+
+    def coding(
+        self,
+        dictionary: Dictionary,
+        data: Array,
+        *,
+        sparsity: float,
+        graph_weight: float = 0.0,
+        laplacian: SharedLaplacian | Laplacian | None = None,
+        neighbor_sum: Array | None = None,
+    ) -> LinearMapCoding:
+        """Return the coding problem of some images.
+
+        Parameters
+        ----------
+        dictionary : array or tuple of arrays
+            The current dictionary.
+        data : array of shape (..., n_images)
+            The images as the layout of the model arranges them, samples last.
+        sparsity : float
+            Weight of the l1 penalty.
+        graph_weight : float, default=0.0
+            Weight of the graph term.
+        laplacian : matrix of shape (n_images, n_images), optional
+            Graph Laplacian of these images.
+        neighbor_sum : array of the shape of the codes, optional
+            Weighted sum of the fixed codes of neighbours that are not among these images.
+
+        Returns
+        -------
+        LinearMapCoding
+            The problem.
+        """
+        return self.coding_problem(
+            dictionary, data, sparsity=sparsity, graph_weight=graph_weight, laplacian=laplacian,
+            neighbor_sum=neighbor_sum,
+        )  # fmt: skip
 
 
 # --- the graph term ---------------------------------------------------------------------------------------------------

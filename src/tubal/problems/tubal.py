@@ -38,8 +38,6 @@ from tubal.backends.arrays import (
 )
 from tubal.backends.cpu import coding as kernels
 from tubal.problems.base import (
-    ImageModel,
-    Laplacian,
     MomentumState,
     SplitState,
     Summary,
@@ -51,7 +49,7 @@ from tubal.problems.linear_map import (
     BlockOperator,
     GraphTerm,
     LinearMapCoding,
-    SharedLaplacian,
+    LinearMapModel,
     TubalMap,
     chebyshev_schedule,
     fourier_basis,
@@ -290,45 +288,10 @@ class TubalDictionary:
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
-class TubalModel(ImageModel):
+class TubalModel(LinearMapModel):
     """Images as tensor-linear combinations of atoms (eq. 2); a dictionary is one array (tube, row, atom)."""
 
-    def coding(
-        self,
-        dictionary: Array,
-        data: Array,
-        *,
-        sparsity: float,
-        graph_weight: float = 0.0,
-        laplacian: SharedLaplacian | Laplacian | None = None,
-        neighbor_sum: Array | None = None,
-    ) -> TubalCoding:
-        """Return the coding problem of some images.
-
-        Parameters
-        ----------
-        dictionary : array of shape (tube, row, atom)
-            The current dictionary.
-        data : array of shape (tube, row, n_images)
-            The images as :class:`tubal.layout.ImageLayout` arranges them.
-        sparsity : float
-            Weight of the l1 penalty.
-        graph_weight : float, default=0.0
-            Weight of the graph term.
-        laplacian : matrix of shape (n_images, n_images), optional
-            Graph Laplacian of these images.
-        neighbor_sum : array of shape (tube, atom, n_images), optional
-            Weighted sum of the fixed codes of neighbours that are not among these images.
-
-        Returns
-        -------
-        TubalCoding
-            The problem.
-        """
-        return TubalCoding(
-            dictionary, data, sparsity=sparsity, graph_weight=graph_weight, laplacian=laplacian,
-            neighbor_sum=neighbor_sum,
-        )  # fmt: skip
+    coding_problem = TubalCoding
 
     def dictionary_problem(self, statistics: TubalStatistics, dictionary: Array, step: int) -> TubalDictionary:
         """Return the dictionary problem.
