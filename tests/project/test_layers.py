@@ -122,6 +122,23 @@ def test_only_the_command_line_imports_experiments():
         assert _top(path) in ("experiments", "cli") or "experiments" not in _imported(path), path
 
 
+def test_tree_stays_small():
+    assert len([path for path in ROOT.glob("*.py") if path.name != "__init__.py"]) <= 8
+    assert len(list(ROOT.rglob("*.py"))) <= 110
+
+
+def test_few_parameters_are_typed_as_any():
+    bare = [
+        f"{path.relative_to(ROOT)}: {node.name}({argument.arg})"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef)
+        for argument in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        if argument.annotation is not None and ast.unparse(argument.annotation) == "Any"
+    ]
+    assert len(bare) <= 20, bare
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_lengths_and_prints(path):
     """Files of at most 800 lines, functions of at most 50, no print outside the command line."""
