@@ -12,11 +12,12 @@ import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import numpy as np
 import pytest
 
 from helpers.cli_helpers import call, one_sentence
-from tubal.cli import COMMANDS, run
+from tubal.cli import COMMANDS, group, run
 from tubal.cli.inputs import compare_with_labels, read_labels
 from tubal.cli.options import Source
 
@@ -45,6 +46,19 @@ def test_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> N
     text = capsys.readouterr().out
     assert f"tubal {name}" in text.split("Usage:")[1].split("\n", 1)[1], "no example"
     assert "--debug" in text
+
+
+def test_an_option_has_the_same_names_in_every_command() -> None:
+    names: dict[str, set[tuple[str, ...]]] = {}
+    context = click.Context(group)
+    for name in COMMANDS:
+        command = group.get_command(context, name)
+        assert command is not None
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                long = next(option for option in parameter.opts if option.startswith("--"))
+                names.setdefault(long, set()).add(tuple(parameter.opts))
+    assert {long: found for long, found in names.items() if len(found) > 1} == {}
 
 
 def test_help_without_arguments_and_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,11 @@ def test_best_score_settings_keep_the_paper_values():
 
 # --- the summary -----------------------------------------------------------------------------------------------
 def record(method, dataset, run, accuracy, row="label-free", **changes):
-    return make_record(Trial("2", dataset, method, row, run, {"scale": "unit"}), accuracy=accuracy, **changes)
+    return make_record(
+        Trial(table="2", dataset=dataset, method=method, row=row, run=run, settings={"scale": "unit"}),
+        accuracy=accuracy,
+        **changes,
+    )
 
 
 def records_of_all_cells(scores):
@@ -143,11 +147,11 @@ def test_claims_that_fail_are_stated():
 
 def test_sweeps_do_not_enter_the_table(tmp_path):
     planned = table2.plan(["orl"], ["kmeans", "gtsc"], 2, sweep=True)
-    records = [make_record(trial, accuracy=60.0) for trial in planned if trial.method == "gtsc"]
+    records = [make_record(trial, accuracy=60.0) for trial in planned if trial["method"] == "gtsc"]
 
     paths = table2.write(records, tmp_path, figures=False)
 
-    rows = {trial.row for trial in planned}
+    rows = {trial["row"] for trial in planned}
     assert rows == {"label-free", "best-score", "sweep sparsity_fraction", "sweep graph_weight"}
     assert json.loads((tmp_path / "table2.json").read_text())["rows"]["label-free"]["gtsc"]["orl"]["runs"] == 2
     curve = json.loads((tmp_path / "sweep.json").read_text())["graph_weight"]["orl"]["gtsc"]

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 
 import click
+from click.shell_completion import get_completion_class
 
 from tubal import __version__
 from tubal.cli.options import State, debug_option
@@ -40,7 +41,7 @@ FAILURE, MISTAKE, INTERRUPTED = 1, 2, 130
 
 
 class LazyGroup(click.Group):
-    """A group that imports ``tubal.cli.<name>`` only when that command is called."""
+    """A group that imports ``tubal.cli.<name>`` only when that command is called; ``completion`` is defined below."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, the usual first steps first."""
@@ -50,7 +51,7 @@ class LazyGroup(click.Group):
         """Import the command, and add ``--debug`` to it."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"tubal.cli.{cmd_name}").command
+        command = self.commands.get(cmd_name) or importlib.import_module(f"tubal.cli.{cmd_name}").command
         if not any("--debug" in option.opts for option in command.params):
             command.params.append(debug_option())
         return command
@@ -94,6 +95,26 @@ def group() -> None:
 
 
 group.params.append(debug_option())
+
+
+@group.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that lets SHELL complete commands, options and file names of tubal.
+
+    Write it where your shell reads its start-up scripts, then open a new terminal.
+
+    \b
+    Examples:
+      tubal completion bash >> ~/.bashrc
+      tubal completion zsh >> ~/.zshrc
+      tubal completion fish > ~/.config/fish/completions/tubal.fish
+    """
+    completer = get_completion_class(shell)
+    if completer is None:
+        raise ValueError(f"there is no completion for {shell!r}; choose bash, zsh or fish")
+    # The plain template, because source() would run the shell to ask for its version.
+    click.echo(completer.source_template % completer(group, {}, "tubal", "_TUBAL_COMPLETE").source_vars())
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("model", type=click.Path(path_type=Path))
 @json_option
 @click.pass_obj
-def command(state: State, /, model: Path) -> None:
+def command(state: State, model: Path) -> None:
     """Show what a model is, which images it was made from, and with which settings.
 
     MODEL is a .tubal file or the results folder of tubal cluster.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from tubal.cli.options import ImageSettings, Source, State, array_options, model_option, output_options, threads_option
+from tubal.cli.options import ImageSettings, Source, State, applying_options, count_option, model_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,20 +20,10 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("image", type=Source())
 @model_option
-@click.option(
-    "-n",
-    "--count",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    metavar="N",
-    help="How many images to show, the nearest first.",
-)
-@array_options
-@threads_option
-@output_options
+@count_option("-n", "--count", help="How many images to show, the nearest first.", default=5)
+@applying_options
 @click.pass_obj
-def command(state: State, /, image: str, model: Path, count: int, **image_settings: Unpack[ImageSettings]) -> None:
+def command(state: State, image: str, model: Path, count: int, **image_settings: Unpack[ImageSettings]) -> None:
     """Show the images of a model that are nearest to IMAGE, and how to move each onto IMAGE.
 
     With the default preset the table also gives the alignment: rotation in degrees, scale, and the shift in pixels

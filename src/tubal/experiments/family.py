@@ -131,7 +131,14 @@ def plan(
     """Return the trials of the table and, with ``sweep``, of the rate-distortion and shift curves."""
     extra = {} if device == "cpu" else {"device": device}
     trials = [
-        Trial("family", dataset, method, "table", run, {**settings_for(method, dataset), **extra})
+        Trial(
+            table="family",
+            dataset=dataset,
+            method=method,
+            row="table",
+            run=run,
+            settings={**settings_for(method, dataset), **extra},
+        )
         for run in range(runs)
         for dataset in datasets
         for method in methods
@@ -153,7 +160,14 @@ def _plan_curves(datasets: Sequence[str], method: str, extra: Settings) -> list[
     changes.append(("shift", {"shifts": shift["pixels"], "shift_images": shift["images"]}))
     base = {**extra, "n_images": family["curves"]["n_images"], "size": sizes[-2]}
     return [
-        Trial("family", dataset, method, row, 0, {**settings_for(method, dataset), **base, **change})
+        Trial(
+            table="family",
+            dataset=dataset,
+            method=method,
+            row=row,
+            run=0,
+            settings={**settings_for(method, dataset), **base, **change},
+        )
         for dataset in datasets
         if dataset in family["curves"]["datasets"]
         for row, change in changes
