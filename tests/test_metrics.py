@@ -55,7 +55,7 @@ def test_identical_partitions_score_one(score, classes):
 
 
 @given(partitions)
-def test_bounds_and_order_of_scores(pairs):
+def test_scores_are_bounded_and_accuracy_is_at_most_purity(pairs):
     classes, clusters = np.array(pairs).T
     assert 0.0 < clustering_accuracy(classes, clusters) <= purity(classes, clusters) <= 1.0
     assert 0.0 <= clustering_nmi(classes, clusters) <= 1.0
@@ -99,7 +99,7 @@ def test_adjusted_rand_follows_from_pairs(pairs):
 
 
 @given(partitions)
-def test_contingency_counts_pairs(pairs):
+def test_contingency_counts_pairs_of_labels(pairs):
     classes, clusters = zip(*pairs, strict=True)
     counts = Counter(pairs)
     expected = [[counts[row, column] for column in sorted(set(clusters))] for row in sorted(set(classes))]
@@ -112,7 +112,7 @@ def test_larger_entropy_gives_smaller_nmi(pairs):
     assert clustering_nmi(classes, clusters) <= clustering_nmi(classes, clusters, "arithmetic") + 1e-12
 
 
-def test_different_numbers_of_clusters_and_classes():
+def test_numbers_of_clusters_and_classes_may_differ():
     classes = [1, 1, 1, 2, 2, 2]
     assert clustering_accuracy(classes, [0, 0, 1, 2, 2, 3]) == pytest.approx(4 / 6)
     assert clustering_accuracy(classes, [0] * 6) == pytest.approx(0.5)

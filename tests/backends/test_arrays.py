@@ -157,7 +157,7 @@ def test_missing_gpu_raises(torch):
         to_device(np.zeros(3), "cuda")
 
 
-def test_penalties_and_pooling_on_both_libraries(rng, backend):
+def test_norms_and_thresholds_equal_numpy(rng, backend):
     values = rng.normal(size=(4, 3, 5))
     array = backend(values)
     assert_allclose(to_numpy(soft_threshold(array, 0.5)), np.sign(values) * np.maximum(abs(values) - 0.5, 0))

@@ -27,7 +27,7 @@ pytest_plugins = ["helpers.cli_fixtures"]
         ("writing results", True),
     ],
 )
-def test_ctrl_c_leaves_nothing_half_written(
+def test_interrupt_leaves_no_partial_file(
     moment: str, with_earlier_results: bool, shapes: Path, results: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

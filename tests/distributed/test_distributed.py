@@ -52,7 +52,7 @@ def coder(name="GTSC", **parameters):
 
 
 @pytest.mark.parametrize("name", ["TubSC", "SparseCoding"])
-def test_without_graph_equals_one_process(name, images, client):
+def test_fit_without_graph_equals_one_process(name, images, client):
     expected = coder(name).fit(images)
     model = fit(coder(name), da.from_array(images, chunks=(17, 7, 6)), client)
     assert_allclose(model.objective_, expected.objective_, rtol=1e-6)
@@ -60,7 +60,7 @@ def test_without_graph_equals_one_process(name, images, client):
     assert_allclose(model.transform(images[:4]), expected.transform(images[:4]), atol=1e-5)
 
 
-def test_with_graph_the_objective_never_rises(images, client):
+def test_objective_with_graph_never_increases(images, client):
     expected = coder(max_iter=15).fit(images)
     model = fit(coder(max_iter=15), images, client)
     assert (np.diff(model.objective_) <= 1e-10 * model.objective_[0]).all()
@@ -90,7 +90,7 @@ def test_workers_read_files_and_keep_codes(images, client, tmp_path):
     assert_allclose(model.codes_.compute(), expected.codes_, atol=1e-5)
 
 
-def test_reseeding_and_scale_by_the_largest_pixel(images, client):
+def test_replaced_atoms_and_scale_equal_one_process(images, client):
     expected = coder("TubSC", scale="max", sparsity=1.0, n_atoms=20).fit(images)
     model = fit(coder("TubSC", scale="max", sparsity=1.0, n_atoms=20), images, client)
     assert model.n_reseeded_ == expected.n_reseeded_ > 0
@@ -176,7 +176,7 @@ def test_fit_resumes_after_a_lost_scheduler(images, client, tmp_path):
     assert_allclose(resumed.codes_, expected.codes_, atol=1e-6)
 
 
-def test_errors_say_what_is_wrong(images, client):
+def test_errors_state_their_cause(images, client):
     with pytest.raises(ConnectionError, match="no Dask scheduler at"):
         connect("tcp://127.0.0.1:9")
     with pytest.raises(ValueError, match="NaN or infinity"):

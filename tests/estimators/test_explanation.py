@@ -58,7 +58,7 @@ def test_rows_are_explained_as_images(shapes):
     assert from_row.image.shape == (8, 9)
 
 
-def test_default_explanation_ignores_the_graph(shapes):
+def test_explanation_ignores_the_graph_by_default(shapes):
     """With a strong graph a model's codes are dense and rebuild badly; an explanation must do both better."""
     model = GTSC(n_atoms=20, graph_weight=10.0, sparsity=0.003, max_iter=2, random_state=0).fit(shapes)
     alone, joined = (explain_images(model, shapes, with_graph=flag) for flag in (False, True))

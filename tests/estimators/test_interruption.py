@@ -88,7 +88,7 @@ def test_interrupted_partial_fit_changes_nothing():
     assert len(model.objective_) == n_objectives
 
 
-def test_fit_discards_a_stream():
+def test_fit_discards_earlier_partial_fits():
     model = coder("TubSC").partial_fit(OTHERS).fit(IMAGES)
     assert not hasattr(model, "statistics_")
     assert model.partial_fit(IMAGES).n_samples_seen_ == len(IMAGES)
@@ -98,7 +98,7 @@ class Frame(np.ndarray):
     """Rows with named columns, in place of a data frame."""
 
 
-def test_names_of_columns_belong_to_the_last_fit(monkeypatch):
+def test_feature_names_in_is_replaced_by_fit(monkeypatch):
     names = np.array([f"pixel {index}" for index in range(30)], object)
     monkeypatch.setattr(
         "sklearn.utils.validation._get_feature_names", lambda X: names if isinstance(X, Frame) else None

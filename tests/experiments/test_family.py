@@ -83,7 +83,7 @@ def test_findings_name_the_winner(best, sentence):
         ([31.0, 30.0, 29.0], "gtsc", "CSC + graph is worse than GTSC in both scores"),
     ],
 )
-def test_differences_within_two_standard_errors_are_ties(scores, best, sentence):
+def test_differences_within_two_standard_errors_do_not_count(scores, best, sentence):
     records = [
         record(method, run=run, accuracy=score, nmi=score)
         for method, values in (("gtsc", [48.0, 50.0, 52.0]), ("gcsc", scores))
@@ -123,7 +123,7 @@ def test_short_page_has_the_averages():
 
 
 # --- the committed table ---------------------------------------------------------------------------------------
-def test_committed_table_is_complete():
+def test_stored_table_is_complete():
     """Every member on every collection, ten runs each, timed on the processor."""
     summary = json.loads((ROOT / "results" / "family.json").read_text(encoding="utf-8"))
 
@@ -136,7 +136,7 @@ def test_committed_table_is_complete():
     assert family.recommended(summary) == summary["recommended"]
 
 
-def test_committed_curves_are_complete():
+def test_stored_curves_are_complete():
     summary = json.loads((ROOT / "results" / "family.json").read_text(encoding="utf-8"))
 
     for curves in summary["rate"].values():

@@ -70,7 +70,7 @@ def test_resumed_fit_is_identical(name, chunk_size, solver, images, tmp_path):
     same(resumed, whole)
 
 
-def test_resume_in_the_middle_of_a_pass(images, tmp_path):
+def test_fit_resumes_in_the_middle_of_a_pass(images, tmp_path):
     whole = coder().fit(images, chunk_size=9, folder=tmp_path)
 
     class Kill(Checkpoint):
@@ -123,7 +123,7 @@ def test_writing_checkpoints_changes_nothing(images, tmp_path):
     same(coder().fit(images, checkpoint=Checkpoint(tmp_path / "a", every_seconds=0.0)), coder().fit(images))
 
 
-def test_finished_fit_resumes_at_its_end(images, tmp_path):
+def test_resuming_a_finished_fit_makes_no_iteration(images, tmp_path):
     place = tmp_path / "a"
     whole = coder().fit(images, checkpoint=place)
     seen = []
@@ -191,7 +191,7 @@ def test_checkpoints_of_earlier_versions_are_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_tensors_resume(device, images, tmp_path):
+def test_fit_on_tensors_resumes(device, images, tmp_path):
     torch = pytest.importorskip("torch")
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA GPU")
@@ -217,7 +217,7 @@ def test_killed_fits_resume(chunk, tmp_path):
     assert_array_equal(found["objective"], model.objective_)
 
 
-def test_full_disk_keeps_the_former_checkpoint(images, tmp_path):
+def test_full_disk_keeps_the_previous_checkpoint(images, tmp_path):
     place = tmp_path / "a"
     with pytest.raises(Interrupted):
         coder(callbacks=stop_at(4)).fit(images, checkpoint=Checkpoint(place, every_seconds=0.0))

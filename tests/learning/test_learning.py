@@ -68,7 +68,7 @@ def steps_up(objective):
 @pytest.mark.parametrize(
     "dictionary_solver", [LagrangeDual(), ProjectedGradient(max_iter=20)], ids=["dual", "gradient"]
 )
-def test_objective_never_rises(shapes, graph_weight, code_solver, dictionary_solver):
+def test_objective_never_increases(shapes, graph_weight, code_solver, dictionary_solver):
     data, graph = shapes
     state, _ = run(data, graph, graph_weight=graph_weight, code_solver=code_solver, dictionary_solver=dictionary_solver)
     assert len(state.objective) == state.n_iter == 8
@@ -79,7 +79,7 @@ def test_objective_never_rises(shapes, graph_weight, code_solver, dictionary_sol
 @pytest.mark.collection("orl")
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
 @pytest.mark.parametrize("graph_weight", [0.0, 1.0])
-def test_objective_never_rises_on_real_images(dtype, tolerance, graph_weight):
+def test_objective_never_increases_on_real_images(dtype, tolerance, graph_weight):
     images = unit(fetch_orl().images[:120].astype(np.float64)).astype(dtype)
     data, graph = ImageLayout((32, 32)).to_tensor(images), laplacian(knn_graph(images, 3))
     state, _ = run(data, graph, graph_weight=graph_weight, n_atoms=20, max_iter=12)
@@ -110,7 +110,7 @@ def test_history_matches_the_dense_objective(shapes, backend, graph_weight):
     assert_allclose(state.density, seen[:, 2])
 
 
-def test_atoms_stay_in_the_ball(shapes, backend):
+def test_atom_norms_are_at_most_one(shapes, backend):
     state, _ = run(*shapes, backend=backend)
     assert to_numpy(atom_norms(state.dictionary)).max() <= 1.0 + 1e-9
 
@@ -145,7 +145,7 @@ def test_worse_codes_are_rejected(shapes, rng):
     assert_array_equal(fresh.codes, 0.0)
 
 
-def test_start_is_evaluated_only_if_the_gain_is_unclear(shapes, monkeypatch):
+def test_start_objective_is_computed_only_if_the_gain_is_small(shapes, monkeypatch):
     data, _ = shapes
     dictionary, weights, solver = start_of(data).dictionary, Weights(SPARSITY), Admm(max_iter=20)
     evaluated = []
@@ -201,7 +201,7 @@ def test_final_codes_belong_to_the_final_dictionary(shapes):
     assert problem.value(store.codes_of(0)) <= state.objective[-1]
 
 
-def test_stops_when_the_objective_stops_falling(shapes):
+def test_fit_stops_when_the_objective_converges(shapes):
     state, _ = run(*shapes, max_iter=500, tol=1e-3)
     assert state.converged
     assert state.n_iter < 500
@@ -227,7 +227,7 @@ def test_callbacks_can_stop_the_fit(shapes):
     assert store.codes_of(0) is not None
 
 
-def test_unused_atoms_are_replaced_by_bad_images(shapes):
+def test_unused_atoms_are_replaced_by_badly_reconstructed_images(shapes):
     data, _ = shapes
     start = start_of(data)
     start.dictionary = start.dictionary.copy()
@@ -258,7 +258,7 @@ def test_blank_images_change_nothing(backend):
 
 
 @pytest.mark.parametrize("graph_weight", [0.0, 1.0])
-def test_backends_learn_the_same(shapes, graph_weight):
+def test_backends_learn_the_same_dictionary(shapes, graph_weight):
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
     data, graph = shapes
     ours, _ = run(data, graph, graph_weight=graph_weight, max_iter=4)

@@ -41,7 +41,7 @@ def coding(parts, graph_weight=0.0, kind=torch.float64, **terms):
 
 @pytest.mark.parametrize("tube_length", [1, 2, 5, 6, 16])
 @pytest.mark.parametrize("chunk", [7, 31])
-def test_tensors_make_the_generic_steps(rng, tube_length, chunk):
+def test_steps_on_tensors_equal_the_generic_steps(rng, tube_length, chunk):
     problem = coding(problem_parts(rng, tube_length))
     problem._driver.chunk = chunk
     generic, fused = (SplitState(problem.zeros()) for _ in (0, 1))
@@ -66,7 +66,7 @@ def test_arrays_and_tensors_reach_the_same_minimum(rng, tube_length, graph_weigh
     assert_allclose(found, codes, atol=1e-4)
 
 
-def test_images_with_fixed_neighbours_only(rng):
+def test_images_with_fixed_neighbors_only_reach_the_minimum(rng):
     atoms, data, _ = problem_parts(rng, 6)
     pull = rng.normal(size=(6, 6, 31)) * 0.1
     degrees = sp.csr_array(np.diag(rng.integers(1, 4, 31).astype(float)))

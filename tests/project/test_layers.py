@@ -123,7 +123,7 @@ def test_only_the_command_line_imports_experiments():
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_lengths_and_prints(path):
+def test_files_and_functions_are_short_and_do_not_print(path):
     """Files of at most 800 lines, functions of at most 50, no print outside the command line."""
     source = path.read_text(encoding="utf-8")
     assert len(source.splitlines()) <= 800
@@ -147,7 +147,7 @@ def test_every_public_name_exists():
         tubal.nothing
 
 
-def test_theory_names_tests_that_exist():
+def test_tests_named_in_theory_exist():
     """Every equation and erratum of docs/theory.md names its test; an ellipsis stands for the rest of a name."""
     tests = Path(__file__).parents[1]
     theory = (tests.parent / "docs" / "theory.md").read_text(encoding="utf-8")

@@ -34,7 +34,7 @@ def test_fit_enters_five_files_above_problems_and_solvers(tool, fit_calls):
     assert len(own) == 5
 
 
-def test_fit_never_returns_to_an_estimator_file(tool, fit_calls):
+def test_estimator_files_are_entered_once_during_a_fit(tool, fit_calls):
     route = tool.route(fit_calls, "estimators")
     assert len(route) == len(set(route)), route
 

@@ -271,7 +271,7 @@ def test_page_contains_no_web_address(small):
     assert not re.search(r"https?:|//[a-z0-9.-]+\.[a-z]{2,}/", outside)
 
 
-def test_write_is_atomic(small, tmp_path, monkeypatch):
+def test_failed_write_keeps_the_old_report(small, tmp_path, monkeypatch):
     target = write_report(small, tmp_path / "report.html")
     assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
     before = target.read_bytes()

@@ -276,14 +276,14 @@ def test_graph_indices_out_of_range_raise(tmp_path, original):
     forged(tmp_path, repack(manifest, members), "cannot be loaded")
 
 
-def test_damaged_files_never_load_wrong(tmp_path, original):
+def test_damaged_files_never_load_as_another_model(tmp_path, original):
     expected = tubal.load(DATA / "format_1.tubal")
     counts = try_mutations(original, 500, tmp_path, 0, lambda model: same(model, expected))
     assert counts["raised"] > 350
 
 
 # --- crashes -------------------------------------------------------------------------------------------------
-def test_killed_save_leaves_a_whole_file(tmp_path):
+def test_killed_save_leaves_a_complete_file(tmp_path):
     path, random = tmp_path / "model.tubal", np.random.default_rng(0)
     tubal.save(tubal.load(DATA / "format_1.tubal"), path)
     for _ in range(3):

@@ -79,11 +79,11 @@ def _shift_in_words(down: int, right: int, shape: Sequence[int]) -> str:
     return ", ".join(words)
 
 
-def _paste(sheet: Image.Image, place: tuple[int, int], values: Pixels, limits: tuple[float, float]) -> None:
+def _paste(sheet: Image.Image, position: tuple[int, int], values: Pixels, limits: tuple[float, float]) -> None:
     """Paste values, enlarged to a cell, with the lower limit black and the upper limit white."""
     low, high = limits
     grey = np.uint8(np.clip((values - low) / (high - low), 0.0, 1.0) * 255.0 + 0.5)
     tile = Image.fromarray(np.asarray(grey))
     scale = CELL / max(tile.size)
     size = (max(1, round(tile.width * scale)), max(1, round(tile.height * scale)))
-    sheet.paste(tile.convert("RGB").resize(size, Image.Resampling.NEAREST), place)
+    sheet.paste(tile.convert("RGB").resize(size, Image.Resampling.NEAREST), position)

@@ -63,10 +63,10 @@ class ImageSettings(TypedDict, total=False):
     max_pixels: int
 
 
-def _store(field: str) -> Callable[[click.Context, click.Parameter, object], None]:
+def _store_value(field: str) -> Callable[[click.Context, click.Parameter, object], None]:
     """Return a callback that stores an option's value in the run's state.
 
-    A flag given before the command, as in ``tubal --debug info``, is not reset by its absence after it.
+    A flag given before the command, as in ``tubal --debug info``, stays set if it is not repeated after the command.
     """
 
     def store(context: click.Context, _: click.Parameter, value: object) -> None:
@@ -77,10 +77,10 @@ def _store(field: str) -> Callable[[click.Context, click.Parameter, object], Non
 
 
 def _store_threads(context: click.Context, parameter: click.Parameter, value: int | None) -> None:
-    """Store the number of threads and hold every numerical library to it."""
+    """Store the number of threads and limit every numerical library to it."""
     if value is None:
         return
-    _store("threads")(context, parameter, value)
+    _store_value("threads")(context, parameter, value)
     if "numpy" not in sys.modules:
         for library in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
             os.environ[f"{library}_NUM_THREADS"] = str(value)
@@ -137,18 +137,18 @@ class Source(click.ParamType):  # type: ignore[type-arg]
 def debug_option() -> click.Option:
     """Return the option ``--debug``, which the group adds to every command."""
     help_text = "Show the full traceback of an error."
-    return click.Option(["--debug"], is_flag=True, expose_value=False, callback=_store("debug"), help=help_text)
+    return click.Option(["--debug"], is_flag=True, expose_value=False, callback=_store_value("debug"), help=help_text)
 
 
 json_option = click.option(
     "--json",
     is_flag=True,
     expose_value=False,
-    callback=_store("json"),
+    callback=_store_value("json"),
     help="Print the results as JSON on standard output.",
 )
 quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, expose_value=False, callback=_store("quiet"), help="Do not show progress."
+    "-q", "--quiet", is_flag=True, expose_value=False, callback=_store_value("quiet"), help="Do not show progress."
 )
 seed_option = click.option(
     "--seed",
@@ -164,7 +164,7 @@ device_option = click.option(
     default="auto",
     show_default=True,
     expose_value=False,
-    callback=_store("device"),
+    callback=_store_value("device"),
     help="Where to compute. 'auto' uses a GPU if PyTorch finds one.",
 )
 threads_option = click.option(

@@ -118,14 +118,14 @@ class SlicedSource:
         """Read one slice and check it."""
         start, size = self.starts[index], self.sizes[index]
         found = as_float_stack(np.asarray(self.images[start : start + size]))
-        return _check_shape(found, (size, *self.image_shape), index)
+        return _check_batch_shape(found, (size, *self.image_shape), index)
 
 
 class BatchSource:
     """A function that returns a fresh iterator over the same batches each time; its batches are the chunks."""
 
     def __init__(self, factory: Callable[[], Batches]) -> None:
-        if any(_is_required(parameter) for parameter in _parameters(factory)):
+        if any(_is_required(parameter) for parameter in _signature_parameters(factory)):
             raise TypeError("a function of batches must need no arguments; wrap it in functools.partial")
         self.factory = factory
         self.sizes, self.dtype = [], np.dtype(np.float32)
@@ -133,7 +133,7 @@ class BatchSource:
         for index, batch in enumerate(self._restart()):
             found = as_float_stack(batch)
             self.image_shape = self.image_shape or found.shape[1:]
-            _check_shape(found, (len(found), *self.image_shape), index)
+            _check_batch_shape(found, (len(found), *self.image_shape), index)
             self.sizes.append(len(found))
             self.dtype = np.promote_types(self.dtype, found.dtype)
         if not self.sizes:
@@ -149,7 +149,7 @@ class BatchSource:
             self._n_read += 1
             if self._n_read == index + 1:
                 found = as_float_stack(batch).astype(self.dtype, copy=False)
-                return _check_shape(found, (self.sizes[index], *self.image_shape), index)
+                return _check_batch_shape(found, (self.sizes[index], *self.image_shape), index)
         raise ValueError(
             f"the function yielded {self._n_read} batches where it yielded {len(self.sizes)} the first time; it must "
             "return a fresh iterator over the same batches on every call"
@@ -202,7 +202,7 @@ def _write_batches(batches: Batches, stream: IO[bytes]) -> tuple[tuple[int, ...]
         found = as_float_stack(batch)
         if index == 0:
             shape, dtype = found.shape[1:], found.dtype
-        _check_shape(found, (len(found), *shape), index)
+        _check_batch_shape(found, (len(found), *shape), index)
         if np.promote_types(found.dtype, dtype) != dtype:
             raise ValueError(
                 f"batch {index} holds {found.dtype} after batches of {dtype}; convert all batches to one type"
@@ -225,7 +225,7 @@ def _check_chunk_size(chunk_size: object) -> int:
     return int(chunk_size)
 
 
-def _check_shape(found: NDArray[Any], shape: tuple[int, ...], index: int) -> NDArray[Any]:
+def _check_batch_shape(found: NDArray[Any], shape: tuple[int, ...], index: int) -> NDArray[Any]:
     if found.shape != shape:
         raise ValueError(
             f"batch {index} has shape {found.shape} where {shape} was promised; every pass must yield the same batches"
@@ -233,7 +233,7 @@ def _check_shape(found: NDArray[Any], shape: tuple[int, ...], index: int) -> NDA
     return found
 
 
-def _parameters(factory: Callable[..., object]) -> Iterable[inspect.Parameter]:
+def _signature_parameters(factory: Callable[..., object]) -> Iterable[inspect.Parameter]:
     try:
         return inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
@@ -391,7 +391,7 @@ def learn_batch(recipe: Recipe, images: Array, former: Stream | None, horizon: f
     the fitted attributes; ``codes_`` are those of the batch.
     """
     if horizon is not None and not horizon > 0:
-        raise ValueError(f"horizon={horizon!r}; a positive number of images is wanted, or None to forget nothing")
+        raise ValueError(f"horizon={horizon!r}; a positive number of images is wanted, or None for equal weights")
     layout = recipe.layout(tuple(int(extent) for extent in images.shape[1:])) if former is None else former.layout
     scaled, factor = scale_images(images, recipe.scale, None if former is None else former.scale_factor)
     data, model = layout.to_tensor(scaled), recipe.model(layout.image_shape)

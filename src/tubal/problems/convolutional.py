@@ -197,7 +197,7 @@ class ConvolutionalCoding(LinearMapCoding):
 # --- filters ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ConvolutionalStatistics:
-    """What the filter step needs to know about any number of images.
+    """Sums over images that the filter step needs.
 
     Parameters
     ----------

@@ -170,7 +170,7 @@ class TubalCoding(LinearMapCoding):
 # --- dictionary -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TubalStatistics:
-    """What the dictionary step needs to know about any number of images.
+    """Sums over images that the dictionary step needs.
 
     Parameters
     ----------
@@ -362,7 +362,7 @@ class TubalModel(LinearMapModel):
 # There every coefficient row has its own sparse system b (2 α L + (eigenvalue + penalty) I) = right (a diagonalised
 # Sylvester equation), solved by a few warm-started Chebyshev steps.
 class Step(NamedTuple):
-    """The numbers of a Douglas-Rachford step, in the type of the data."""
+    """The parameters of a Douglas-Rachford step, in the type of the data."""
 
     bound: np.floating  # the scaled dual is clipped to [-bound, bound]
     penalty: np.floating

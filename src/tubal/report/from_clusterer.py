@@ -1,4 +1,4 @@
-"""Report data from a fitted ``ImageClusterer``. Only this file of the report knows a clusterer."""
+"""Report data from a fitted ``ImageClusterer``. No other file of the report uses a clusterer."""
 
 from __future__ import annotations
 
