@@ -107,7 +107,7 @@ def test_confusion_accepts_more_clusters_than_labels():
     assert drawn(plot.confusion(["a"] * 4, [0, 1, 2, 2])).tolist() == [[2, 1, 1]]
 
 
-def test_estimators_and_clusterers_are_accepted(rng):
+def test_plots_accept_coders_and_clusterers(rng):
     model = SimpleNamespace(atoms_=rng.normal(size=(3, 4, 4)), codes_=rng.normal(size=(2, 3, 4)), objective_=np.ones(3))
     clusterer = SimpleNamespace(
         model_=model, graph_=SimpleNamespace(neighbors=np.array([[1], [0]]), distances=np.ones((2, 1)))

@@ -125,13 +125,13 @@ def test_checkpoint_of_another_fit_is_an_error(shapes: Path, tmp_path: Path, cap
 def test_resumed_cluster_command_gives_the_same_labels(
     shapes: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["cluster", str(shapes), "-k", "3", "--labels", "folders", "--out", str(tmp_path / "out")]
+    arguments = ["cluster", str(shapes), "-k", "3", "--labels", "folders", "--out", str(tmp_path / "out")]
     with pytest.MonkeyPatch.context() as patch:
         interrupt_at(patch, 2)
-        assert run([*asked, "--quiet"]) == 130
+        assert run([*arguments, "--quiet"]) == 130
     assert "the progress is saved in" in one_sentence(capsys)
     assert {entry.name for entry in tmp_path.iterdir()} == {"out.checkpoint"}
-    assert run([*asked, "--resume", "--json"]) == 0
+    assert run([*arguments, "--resume", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["clusters"] == 3
     assert {entry.name for entry in tmp_path.iterdir()} == {"out"}
     assert (tmp_path / "out" / "labels.csv").read_bytes() == (results / "labels.csv").read_bytes()

@@ -96,7 +96,7 @@ def test_array_file_is_clustered_with_a_label_file(tmp_path: Path, capsys: pytes
     np.save(tmp_path / "stack.npy", bunch.images)
     (tmp_path / "labels.csv").write_text("label\n" + "\n".join(f"kind {value}" for value in bunch.target))
     out = tmp_path / "out"
-    asked = [
+    arguments = [
         "cluster",
         str(tmp_path / "stack.npy"),
         "-k",
@@ -106,7 +106,7 @@ def test_array_file_is_clustered_with_a_label_file(tmp_path: Path, capsys: pytes
         "--labels",
         str(tmp_path / "labels.csv"),
     ]
-    assert run([*asked, "--sort", "copy", "--json", "-q"]) == 0
+    assert run([*arguments, "--sort", "copy", "--json", "-q"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["scores"]["labelled_images"] == 40
     first = read_csv(out / "labels.csv")[0]
@@ -114,7 +114,7 @@ def test_array_file_is_clustered_with_a_label_file(tmp_path: Path, capsys: pytes
     assert (out / "clusters" / f"cluster-{first['cluster']}" / "stack.npy#1.png").is_file()
 
 
-def test_thousand_mixed_pictures(tmp_path: Path) -> None:
+def test_folder_of_1000_mixed_pictures_is_clustered(tmp_path: Path) -> None:
     folder, bad = build_mixed_folder(tmp_path, n_images=1000)
     out = tmp_path / "out"
     assert run(["cluster", str(folder), "-k", "5", "-o", str(out), "-q", "--size", "16", "--colour", "grey"]) == 0

@@ -119,7 +119,7 @@ def test_number_of_clusters_is_estimated(rng):
     assert 5 in model.n_clusters_scores_["n_clusters"]
 
 
-def test_paper_preset_is_gtsc_and_kmeans(rng):
+def test_paper_preset_equals_gtsc_and_kmeans(rng):
     images, _ = shapes(rng)
     model = ImageClusterer(4, preset="paper", n_atoms=12, random_state=0).fit(images)
     coder = GTSC(12, graph_weight=1.0, n_neighbors=3, graph="euclidean", random_state=model.seed_)
@@ -279,7 +279,7 @@ def test_components_are_never_split_before_joining(rng, n_clusters):
         assert len(set(model.labels_[start : start + 8])) == 1
 
 
-def test_blank_image_does_not_disturb_others(rng):
+def test_blank_image_does_not_change_the_other_labels(rng):
     images, labels = shapes(rng)
     images[0] = 0.0
     found = ImageClusterer(4, random_state=0).fit_predict(images)
@@ -342,7 +342,7 @@ def test_interrupted_fit_keeps_the_previous_fit(rng):
     assert_array_equal(model.predict(images), model.labels_)
 
 
-def test_second_fit_replaces_everything(rng):
+def test_second_fit_replaces_all_fitted_attributes(rng):
     images, _ = shapes(rng)
     model = ImageClusterer(4, random_state=0).fit(images)
     model.file_names_ = np.array(["a"] * len(images))

@@ -45,7 +45,7 @@ def test_spectrum_agrees_with_a_dense_eigensolver(rng, n_images):
 
 
 @pytest.mark.parametrize("size", [8, 300])
-def test_each_component_has_eigenvalue_one(size):
+def test_eigenvalue_one_occurs_once_per_component(size):
     found = clustering.spectrum(blocks(*[size] * 4), 6)
     assert_array_equal(found.values[:4], 1.0)
     assert found.values[4] < 0.9
@@ -172,13 +172,13 @@ def test_joining_components_without_features_raises():
 
 
 # --- weights ---------------------------------------------------------------------------------------------
-def test_mutual_edges_count_twice():
+def test_mutual_edges_have_twice_the_weight():
     weights = clustering.mutual_adjacency(np.array([[1, 2], [0, -1], [1, -1]]))
     expected = [[0.0, 1.0, 0.5], [1.0, 0.0, 0.5], [0.5, 0.5, 0.0]]
     assert_array_equal(weights.toarray(), expected)
 
 
-def test_second_order_counts_paths(rng):
+def test_second_order_weights_count_paths(rng):
     adjacency, _ = planted(rng, [8, 8])
     dense = adjacency.toarray()
     expected = dense + dense @ dense
@@ -221,7 +221,7 @@ def test_modularity_follows_its_definition(rng):
 
 
 # --- single images ---------------------------------------------------------------------------------------
-def test_confidence_is_lower_between_clusters(rng):
+def test_confidence_is_lower_for_images_between_clusters(rng):
     adjacency, labels = planted(rng, [20, 20], outside=0.0)
     adjacency = adjacency.tolil()
     adjacency[0, 20:30] = 1.0
@@ -247,7 +247,7 @@ def test_near_duplicates_are_transitive():
     assert_array_equal(groups[0], [0, 1, 2])
 
 
-def test_medoids_are_the_most_typical(rng):
+def test_medoids_have_the_largest_mean_cosine(rng):
     labels = np.repeat([0, 1], 15)
     features = np.repeat(rng.normal(size=(2, 6)), 15, axis=0) + 0.3 * rng.normal(size=(30, 6))
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
@@ -257,7 +257,7 @@ def test_medoids_are_the_most_typical(rng):
         assert found == members[mean_cosine.argmax()]
 
 
-def test_votes_follow_weights_and_trust():
+def test_votes_are_weighted():
     labels, neighbors = np.array([0, 1, 1]), np.array([[0, 1, -1], [0, 1, 2]])
     shares = clustering.vote(neighbors, np.ones((2, 3)), labels, trust=np.array([1.0, 0.5, 0.5]))
     assert_allclose(shares, [[2 / 3, 1 / 3], [0.5, 0.5]], atol=1e-5)

@@ -127,7 +127,7 @@ def test_damaged_file_is_kept(toy, tmp_path, monkeypatch):
     assert (tmp_path / "toy.mat").read_bytes() == b"damaged"
 
 
-def test_missing_file_is_explained(tmp_path):
+def test_error_for_a_missing_file_states_what_to_do(tmp_path):
     with pytest.raises(FileNotFoundError, match=rf"put ORL.mat into {tmp_path}.*TUBAL_DATA"):
         datasets.fetch_orl(data_home=tmp_path, download_if_missing=False)
 
@@ -147,7 +147,7 @@ def test_missing_file_is_downloaded(toy, tmp_path, monkeypatch):
     np.testing.assert_allclose(bunch.images, toy.astype(np.float32) / 255)
 
 
-def test_unreachable_network_is_explained(tmp_path, monkeypatch):
+def test_error_without_network_states_what_to_do(tmp_path, monkeypatch):
     entry = dataclasses.replace(COLLECTIONS["orl"], addresses=("http://127.0.0.1:9/ORL.mat",))
     monkeypatch.setitem(registry.COLLECTIONS, "orl", entry)
     monkeypatch.setattr(fetchers, "download", partial(fetchers.download, attempts=1))

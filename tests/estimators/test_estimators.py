@@ -104,13 +104,13 @@ def test_gtsc_without_graph_weight_equals_tubsc(shapes):
 
 
 @pytest.mark.parametrize("estimator", TUBAL)
-def test_features_are_equation_20(shapes, estimator):
+def test_features_equal_equation_20(shapes, estimator):
     model = small(estimator).fit(shapes)
     expected = np.sqrt((model.codes_**2).sum(2))
     assert_allclose(model.transform(shapes), expected, rtol=1e-6)
 
 
-def test_objective_is_equation_8(shapes):
+def test_objective_equals_equation_8(shapes):
     images = shapes.astype(np.float64)
     model = small(GTSC, code_solver=Admm(max_iter=400, tol=1e-10), graph_weight=0.5, sparsity=0.02).fit(images)
     unit = images / np.sqrt((images**2).sum((1, 2), keepdims=True))
@@ -138,7 +138,7 @@ def test_constructor_keeps_parameters_as_given(estimator):
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_defaults_are_those_of_the_paper(estimator):
+def test_default_parameters_are_those_of_the_paper(estimator):
     parameters = estimator().get_params()
     assert parameters["n_atoms"] == 45
     if "graph_weight" in parameters:
@@ -202,16 +202,16 @@ def test_seeds_reproduce_bit_for_bit(shapes, backend, estimator, init):
 def test_callbacks_stop_the_fit_and_verbose_prints_to_standard_error(shapes, capsys):
     seen = []
 
-    def watch(progress):
+    def record_and_stop(progress):
         seen.append((progress.n_iter, progress.objective))
         return progress.n_iter == 2
 
-    model = small(GTSC, max_iter=9, tol=0.0, callbacks=watch, verbose=1).fit(shapes)
+    model = small(GTSC, max_iter=9, tol=0.0, callbacks=record_and_stop, verbose=1).fit(shapes)
     assert model.n_iter_ == 2
     assert [value for _, value in seen] == list(model.objective_)
     captured = capsys.readouterr()
     assert captured.out == ""
-    small(GTSC, callbacks=[watch, seen.append]).fit(shapes)
+    small(GTSC, callbacks=[record_and_stop, seen.append]).fit(shapes)
     assert capsys.readouterr().err == ""
 
 
@@ -267,8 +267,8 @@ def test_new_images_are_coded_with_fixed_neighbors(shapes):
     assert_array_equal(weights, 1.0)
     assert indices.shape == (5, 3)
     gradient = oracles.coding_gradient(np.moveaxis(model.atoms_, 0, 1), np.moveaxis(unit[25:], 0, 1), codes)
-    pulls = sum(codes - np.moveaxis(model.codes_[indices[:, slot]], 0, 1) for slot in range(3))
-    gradient = gradient + 2.0 * model.graph_weight * oracles.stacked(pulls)
+    differences = sum(codes - np.moveaxis(model.codes_[indices[:, slot]], 0, 1) for slot in range(3))
+    gradient = gradient + 2.0 * model.graph_weight * oracles.stacked(differences)
     assert oracles.kkt_residual(gradient, oracles.stacked(codes), model.sparsity) < 1e-7
 
 
@@ -312,7 +312,7 @@ def test_graph_weight_makes_codes_of_neighbors_similar(shapes):
 # --- shift invariance, batches ---------------------------------------------------------------------------------
 
 
-def test_codes_shift_with_the_image(shapes):
+def test_shifted_image_has_shifted_codes(shapes):
     """Shift invariance, the point of the model: an image rolled along the tube has the same codes, rolled."""
     images = shapes.astype(np.float64)
     model = small(TubSC, n_atoms=4, code_solver=Admm(max_iter=500, tol=1e-12)).fit(images)
@@ -322,7 +322,7 @@ def test_codes_shift_with_the_image(shapes):
 
 
 @pytest.mark.parametrize("estimator", [TubSC, GTSC])
-def test_encoding_in_batches_changes_nothing(estimator, shapes, monkeypatch):
+def test_batch_size_does_not_change_the_codes(estimator, shapes, monkeypatch):
     model = small(estimator).fit(shapes)
     new = np.concatenate([shapes[:2], shapes + 0.01])
     expected = model.encode(new)

@@ -1,4 +1,4 @@
-"""Every estimator on every hostile input: the right result, or one clear error."""
+"""Every estimator on every extreme or malformed input: a correct result, or one clear error."""
 
 from __future__ import annotations
 

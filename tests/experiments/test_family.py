@@ -63,7 +63,7 @@ def test_cell_counts_each_run_once_and_times_the_processor():
     ("best", "sentence"),
     [("gcsc", "CSC + graph is better than GTSC in both scores"), ("gtsc", "GTSC stays the recommendation")],
 )
-def test_findings_name_the_winner(best, sentence):
+def test_findings_state_the_best_member(best, sentence):
     records = [
         record(method, accuracy=80.0 if method == best else 50.0, nmi=80.0 if method == best else 60.0)
         for method in MEMBERS

@@ -33,7 +33,7 @@ def test_printed_averages_follow_from_the_printed_cells():
 
 
 def test_printed_accuracies_are_those_of_single_runs():
-    """The paper speaks of ten tests, but a mean of ten runs is rarely a whole number of images."""
+    """The paper states means over ten tests, but a mean of ten runs is rarely a whole number of images."""
     for name in ("coil20", "orl", "yale"):
         collection = load_paper()[name]
         for scores in collection.printed.values():

@@ -168,7 +168,7 @@ def test_working_size_keeps_the_mean(rng, source, working):
 # --- the whole search ------------------------------------------------------------------------------------
 
 
-def test_deformed_drawings_find_their_class(rng):
+def test_neighbors_of_deformed_drawings_have_the_same_class(rng):
     images, labels = glyphs(rng)
     graph = deformable_graph(images, 5)
     assert purity(graph.neighbors, labels) == 100

@@ -1,4 +1,4 @@
-"""A folder of pictures becomes one stack, whatever its files are like."""
+"""A folder of pictures becomes one stack, for all kinds of files."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_imagej_stack_and_float_tiff_are_read(tmp_path: Path) -> None:
     assert_allclose(shown, (doubles - doubles.min()) / np.ptp(doubles), atol=1e-5)
 
 
-def test_thousand_mixed_pictures(tmp_path: Path) -> None:
+def test_folder_of_1000_mixed_pictures_is_read(tmp_path: Path) -> None:
     folder, bad = build_mixed_folder(tmp_path, n_images=1000)
     calls: list[tuple[int, int]] = []
     stack = load_image_folder(folder, progress=lambda done, total: calls.append((done, total)))
@@ -156,12 +156,12 @@ def test_mutated_files_are_skipped(tmp_path: Path) -> None:
     rng = np.random.default_rng(12)
     for i in range(160):
         suffix = [".png", ".jpg", ".gif", ".bmp", ".pgm", ".webp", ".tif"][i % 7]
-        place = tmp_path / f"{i:03d}{suffix}"
-        Image.fromarray(grey(rng)).save(place)
-        body = bytearray(place.read_bytes())
+        path = tmp_path / f"{i:03d}{suffix}"
+        Image.fromarray(grey(rng)).save(path)
+        body = bytearray(path.read_bytes())
         for _ in range(rng.integers(1, 6)):
             body[rng.integers(0, min(len(body), 120))] = rng.integers(0, 256)
-        place.write_bytes(body[: rng.integers(1, len(body))] if i % 5 == 0 else body)
+        path.write_bytes(body[: rng.integers(1, len(body))] if i % 5 == 0 else body)
     (tmp_path / "good.png").write_bytes(png_bytes(grey(rng)))
     stack = load_image_folder(tmp_path)
     assert "good.png" in stack.names

@@ -93,7 +93,7 @@ def test_history_matches_the_dense_objective(shapes, backend, graph_weight):
     data, graph = shapes
     seen = []
 
-    def look(progress):
+    def record_objective(progress):
         codes = oracles.tube_last(to_numpy(progress.store.codes_of(0)).copy())
         atoms = oracles.tube_last(to_numpy(progress.state.dictionary).copy())
         dense = oracles.coding_objective(
@@ -102,7 +102,7 @@ def test_history_matches_the_dense_objective(shapes, backend, graph_weight):
         )  # fmt: skip
         seen.append((progress.objective, dense, progress.density, np.mean(codes != 0)))
 
-    state, _ = run(data, graph, graph_weight=graph_weight, backend=backend, callbacks=[look], max_iter=4)
+    state, _ = run(data, graph, graph_weight=graph_weight, backend=backend, callbacks=[record_objective], max_iter=4)
     seen = np.array(seen)
     assert_allclose(seen[:, 0], seen[:, 1], rtol=1e-10)
     assert_allclose(seen[:, 2], seen[:, 3])
@@ -117,7 +117,7 @@ def test_atom_norms_are_at_most_one(shapes, backend):
 
 @dataclass(frozen=True)
 class Worse:
-    """A coding solver that answers with codes far from the minimum."""
+    """A coding solver that returns codes far from the minimum."""
 
     max_iter: int = 1
 
@@ -130,7 +130,7 @@ class Worse:
 
 @dataclass(frozen=True)
 class Zero:
-    """A dictionary solver that answers with empty atoms."""
+    """A dictionary solver that returns zero atoms."""
 
     def minimise(self, problem: Any, start: Any, monitor: Any = None) -> Any:
         return Solution(DictionaryState(0.0 * start.dictionary), 1, converged=True)
@@ -244,7 +244,7 @@ def test_unused_atoms_are_replaced_by_badly_reconstructed_images(shapes):
     assert closeness.max() > 0.5
 
 
-def test_blank_images_change_nothing(backend):
+def test_blank_images_do_not_change_the_fit(backend):
     data = backend(np.zeros((5, 4, 6)))
     start = initial_state(backend(np.random.default_rng(0).normal(size=(5, 4, 3))), TubalModel())
     before = to_numpy(start.dictionary).copy()
@@ -321,7 +321,7 @@ def test_chunks_with_graph_reach_the_same_objective(shapes, bounds):
     dense = graph.toarray()
     seen = []
 
-    def look(progress):
+    def record_objective(progress):
         codes = np.concatenate([progress.store.codes_of(index) for index in range(len(bounds) - 1)], axis=2)
         seen.append(
             oracles.coding_objective(
@@ -337,7 +337,7 @@ def test_chunks_with_graph_reach_the_same_objective(shapes, bounds):
     state = learn(
         TubalModel(), Chunks(data, dense, bounds), start_of(data), Weights(SPARSITY, 1.0),
         code_solver=Admm(max_iter=60, tol=1e-6), dictionary_solver=LagrangeDual(), max_iter=25, tol=0.0,
-        callbacks=[look],
+        callbacks=[record_objective],
     )  # fmt: skip
     assert_allclose(state.objective, seen, rtol=1e-9)
     assert steps_up(state.objective) <= 1e-10

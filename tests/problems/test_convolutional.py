@@ -225,7 +225,7 @@ def test_statistics_give_filter_objective_and_gradient(rng, backend, plane):
     assert_allclose(problem.lipschitz, np.linalg.eigvalsh(to_numpy(problem.statistics.gram)).max(), rtol=1e-12)
 
 
-def test_statistics_of_parts_add_up(rng):
+def test_statistics_of_parts_sum_to_those_of_the_whole(rng):
     case = Case(rng)
     data, codes = (np.moveaxis(part, (3, 2, 0, 1), (0, 1, 2, 3)) for part in (case.data, case.codes))
     whole = ConvolutionalStatistics.of(data, codes)

@@ -127,7 +127,7 @@ def test_statistics_give_dictionary_objective_and_gradient(rng, mode):
     assert_allclose((problem.gradient(part) * direction).sum(), slope, rtol=1e-6)
 
 
-def test_statistics_of_parts_add_up(rng):
+def test_statistics_of_parts_sum_to_those_of_the_whole(rng):
     case = Case(rng)
     whole = SeparableStatistics.of_mode(case.matrices, case.data, case.codes, 1)
     parts = [

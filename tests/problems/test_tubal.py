@@ -85,7 +85,7 @@ def test_shifted_solve_is_exact(rng, backend, tube_length, graph_weight, penalty
 
 
 @tube_lengths
-def test_summary_terms_add_up(rng, backend, tube_length):
+def test_summary_terms_sum_to_the_value(rng, backend, tube_length):
     case = Case(rng, tube_length, GRAPH_WEIGHT, backend=backend)
     summary = case.problem.summary(case.inner, statistics=True)
     residual = case.data - oracles.slow_t_product(case.dictionary, case.codes)
@@ -198,7 +198,7 @@ def test_single_precision_is_kept(rng, backend, graph_weight):
     )
 
 
-def test_statistics_of_chunks_add_up(rng, backend):
+def test_statistics_of_chunks_sum_to_those_of_the_whole(rng, backend):
     data, codes = rng.normal(size=(6, 4, 10)), rng.normal(size=(6, 3, 10))
 
     def statistics(part):

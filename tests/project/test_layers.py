@@ -102,13 +102,13 @@ def test_torch_is_imported_in_two_files_only():
 @pytest.mark.parametrize(
     "program", ["import tubal", "import sys; sys.argv = ['tubal', '--help']\nimport tubal.cli\ntubal.cli.main()"]
 )
-def test_start_is_fast_and_loads_no_heavy_package(program):
-    """Half a second on an idle machine."""
+def test_import_is_fast_and_loads_no_heavy_package(program):
+    """The limit is half a second; on a busy machine, 20 times the start of Python itself."""
     heavy = "\nimport sys\nassert not {'numba', 'sklearn', 'torch', 'matplotlib', 'scipy.optimize'} & set(sys.modules)"
     guarded = f"try:\n    {program.replace(chr(10), chr(10) + '    ')}\nexcept SystemExit:\n    pass{heavy}"
     subprocess.run([sys.executable, "-c", guarded], check=True, capture_output=True)
-    busy_machine = 20 * _seconds("")
-    assert min(_seconds(program) for _ in range(3)) < max(0.5, busy_machine)
+    busy_limit = 20 * _seconds("")
+    assert min(_seconds(program) for _ in range(3)) < max(0.5, busy_limit)
 
 
 def _seconds(program):

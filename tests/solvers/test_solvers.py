@@ -83,13 +83,13 @@ def test_codes_do_not_depend_on_the_batch(rng, backend, name):
 
 def test_codes_with_fixed_neighbours_do_not_depend_on_the_batch(rng):
     _, _, (dictionary, data) = draw(rng, 6, samples=40)
-    degrees, pull = rng.uniform(1.0, 3.0, 40), rng.normal(size=(6, ATOMS, 40)) * 0.1
+    degrees, neighbor_sum = rng.uniform(1.0, 3.0, 40), rng.normal(size=(6, ATOMS, 40)) * 0.1
     data[:, :, 3] *= 100.0
 
     def codes_of(part):
         problem = TubalCoding(
             dictionary, np.ascontiguousarray(data[:, :, part]), sparsity=SPARSITY, graph_weight=1.0,
-            laplacian=np.diag(degrees[part]), neighbor_sum=np.ascontiguousarray(pull[:, :, part]),
+            laplacian=np.diag(degrees[part]), neighbor_sum=np.ascontiguousarray(neighbor_sum[:, :, part]),
         )  # fmt: skip
         return solve(Admm(max_iter=2000, tol=1e-4), problem)[0]
 

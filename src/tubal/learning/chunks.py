@@ -43,7 +43,7 @@ from tubal.learning.fitting import (
     fitted_attributes,
     make_folder,
     resolve_graph,
-    run,
+    run_fit,
     scale_images,
 )
 from tubal.problems.base import Statistics
@@ -329,7 +329,7 @@ def fit_in_chunks(
     sample = data[..., :1]
     collection, graph, order = _join_by_graph(recipe.graph, collection, layout, folder)
     prepared = PreparedFit(layout, factor, graph, collection, state, sample, order)
-    return run(recipe, prepared, folder=folder, checkpoint=checkpoint)
+    return run_fit(recipe, prepared, folder=folder, checkpoint=checkpoint)
 
 
 def _join_by_graph(

@@ -2,7 +2,7 @@
 
 An estimator packs its parameters into a :class:`Recipe`. A recipe and images in memory give a fit here; chunks of a
 source, batches of a stream and a Dask cluster are in :mod:`tubal.learning.chunks` and
-:mod:`tubal.distributed`. All of them end in :func:`run`.
+:mod:`tubal.distributed`. All of them end in :func:`run_fit`.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ def fit_in_memory(recipe: Recipe, images: Array, checkpoint: Checkpoint | None =
     """
     prepared = _prepare(recipe, images)
     del images  # often a copy of the user's images, which is not needed any more
-    return run(recipe, prepared, checkpoint=checkpoint)
+    return run_fit(recipe, prepared, checkpoint=checkpoint)
 
 
 def _prepare(recipe: Recipe, images: Array) -> PreparedFit:
@@ -368,7 +368,7 @@ def _named_graph(name: str, images: Array, n_neighbors: int) -> Graph:
     raise ValueError(f"graph is {name!r}; known names are {', '.join(map(repr, GRAPH_NAMES))}")
 
 
-def run(
+def run_fit(
     recipe: Recipe, prepared: PreparedFit, *, folder: PathLike | None = None, checkpoint: Checkpoint | None = None
 ) -> dict[str, Any]:
     """Run the alternation on a prepared fit, or continue it from its checkpoint; return the fitted attributes."""
