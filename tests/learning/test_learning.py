@@ -55,8 +55,8 @@ def run(data, graph, *, graph_weight=0.0, n_atoms=6, backend=np.ascontiguousarra
     return state, store
 
 
-def steps_up(objective):
-    """Return the largest relative rise of a history."""
+def largest_increase(objective):
+    """Return the largest relative increase of an objective from one iteration to the next."""
     values = np.asarray(objective)
     return float(np.max((values[1:] - values[:-1]) / np.abs(values[:-1])))
 
@@ -72,7 +72,7 @@ def test_objective_never_increases(shapes, graph_weight, code_solver, dictionary
     data, graph = shapes
     state, _ = run(data, graph, graph_weight=graph_weight, code_solver=code_solver, dictionary_solver=dictionary_solver)
     assert len(state.objective) == state.n_iter == 8
-    assert steps_up(state.objective) <= 1e-10
+    assert largest_increase(state.objective) <= 1e-10
     assert state.objective[-1] < 0.9 * state.objective[0]
 
 
@@ -84,7 +84,7 @@ def test_objective_never_increases_on_real_images(dtype, tolerance, graph_weight
     data, graph = ImageLayout((32, 32)).to_tensor(images), laplacian(knn_graph(images, 3))
     state, _ = run(data, graph, graph_weight=graph_weight, n_atoms=20, max_iter=12)
     assert data.dtype == dtype
-    assert steps_up(state.objective) <= tolerance
+    assert largest_increase(state.objective) <= tolerance
 
 
 @pytest.mark.parametrize("graph_weight", [0.0, 1.0])
@@ -188,7 +188,7 @@ def test_worse_dictionaries_are_rejected(shapes):
     data, graph = shapes
     state, _ = run(data, graph, dictionary_solver=Zero(), max_iter=3)
     assert_array_equal(state.dictionary, start_of(data).dictionary)
-    assert steps_up(state.objective) <= 1e-12
+    assert largest_increase(state.objective) <= 1e-12
 
 
 def test_final_codes_belong_to_the_final_dictionary(shapes):
@@ -340,7 +340,7 @@ def test_chunks_with_graph_reach_the_same_objective(shapes, bounds):
         callbacks=[record_objective],
     )  # fmt: skip
     assert_allclose(state.objective, seen, rtol=1e-9)
-    assert steps_up(state.objective) <= 1e-10
+    assert largest_increase(state.objective) <= 1e-10
     whole, _ = run(data, graph, graph_weight=1.0, code_solver=Admm(max_iter=60, tol=1e-6), max_iter=25)
     assert_allclose(state.objective[-1], whole.objective[-1], rtol=0.03)
 

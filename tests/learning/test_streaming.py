@@ -157,7 +157,7 @@ def test_inconsistent_sources_raise(images):
     with pytest.raises(ValueError, match="fresh iterator over the same batches"):
         coder().fit(shrinking)
     other = iter([images[:5], images[:5, :4]])
-    with pytest.raises(ValueError, match="was promised"):
+    with pytest.raises(ValueError, match="was expected"):
         coder().fit(other)
     with pytest.raises(ValueError, match="yielded nothing"):
         coder().fit(iter([]))
@@ -180,7 +180,7 @@ def test_batch_that_changes_between_passes_raises(images):
         state["call"] += 1
         return iter([images[:30], images[30:] if state["call"] < 3 else images[31:]])
 
-    with pytest.raises(ValueError, match=r"promised|same batches"):
+    with pytest.raises(ValueError, match=r"expected|same batches"):
         coder().fit(changing)
 
 

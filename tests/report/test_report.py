@@ -123,7 +123,7 @@ def test_typical_images_come_first_then_doubtful_ones_then_outliers():
 
 
 def test_most_typical_images_resemble_the_cluster_mean():
-    """Also where all confidences are equal, as they often are, and the map says nothing about the images."""
+    """Here all confidences are equal, as they often are, and positions on the map are random."""
     positions = np.random.default_rng(0).normal(size=(1500, 2))
     data = digits_report(1500, confidence=np.ones(1500), embedding=positions)
     order = typical_first(data)

@@ -199,13 +199,13 @@ def gram_eigh(factors: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[Any]]
                 lambda start, stop: np.linalg.eigh(transposed[start:stop] @ factors[start:stop]),
                 len(factors), grain=1, threads=threads,
             )  # fmt: skip
-        values, vectors = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+        values, vectors = (np.concatenate(results) for results in zip(*parts, strict=True))
         return values, vectors
     vectors, triangle = np.linalg.qr(transposed, mode="complete")
     core = triangle[:, :n_rows]
-    largest, turn = np.linalg.eigh(core @ adjoint(core))
+    largest, rotation = np.linalg.eigh(core @ adjoint(core))
     values = np.zeros((len(factors), size))
-    values[:, :n_rows], vectors[:, :, :n_rows] = largest, vectors[:, :, :n_rows] @ turn
+    values[:, :n_rows], vectors[:, :, :n_rows] = largest, vectors[:, :, :n_rows] @ rotation
     return values, vectors
 
 

@@ -146,7 +146,7 @@ def code_partition(
 def partition_totals(
     index: int, coded: ChunkCodes, weights: Weights, edges: PartitionEdges | None, received: list[Array]
 ) -> PassTotals:
-    """Return the totals of one partition; an edge between partitions counts half at each end, at the new codes."""
+    """Return the totals of one partition at the new codes; half of each edge to another partition is counted here."""
     totals = PassTotals.of_chunk(index, coded)
     if edges is None:
         return totals

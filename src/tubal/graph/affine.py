@@ -63,7 +63,7 @@ def sobel_matrix(shape: tuple[int, int]) -> sparse.csr_matrix:
 
 
 def pixel_matrix(shape: tuple[int, int]) -> sparse.csr_matrix:
-    """Return the map from pixels to pixels and as many zeros, ``(2 pixels, pixels)``; replaces Sobel's for pixels."""
+    """Return the matrix ``(2 pixels, pixels)`` that maps an image to its pixels followed by as many zeros."""
     n_pixels = shape[0] * shape[1]
     return sparse.eye(2 * n_pixels, n_pixels, format="csr", dtype=np.float32)
 

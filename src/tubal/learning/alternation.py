@@ -245,7 +245,8 @@ class PassTotals:
     def of_chunk(cls, index: int, coded: ChunkCodes, later_edges: float = 0.0) -> PassTotals:
         """Return the totals of one chunk.
 
-        ``later_edges`` is the edge term with later chunks. It is added back here, because those count it.
+        ``later_edges`` is the term of the edges to later chunks. It is added here, because the totals of those chunks
+        subtract it.
         """
         summary = coded.summary
         assert summary is not None
@@ -344,8 +345,8 @@ def code_chunk(
 ) -> ChunkCodes:  # fmt: skip
     """Make one coding step on one chunk; codes that are not better than those of ``start`` are rejected.
 
-    ``start_objective`` is the objective at ``start`` up to rounding. Where the new codes lie clearly below it, the
-    start need not be evaluated.
+    ``start_objective`` is the objective at ``start`` up to rounding. If the new objective is clearly lower, the
+    objective at ``start`` is not computed again.
     """
     problem = model.coding(
         dictionary, data, sparsity=weights.sparsity, graph_weight=weights.graph_weight,

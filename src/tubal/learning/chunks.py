@@ -142,7 +142,7 @@ class BatchSource:
         self._running: Iterator[ArrayLike] = iter(())
 
     def chunk(self, index: int) -> NDArray[Any]:
-        """Read on to one batch, from the beginning if it has already been read past."""
+        """Return one batch; if it has already been passed, read the batches again from the beginning."""
         if index < self._n_read or self._n_read == 0:
             self._n_read, self._running = 0, self._restart()
         for batch in self._running:
@@ -195,7 +195,7 @@ def copy_to_file(batches: Batches, folder: PathLike | None = None, chunk_size: i
 
 
 def _write_batches(batches: Batches, stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Write batches one after the other; return the shape and type of an image, and how many there are."""
+    """Write batches one after the other; return the shape and type of an image, and the number of images."""
     shape: tuple[int, ...] = ()
     dtype, count = np.dtype(np.float32), 0
     for index, batch in enumerate(batches):
@@ -228,7 +228,7 @@ def _check_chunk_size(chunk_size: object) -> int:
 def _check_batch_shape(found: NDArray[Any], shape: tuple[int, ...], index: int) -> NDArray[Any]:
     if found.shape != shape:
         raise ValueError(
-            f"batch {index} has shape {found.shape} where {shape} was promised; every pass must yield the same batches"
+            f"batch {index} has shape {found.shape} where {shape} was expected; every pass must yield the same batches"
         )
     return found
 

@@ -137,7 +137,7 @@ def _relax(point, solved, bound, relaxation):
 
 @inlined
 def _measure(point, solved, bound, first, last, change, size):
-    """Set each image's squared change in the next step, and the squared length of its point."""
+    """Set ``change`` and ``size`` (image,) to the squared lengths of the next step and of the point of each image."""
     width = point.shape[2]
     moved = np.zeros(width)
     total = np.zeros(width)
@@ -333,9 +333,11 @@ def _add_product(left, right, product, total):
 
 @compiled
 def _add_pair(left, right, ends, product, first, second):
-    """Add the Hermitian product of one pair of coefficients, real part to ``first``, imaginary part to ``second``.
+    """Add the Hermitian product of one pair of coefficients: its real part to ``first``, the imaginary to ``second``.
 
-    See ``tubal.algebra.hermitian_parts``. ``ends`` marks the pair (mean, Nyquist), which are both real.
+    ``left`` (2 · rows, image) and ``right`` (2 · columns, image) hold the cosine and then the sine coefficients. If
+    ``ends`` is set, they hold the mean and the Nyquist coefficient, which are both real. See
+    ``tubal.problems.linear_map.hermitian_parts``.
     """
     np.dot(left, right.T, product)
     n_rows, n_columns = first.shape
@@ -352,7 +354,7 @@ def summarize_images(codes, data, basis, map_head, map_pairs, start, stop, resid
     """Set squared residual and l1 norm of images [start, stop), and add their statistics to ``gram`` and ``cross``.
 
     The statistics are the Hermitian products codes · codesᵀ and data · codesᵀ, as real and imaginary parts. They are
-    formed ``STATISTICS_BLOCK`` images at a time and added in double precision; empty arrays ask for none.
+    formed ``STATISTICS_BLOCK`` images at a time and added in double precision. If ``gram`` is empty, none are computed.
     """
     tube_length, n_atoms, _ = codes.shape
     n_rows, n_images = data.shape[1], stop - start
@@ -508,7 +510,7 @@ def to_slabs(source, rows, slabs):
 
 @compiled
 def from_slabs(slabs, rows, target):
-    """Undo :func:`to_slabs`; the padding lanes of the last slab repeat its last row, so they may write it too."""
+    """Undo :func:`to_slabs`; padding lanes of the last slab repeat its last row and write the same values again."""
     for slab in range(slabs.shape[0]):
         held = rows[slab]
         for sample in range(slabs.shape[1]):
@@ -609,7 +611,7 @@ def _load_lanes(codes, low, high, vector):
 
 @compiled
 def multiply_by_graph(codes, graph, scale, start, stop, product):
-    """Set rows [start, stop) · LANES of ``product`` to ``scale · codes · L``; both arrays are (row, image)."""
+    """Set rows [start · LANES, stop · LANES) of ``product`` to ``scale · codes · L``; both arrays are (row, image)."""
     n_rows, n_samples = codes.shape
     vector = np.empty((n_samples, LANES), codes.dtype)
     result = np.empty_like(vector)
@@ -624,7 +626,10 @@ def multiply_by_graph(codes, graph, scale, start, stop, product):
 
 @compiled
 def graph_energies(codes, graph, start, stop, energies):
-    """Add each image's ``<codes, codes L>`` over rows [start, stop) · LANES of ``codes`` (row, image)."""
+    """Add each image's part of ``<codes, codes L>`` to ``energies``, for rows [start · LANES, stop · LANES).
+
+    ``codes`` is (row, image).
+    """
     n_rows, n_samples = codes.shape
     vector = np.empty((n_samples, LANES), codes.dtype)
     result = np.empty_like(vector)
