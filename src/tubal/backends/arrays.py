@@ -391,8 +391,8 @@ def parallel_ranges(work: Callable[[int, int], Result], total: int, *, grain: in
 
     def take_pieces() -> None:
         try:
-            for place in waiting:
-                found[place] = work(*bounds[place])
+            for index in waiting:
+                found[index] = work(*bounds[index])
         except BaseException:
             for _ in waiting:  # use up the iterator, so that no thread starts another piece
                 pass

@@ -91,9 +91,9 @@ def connect(scheduler: Client | str | None = None) -> Client:
     try:
         return get_client() if scheduler is None else Client(scheduler, timeout="10s")
     except (OSError, ValueError, TimeoutError) as error:
-        place = "in use" if scheduler is None else f"at {scheduler!r}"
+        which = "in use" if scheduler is None else f"at {scheduler!r}"
         raise ConnectionError(
-            f"there is no Dask scheduler {place}; start one with `dask scheduler` and workers with `dask worker`"
+            f"there is no Dask scheduler {which}; start one with `dask scheduler` and workers with `dask worker`"
         ) from error
 
 

@@ -75,7 +75,7 @@ class DeviceSearch(DeformableSearch):
             for start in range(0, len(queries), step)
         ]
         xp = namespace(queries)
-        others, warps, shifts = (xp.concatenate([part[place] for part in parts]) for place in range(3))
+        others, warps, shifts = (xp.concatenate([part[column] for part in parts]) for column in range(3))
         distances = self._pair_distances(queries, others, warps, shifts)
         energies = in_batches(prepared.energy_of, queries)
         blank = (energies[:, None] == 0) | (prepared.energies[others] == 0)
@@ -235,8 +235,8 @@ def _moved(images: Array, corners: Array, weights: Array) -> Array:
         if one:
             total += weights[corner] * images[:, :, corners[corner]]
         else:
-            places = corners[:, None, corner].expand_as(images)
-            total += weights[:, None, corner] * xp.gather(images, 2, places)
+            sources = corners[:, None, corner].expand_as(images)
+            total += weights[:, None, corner] * xp.gather(images, 2, sources)
     return total
 
 
