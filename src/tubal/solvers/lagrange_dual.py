@@ -239,7 +239,7 @@ class Dual:
         return xp.linalg.solve(system, xp.where(free, point.gradient, 0.0 * point.gradient))
 
     def residual(self, point: DualPoint) -> float:
-        """Return the largest violation of the KKT conditions, in units of half a squared atom norm."""
+        """Return the largest violation of the KKT conditions; the gradient is ``(squared atom norm - 1) / 2``."""
         xp = namespace(self.gram)
         held = point.multipliers <= 0.0
         violation = xp.where(held, xp.clip(point.gradient, 0.0, None), abs(point.gradient))
