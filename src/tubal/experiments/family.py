@@ -374,7 +374,7 @@ def _comparison(summary: Summary, method: str) -> str:
 _RULE = (
     "How the recommendation is decided: accuracy and NMI are averaged over the collections. A member is recommended "
     "over GTSC if both of its means are better than GTSC's by more than two standard errors of the difference, "
-    "computed from the spread of the runs of both. Smaller differences count as ties. This rule was written after an "
+    "computed from the spread of the runs of both. Smaller differences are ignored. This rule was written after an "
     "earlier version of these scores had been seen; so was the rule before it, which compared the means only. The "
     "differences are printed with their standard errors, so that you can apply another rule. Standard errors tell how "
     "much other seeds would change, not how much other collections would."
