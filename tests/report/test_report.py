@@ -18,7 +18,7 @@ from tubal.report import ReportData, build_report, write_report
 from tubal.report.page import (
     GUTTER,
     Sprites,
-    _encode,
+    _encode_sheets,
     choose_sample,
     encode_payload,
     pack,
@@ -74,7 +74,7 @@ def test_sprites_of_noise_stay_within_budget():
 def test_jpeg_tiles_do_not_blur_into_each_other():
     images = np.zeros((9, 61, 50, 3), np.uint8)
     images[::2] = 255
-    sprites = _encode(images, "JPEG")
+    sprites = _encode_sheets(images, "JPEG")
     for index in range(9):
         np.testing.assert_allclose(tile(sprites, index).astype(float), images[index], atol=2)
 
