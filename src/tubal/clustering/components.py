@@ -119,5 +119,5 @@ def _representatives(graph: Graph, component: LabelArray) -> IndexArray:
     degrees = np.diff(graph.adjacency.indptr)
     order = np.lexsort((-degrees, component))
     starts = np.searchsorted(component[order], np.arange(n_components))
-    place = np.arange(len(order)) - starts[component[order]]
-    return np.sort(order[place < per_component])
+    position = np.arange(len(order)) - starts[component[order]]
+    return np.sort(order[position < per_component])

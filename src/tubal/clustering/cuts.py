@@ -217,7 +217,7 @@ def assign_by_pivots(vectors: Float64Array) -> LabelArray:
 
 
 def n_diffusion_vectors(n_clusters: int, n_images: int) -> int:
-    """Return how many eigenpairs :func:`diffusion_cut` uses; later ones have diffused away.
+    """Return how many eigenpairs :func:`diffusion_cut` uses; the weight of later ones is negligible.
 
     >>> n_diffusion_vectors(10, 1000)
     30
