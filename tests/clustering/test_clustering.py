@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from tubal import clustering
-from tubal.clustering.components import cheapest_links
-from tubal.clustering.cuts import ward_kmeans
+from tubal.clustering.cuts import cheapest_links, ward_kmeans
 from tubal.clustering.eigenvectors import _DENSE_LIMIT
 from tubal.metrics import clustering_accuracy
 
