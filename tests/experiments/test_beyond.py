@@ -11,15 +11,16 @@ from helpers.experiment_records import make_record
 from tubal.experiments import beyond, find_table
 from tubal.experiments.pages import write_summary
 from tubal.experiments.paper import read_toml
+from tubal.experiments.trials import trial_key
 
 
 def trial_records(runs=4):
     """Records of every planned trial, with scores that are easy to check."""
     records = []
     for trial in beyond.plan(["orl", "digits"], list(beyond.METHODS), runs):
-        bonus = {"default": 2.0, "graph-alone": 1.0}.get(trial.method, 0.0)
-        jitter = 0.1 * trial.run if trial.method == "default" else 0.0
-        details = {"n_clusters": 38.0 if trial.settings.get("estimate") else 40.0}
+        bonus = {"default": 2.0, "graph-alone": 1.0}.get(trial["method"], 0.0)
+        jitter = 0.1 * trial["run"] if trial["method"] == "default" else 0.0
+        details = {"n_clusters": 38.0 if trial["settings"].get("estimate") else 40.0}
         records.append(make_record(trial, accuracy=90.0 + bonus + jitter, nmi=80.0, details=details, seconds=1.5))
     return records
 
@@ -32,21 +33,21 @@ def test_table_is_found_by_name():
 def test_plan_has_every_method_and_every_ablation():
     trials = beyond.plan(beyond.DATASETS, list(beyond.METHODS), 10)
 
-    table = [trial for trial in trials if trial.row == "table"]
+    table = [trial for trial in trials if trial["row"] == "table"]
     assert len(table) == 10 * len(beyond.DATASETS) * len(beyond.METHODS)
-    assert {trial.row for trial in trials} == {"table", *beyond.ABLATION}
-    assert len({trial.key for trial in trials}) == len(trials)
+    assert {trial["row"] for trial in trials} == {"table", *beyond.ABLATION}
+    assert len({trial_key(trial) for trial in trials}) == len(trials)
     parts = {"no affine bank", "no local warp", "pixels instead of gradients"}
     assert parts | {"q = 2", "q = 10", "graph weight 0.1", "graph weight 100"} <= set(beyond.ABLATION)
 
 
 def test_every_collection_has_the_same_settings():
     settings = {
-        (trial.method, trial.row): json.dumps(dict(trial.settings), sort_keys=True)
+        (trial["method"], trial["row"]): json.dumps(dict(trial["settings"]), sort_keys=True)
         for trial in beyond.plan(["orl"], list(beyond.METHODS), 1)
     }
     for trial in beyond.plan(["usps", "yale"], list(beyond.METHODS), 1):
-        assert settings[trial.method, trial.row] == json.dumps(dict(trial.settings), sort_keys=True)
+        assert settings[trial["method"], trial["row"]] == json.dumps(dict(trial["settings"]), sort_keys=True)
 
 
 def test_every_published_score_names_its_source():

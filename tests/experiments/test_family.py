@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from helpers.experiment_records import make_record
 from tubal.experiments import family, find_table
 from tubal.experiments.runner import run_trial
-from tubal.experiments.trials import Trial
+from tubal.experiments.trials import Trial, trial_key
 
 MEMBERS = tuple(family.METHODS)
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,9 @@ ROOT = Path(__file__).parents[2]
 
 def record(method, dataset="orl", run=0, *, accuracy=50.0, nmi=60.0, settings=None, **changes):
     details = {"stored": 10.0, "nonzero": 2.0, "error": 0.01, "sparsity": 0.03}
-    trial = Trial("family", dataset, method, "table", run, settings or {"size": 3})
+    trial = Trial(
+        table="family", dataset=dataset, method=method, row="table", run=run, settings=settings or {"size": 3}
+    )
     return make_record(trial, accuracy=accuracy, nmi=nmi, details=details, **changes)
 
 
@@ -29,7 +31,7 @@ def test_plan_has_every_member_on_every_collection():
     assert find_table("family") is family
     trials = family.plan(family.DATASETS, MEMBERS, 10)
     assert len(trials) == 10 * len(family.DATASETS) * len(MEMBERS)
-    assert len({trial.key for trial in trials}) == len(trials)
+    assert len({trial_key(trial) for trial in trials}) == len(trials)
 
 
 def test_members_of_a_pair_differ_only_by_the_graph():
@@ -40,10 +42,10 @@ def test_members_of_a_pair_differ_only_by_the_graph():
 
 
 def test_sweep_adds_rate_curves_of_five_models_and_shift_curves_of_all():
-    trials = [trial for trial in family.plan(["orl"], MEMBERS, 1, sweep=True) if trial.row != "table"]
-    assert {trial.method for trial in trials if trial.row == "rate size"} == set(family.RATE_METHODS)
-    assert {trial.method for trial in trials if trial.row == "rate sparsity_fraction"} == set(family.RATE_METHODS)
-    assert {trial.method for trial in trials if trial.row == "shift"} == set(MEMBERS)
+    trials = [trial for trial in family.plan(["orl"], MEMBERS, 1, sweep=True) if trial["row"] != "table"]
+    assert {trial["method"] for trial in trials if trial["row"] == "rate size"} == set(family.RATE_METHODS)
+    assert {trial["method"] for trial in trials if trial["row"] == "rate sparsity_fraction"} == set(family.RATE_METHODS)
+    assert {trial["method"] for trial in trials if trial["row"] == "shift"} == set(MEMBERS)
 
 
 # --- the summary -----------------------------------------------------------------------------------------------
@@ -63,7 +65,7 @@ def test_cell_counts_each_run_once_and_times_the_processor():
     ("best", "sentence"),
     [("gcsc", "CSC + graph is better than GTSC in both scores"), ("gtsc", "GTSC stays the recommendation")],
 )
-def test_findings_name_the_winner(best, sentence):
+def test_findings_state_the_best_member(best, sentence):
     records = [
         record(method, accuracy=80.0 if method == best else 50.0, nmi=80.0 if method == best else 60.0)
         for method in MEMBERS
@@ -83,7 +85,7 @@ def test_findings_name_the_winner(best, sentence):
         ([31.0, 30.0, 29.0], "gtsc", "CSC + graph is worse than GTSC in both scores"),
     ],
 )
-def test_differences_within_two_standard_errors_are_ties(scores, best, sentence):
+def test_differences_within_two_standard_errors_do_not_count(scores, best, sentence):
     records = [
         record(method, run=run, accuracy=score, nmi=score)
         for method, values in (("gtsc", [48.0, 50.0, 52.0]), ("gcsc", scores))
@@ -123,7 +125,7 @@ def test_short_page_has_the_averages():
 
 
 # --- the committed table ---------------------------------------------------------------------------------------
-def test_committed_table_is_complete():
+def test_stored_table_is_complete():
     """Every member on every collection, ten runs each, timed on the processor."""
     summary = json.loads((ROOT / "results" / "family.json").read_text(encoding="utf-8"))
 
@@ -136,7 +138,7 @@ def test_committed_table_is_complete():
     assert family.recommended(summary) == summary["recommended"]
 
 
-def test_committed_curves_are_complete():
+def test_stored_curves_are_complete():
     summary = json.loads((ROOT / "results" / "family.json").read_text(encoding="utf-8"))
 
     for curves in summary["rate"].values():
@@ -156,7 +158,10 @@ def test_run_is_written_as_table_curves_and_figures(tmp_path):
     changes += [("rate sparsity_fraction", {"sparsity_fraction": fraction}) for fraction in (0.3, 0.01)]
     changes += [("rate size", {"size": size}) for size in (3, 9)]
     changes += [("shift", {"shifts": [0, 2], "shift_images": 10})]
-    trials = [Trial("family", "digits", "sc", row, 0, {**base, **change}) for row, change in changes]
+    trials = [
+        Trial(table="family", dataset="digits", method="sc", row=row, run=0, settings={**base, **change})
+        for row, change in changes
+    ]
 
     paths = family.write([run_trial(trial) for trial in trials], tmp_path)
 

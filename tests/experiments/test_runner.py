@@ -11,7 +11,7 @@ import pytest
 from helpers.experiment_records import kmeans_trial, make_record
 from tubal.experiments import find_table, runner, table2
 from tubal.experiments.runner import Forecast, TrialStore, run_trial, run_trials
-from tubal.experiments.trials import Trial
+from tubal.experiments.trials import Trial, trial_key
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def instant_trials(monkeypatch):
     started = []
 
     def instant(trial):
-        started.append(trial.run)
+        started.append(trial["run"])
         return make_record(trial)
 
     monkeypatch.setattr(runner, "run_trial", instant)
@@ -67,11 +67,15 @@ def test_peak_memory_is_that_of_the_trial():
 
 def test_trials_in_processes_give_the_same_scores(tmp_path):
     settings = {"scale": "unit", "cut": "cluster_qr", "n_neighbors": 3}
-    wanted = [Trial("2", "digits", "spectral", "label-free", 0, settings), kmeans_trial(0), kmeans_trial(1)]
+    wanted = [
+        Trial(table="2", dataset="digits", method="spectral", row="label-free", run=0, settings=settings),
+        kmeans_trial(0),
+        kmeans_trial(1),
+    ]
 
     records = list(run_trials(wanted, TrialStore(tmp_path / "trials.jsonl"), jobs=2))
 
-    assert {record["key"] for record in records} == {trial.key for trial in wanted}
+    assert {record["key"] for record in records} == {trial_key(trial) for trial in wanted}
     assert all(record["jobs"] == 2 for record in records)
     here = run_trial(kmeans_trial(1))
     in_process = next(record for record in records if record["key"] == here["key"])
@@ -89,9 +93,11 @@ def test_finished_trials_are_not_run_again(tmp_path, instant_trials):
     assert list(run_trials(wanted, store)) == []
 
 
-def test_other_settings_are_another_trial(tmp_path, instant_trials):
+def test_other_settings_make_another_trial(tmp_path, instant_trials):
     store = TrialStore(tmp_path / "trials.jsonl")
-    changed = Trial("2", "digits", "kmeans", "label-free", 0, {"n_starts": 2, "scale": "unit"})
+    changed = Trial(
+        table="2", dataset="digits", method="kmeans", row="label-free", run=0, settings={"n_starts": 2, "scale": "unit"}
+    )
 
     list(run_trials([kmeans_trial()], store))
     list(run_trials([changed], store))
@@ -110,7 +116,7 @@ def test_interrupt_keeps_finished_trials(tmp_path, instant_trials):
     assert [record["run"] for record in store.records()] == [0, 1]
 
 
-def test_line_cut_short_is_ignored_and_run_again(tmp_path, instant_trials):
+def test_truncated_line_is_ignored_and_run_again(tmp_path, instant_trials):
     store = TrialStore(tmp_path / "trials.jsonl")
     wanted = [kmeans_trial(run) for run in range(2)]
     list(run_trials(wanted, store))
@@ -122,7 +128,7 @@ def test_line_cut_short_is_ignored_and_run_again(tmp_path, instant_trials):
     assert [record["run"] for record in store.records()] == [0, 1]
 
 
-def test_forecast_learns_from_finished_trials():
+def test_forecast_uses_times_of_finished_trials():
     wanted = [kmeans_trial(run) for run in range(10)]
     forecast = Forecast(wanted, [], jobs=2)
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from tubal.experiments.trials import Record, Trial
+from tubal.experiments.trials import Record, Trial, trial_key
 
 
 def kmeans_trial(run: int = 0, row: str = "label-free") -> Trial:
     """A trial on the digits that takes a moment."""
-    return Trial("2", "digits", "kmeans", row, run, {"n_starts": 1, "scale": "unit"})
+    return Trial(
+        table="2", dataset="digits", method="kmeans", row=row, run=run, settings={"n_starts": 1, "scale": "unit"}
+    )
 
 
 def make_record(trial: Trial, *, accuracy: float = 50.0, nmi: float = 50.0, **changes: object) -> Record:
     """The record that ``run_trial`` would return, with chosen scores and changes."""
     record: Record = {
-        "table": trial.table,
-        "dataset": trial.dataset,
-        "method": trial.method,
-        "row": trial.row,
-        "run": trial.run,
-        "settings": trial.settings,
-        "key": trial.key,
-        "seed": trial.seed,
+        **trial,
+        "key": trial_key(trial),
+        "seed": trial["run"],
         "accuracy": accuracy,
         "nmi": nmi,
         "seconds": 1.0,

@@ -90,7 +90,7 @@ def test_temporary_file_of_a_killed_write_is_removed(tmp_path: Path) -> None:
 
 # --- a folder of results -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("exists", [False, True])
-def test_folder_appears_whole_or_not_at_all(tmp_path: Path, exists: bool) -> None:
+def test_failed_folder_leaves_no_files(tmp_path: Path, exists: bool) -> None:
     out = tmp_path / "below" / "out"
     if exists:
         out.mkdir(parents=True)
@@ -131,7 +131,7 @@ def test_force_replaces_new_and_stale_entries(
     assert _names(tmp_path) == {"out"}
 
 
-def test_errors_come_before_the_work(tmp_path: Path) -> None:
+def test_errors_are_raised_before_the_block_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError, match="is a file"), staged_folder(tmp_path / "file"):
         pytest.fail("the block must not run")

@@ -27,6 +27,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 import click
+from click.shell_completion import get_completion_class
 
 from tubal import __version__
 from tubal.cli.options import State, debug_option
@@ -47,7 +48,7 @@ COMMANDS = {
     "datasets": "List the image collections, and download them.",
     "completion": "Print the completion script for a shell.",
 }
-# Exit codes: a failure of the program, a mistake in what was asked. After a signal, 128 and the number of the signal.
+# Exit codes: a failure of the program, wrong input. After a signal, 128 and the number of the signal.
 FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
 # An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
 UNSAFE_MODULES = ("importlib.", "numba.", "llvmlite.", "ctypes", "threadpoolctl", "weakref")
@@ -55,7 +56,7 @@ RETRY_SECONDS = 0.1
 
 
 class LazyGroup(click.Group):
-    """A group that imports ``tubal.cli.<name>`` only when that command is called."""
+    """A group that imports ``tubal.cli.<name>`` only when that command is called; ``completion`` is defined below."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, the usual first steps first."""
@@ -65,7 +66,7 @@ class LazyGroup(click.Group):
         """Import the command, and add ``--debug`` to it."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"tubal.cli.{cmd_name}").command
+        command = self.commands.get(cmd_name) or importlib.import_module(f"tubal.cli.{cmd_name}").command
         if not any("--debug" in option.opts for option in command.params):
             command.params.append(debug_option())
         return command
@@ -76,7 +77,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> object:
-        """Turn Ctrl-C into an exception of our own, because click would print an empty line for it."""
+        """Turn Ctrl-C into :class:`Interrupted`, because click would print an empty line for it."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -111,6 +112,26 @@ def group() -> None:
 group.params.append(debug_option())
 
 
+@group.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that lets SHELL complete commands, options and file names of tubal.
+
+    Write it where your shell reads its start-up scripts, then open a new terminal.
+
+    \b
+    Examples:
+      tubal completion bash >> ~/.bashrc
+      tubal completion zsh >> ~/.zshrc
+      tubal completion fish > ~/.config/fish/completions/tubal.fish
+    """
+    completer = get_completion_class(shell)
+    if completer is None:
+        raise ValueError(f"there is no completion for {shell!r}; choose bash, zsh or fish")
+    # The plain template, because source() would run the shell to ask for its version.
+    click.echo(completer.source_template % completer(group, {}, "tubal", "_TUBAL_COMPLETE").source_vars())
+
+
 def main() -> None:
     """Entry point of the ``tubal`` program."""
     code = run()
@@ -130,8 +151,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 for success, 1 for a failure of the program, 2 for a mistake in what was asked, 130 after Ctrl-C, 143 after
-        SIGTERM.
+        0 for success, 1 for a failure of the program, 2 for wrong input, 130 after Ctrl-C, 143 after SIGTERM.
     """
     state = State(arguments=tuple(sys.argv[1:] if arguments is None else arguments))
     try:
@@ -163,7 +183,7 @@ def _report_error(error: BaseException, state: State) -> int:
     sentence, code = _describe_error(error)
     if state.interrupted or isinstance(error, (Interrupted, KeyboardInterrupt, click.Abort)):
         code = SIGNALLED + (state.interrupted or signal.SIGINT)
-        if not isinstance(error, click.ClickException):  # a command may have said what it has saved
+        if not isinstance(error, click.ClickException):  # the command may have stated what it has saved
             sentence = "stopped; no half-written file was left behind"
     with contextlib.suppress(OSError):
         click.echo(f"tubal: {printable(' '.join(sentence.split()))}", err=True)
@@ -173,10 +193,10 @@ def _report_error(error: BaseException, state: State) -> int:
 def _describe_error(error: BaseException) -> tuple[str, int]:
     """Return the sentence and the exit code of an error."""
     if isinstance(error, click.UsageError):
-        asked = error.ctx.command_path if error.ctx else "tubal"
+        command = error.ctx.command_path if error.ctx else "tubal"
         sentence = error.format_message()
         stop = "" if sentence.endswith((".", "?", "!")) else "."
-        return f"{sentence}{stop} See '{asked} --help'.", MISTAKE
+        return f"{sentence}{stop} See '{command} --help'.", MISTAKE
     if isinstance(error, click.ClickException):
         return error.format_message(), MISTAKE
     if isinstance(error, (ValueError, TypeError, OSError, ImportError, MemoryError)):

@@ -11,35 +11,18 @@ from typing import Unpack
 
 import click
 
-from tubal.cli.options import (
-    ImageSettings,
-    Source,
-    State,
-    array_options,
-    force_option,
-    model_option,
-    output_options,
-    threads_option,
-)
+from tubal.cli.options import ImageSettings, Source, State, applying_options, force_option, model_option, out_option
 
 
 @click.command()
 @click.argument("source", type=Source())
 @model_option
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="CSV file for the table.",
-    show_default="standard output",
-)
-@force_option
-@array_options
-@threads_option
-@output_options
+@out_option(None, "CSV file for the table.", show_default="standard output")
+@force_option()
+@applying_options
 @click.pass_obj
 def command(
-    state: State, /, source: str, model: Path, out: Path | None, force: bool, **image_settings: Unpack[ImageSettings]
+    state: State, source: str, model: Path, out: Path | None, force: bool, **image_settings: Unpack[ImageSettings]
 ) -> None:
     """Put new images into the clusters of a model.
 

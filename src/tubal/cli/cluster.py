@@ -11,35 +11,18 @@ from tubal.cli.options import (
     ImageSettings,
     Source,
     State,
-    device_option,
+    clusters_option,
     force_option,
-    image_options,
-    output_options,
-    resume_option,
-    seed_option,
-    threads_option,
+    learning_options,
+    out_option,
 )
 
 
 @click.command()
 @click.argument("source", type=Source())
-@click.option(
-    "-k",
-    "--clusters",
-    type=click.IntRange(1),
-    metavar="K",
-    help="Number of clusters.",
-    show_default="estimated",
-)
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("tubal-out"),
-    show_default=True,
-    help="Folder for the results.",
-)
-@force_option
+@clusters_option()
+@out_option("tubal-out", "Folder for the results.", folder=True)
+@force_option()
 @click.option(
     "--preset",
     type=click.Choice(["default", "paper"]),
@@ -56,16 +39,10 @@ from tubal.cli.options import (
 @click.option(
     "--sort", type=click.Choice(["copy", "link"]), help="Also copy or link the images into one folder per cluster."
 )
-@resume_option
-@image_options
-@seed_option
-@device_option
-@threads_option
-@output_options
+@learning_options
 @click.pass_obj
 def command(
     state: State,
-    /,
     source: str,
     clusters: int | None,
     out: Path,
@@ -86,7 +63,7 @@ def command(
     The results folder holds
       report.html    the report; open it in any browser
       labels.csv     file, cluster, confidence, outlier, near-duplicate of
-      features.npz   the features of each image and its place on the map
+      features.npz   the features of each image and its position on the map
       model.tubal    the model, for tubal assign, similar, explain and encode
       run.json       settings, versions, seed, hashes and times
       skipped.csv    files that could not be read, and why

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tubal.cli.options import State, device_option, output_options, seed_option, threads_option
+from tubal.cli.options import State, force_option, out_option, run_options
 
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
@@ -17,21 +17,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("demo"),
-    show_default=True,
-    help="Folder for the results. The results of an earlier demo are replaced.",
-)
-@click.option("--force", is_flag=True, help="Write into a folder that holds other files.")
-@seed_option
-@device_option
-@threads_option
-@output_options
+@out_option("demo", "Folder for the results. The results of an earlier demo are replaced.", folder=True)
+@force_option("Write into a folder that holds other files.")
+@run_options
 @click.pass_obj
-def command(state: State, /, out: Path, force: bool, seed: int) -> None:
+def command(state: State, out: Path, force: bool, seed: int) -> None:
     """Cluster the 1797 handwritten digits that come with scikit-learn and write a report.
 
     The known digits are only used to compare the clusters with those of K-means.

@@ -7,44 +7,19 @@ from typing import Unpack
 
 import click
 
-from tubal.cli.options import (
-    ImageSettings,
-    Source,
-    State,
-    array_options,
-    force_option,
-    model_option,
-    output_options,
-    threads_option,
-)
+from tubal.cli.options import ImageSettings, Source, State, applying_options, force_option, model_option, out_option
 
 
 @click.command()
 @click.argument("source", type=Source())
 @model_option
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("features.npz"),
-    show_default=True,
-    help="File for the features, in NumPy's .npz format.",
-)
+@out_option("features.npz", "File for the features, in NumPy's .npz format.")
+@force_option()
 @click.option("--codes", is_flag=True, help="Also write the full codes: the coefficient of every atom at every shift.")
-@force_option
-@array_options
-@threads_option
-@output_options
+@applying_options
 @click.pass_obj
 def command(
-    state: State,
-    /,
-    source: str,
-    model: Path,
-    out: Path,
-    codes: bool,
-    force: bool,
-    **image_settings: Unpack[ImageSettings],
+    state: State, source: str, model: Path, out: Path, force: bool, codes: bool, **image_settings: Unpack[ImageSettings]
 ) -> None:
     """Turn images into features with a model.
 

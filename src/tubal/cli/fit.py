@@ -15,13 +15,11 @@ from tubal.cli.options import (
     ImageSize,
     Source,
     State,
-    device_option,
+    clusters_option,
+    count_option,
     force_option,
-    image_options,
-    output_options,
-    resume_option,
-    seed_option,
-    threads_option,
+    learning_options,
+    out_option,
 )
 
 if TYPE_CHECKING:
@@ -55,15 +53,8 @@ PARAMETERS = {
 
 @click.command()
 @click.argument("source", type=Source())
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("model.tubal"),
-    show_default=True,
-    help="File for the model.",
-)
-@force_option
+@out_option("model.tubal", "File for the model.")
+@force_option()
 @click.option(
     "--method",
     type=click.Choice(list(METHODS)),
@@ -71,14 +62,7 @@ PARAMETERS = {
     show_default=True,
     help="What to fit: 'clusterer' finds clusters, the others only learn sparse codes.",
 )
-@click.option(
-    "-k",
-    "--clusters",
-    type=click.IntRange(1),
-    metavar="K",
-    help="Number of clusters; only for clusterer.",
-    show_default="estimated",
-)
+@clusters_option("; only for clusterer")
 @click.option(
     "--atoms",
     type=ImageSize(),
@@ -107,13 +91,7 @@ PARAMETERS = {
     help="Weight of the graph term: a larger weight makes the codes of neighbours more alike.",
     show_default="1; clusterer: 10; tensr and csc: 0",
 )
-@click.option(
-    "--neighbors",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of neighbours of an image in the graph.",
-    show_default="3; clusterer: 5",
-)
+@count_option("--neighbors", help="Number of neighbours of an image in the graph.", show_default="3; clusterer: 5")
 @click.option(
     "--graph",
     type=click.Choice(["euclidean", "cosine", "deformable"]),
@@ -121,16 +99,10 @@ PARAMETERS = {
     show_default="euclidean; clusterer: deformable",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Fit on the Dask cluster with this scheduler; not for clusterer.")
-@resume_option
-@image_options
-@seed_option
-@device_option
-@threads_option
-@output_options
+@learning_options
 @click.pass_obj
 def command(
     state: State,
-    /,
     source: str,
     out: Path,
     force: bool,

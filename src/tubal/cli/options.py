@@ -22,17 +22,16 @@ __all__ = [
     "ImageSize",
     "Source",
     "State",
-    "array_options",
+    "applying_options",
+    "clusters_option",
+    "count_option",
     "debug_option",
-    "device_option",
     "force_option",
-    "image_options",
     "json_option",
+    "learning_options",
     "model_option",
-    "output_options",
-    "resume_option",
-    "seed_option",
-    "threads_option",
+    "out_option",
+    "run_options",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -57,7 +56,7 @@ class State:
 
 
 class ImageSettings(TypedDict, total=False):
-    """Values of the options that :func:`image_options` and :func:`array_options` add.
+    """Values of the options that say how images are read.
 
     They are arguments of :func:`tubal.datasets.load_images`, or None for an option that is not given.
     """
@@ -70,10 +69,10 @@ class ImageSettings(TypedDict, total=False):
     max_pixels: int
 
 
-def _store(field: str) -> Callable[[click.Context, click.Parameter, object], None]:
+def _store_value(field: str) -> Callable[[click.Context, click.Parameter, object], None]:
     """Return a callback that stores an option's value in the run's state.
 
-    A flag given before the command, as in ``tubal --debug info``, is not reset by its absence after it.
+    A flag given before the command, as in ``tubal --debug info``, stays set if it is not repeated after the command.
     """
 
     def store(context: click.Context, _: click.Parameter, value: object) -> None:
@@ -84,10 +83,10 @@ def _store(field: str) -> Callable[[click.Context, click.Parameter, object], Non
 
 
 def _store_threads(context: click.Context, parameter: click.Parameter, value: int | None) -> None:
-    """Store the number of threads and hold every numerical library to it."""
+    """Store the number of threads and limit every numerical library to it."""
     if value is None:
         return
-    _store("threads")(context, parameter, value)
+    _store_value("threads")(context, parameter, value)
     if "numpy" not in sys.modules:
         for library in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
             os.environ[f"{library}_NUM_THREADS"] = str(value)
@@ -141,52 +140,47 @@ class Source(click.ParamType):  # type: ignore[type-arg]
         return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
 
 
+# --- one option --------------------------------------------------------------------------------------------------
+
+
+def count_option(
+    *names: str,
+    help: str,
+    least: int = 1,
+    most: int | None = None,
+    default: int | None = None,
+    show_default: str | bool = True,
+    metavar: str = "N",
+) -> Callable[[Function], Function]:
+    """Return an option that takes a whole number from ``least`` to ``most``."""
+    kind = click.IntRange(least, most)
+    return click.option(*names, type=kind, default=default, show_default=show_default, metavar=metavar, help=help)
+
+
+def clusters_option(note: str = "") -> Callable[[Function], Function]:
+    """Return the option ``--clusters``; its help says that the number is estimated by default."""
+    return count_option("-k", "--clusters", help=f"Number of clusters{note}.", show_default="estimated", metavar="K")
+
+
+def out_option(
+    default: str | None, help: str, *, folder: bool = False, show_default: str | bool = True
+) -> Callable[[Function], Function]:
+    """Return the option ``--out``: a file, or with ``folder`` a folder."""
+    place = click.Path(path_type=Path, dir_okay=folder)
+    return click.option("-o", "--out", type=place, default=default, show_default=show_default, help=help)
+
+
+def force_option(help: str = "Replace what is already at --out.") -> Callable[[Function], Function]:
+    """Return the option ``--force``."""
+    return click.option("--force", is_flag=True, help=help)
+
+
 def debug_option() -> click.Option:
     """Return the option ``--debug``, which the group adds to every command."""
     help_text = "Show the full traceback of an error."
-    return click.Option(["--debug"], is_flag=True, expose_value=False, callback=_store("debug"), help=help_text)
+    return click.Option(["--debug"], is_flag=True, expose_value=False, callback=_store_value("debug"), help=help_text)
 
 
-json_option = click.option(
-    "--json",
-    is_flag=True,
-    expose_value=False,
-    callback=_store("json"),
-    help="Print the results as JSON on standard output.",
-)
-quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, expose_value=False, callback=_store("quiet"), help="Do not show progress."
-)
-seed_option = click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Seed of all random choices. The same seed gives the same result.",
-)
-device_option = click.option(
-    "--device",
-    type=click.Choice(["auto", "cpu", "cuda"]),
-    default="auto",
-    show_default=True,
-    expose_value=False,
-    callback=_store("device"),
-    help="Where to compute. 'auto' uses a GPU if PyTorch finds one.",
-)
-threads_option = click.option(
-    "--threads",
-    type=click.IntRange(1, 1024),
-    metavar="N",
-    expose_value=False,
-    callback=_store_threads,
-    help="Use at most N processor cores.",
-    show_default="all",
-)
-resume_option = click.option(
-    "--resume", is_flag=True, help="Continue a run of the same command that was interrupted or crashed."
-)
-force_option = click.option("--force", is_flag=True, help="Replace what is already at --out.")
 model_option = click.option(
     "-m",
     "--model",
@@ -195,63 +189,104 @@ model_option = click.option(
     metavar="PATH",
     help="The model: a .tubal file, or the results folder of tubal cluster.",
 )
+json_option = click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    callback=_store_value("json"),
+    help="Print the results as JSON on standard output.",
+)
+_quiet = click.option(
+    "-q", "--quiet", is_flag=True, expose_value=False, callback=_store_value("quiet"), help="Do not show progress."
+)
+_resume = click.option(
+    "--resume", is_flag=True, help="Continue a run of the same command that was interrupted or crashed."
+)
+_seed = count_option(
+    "--seed",
+    help="Seed of all random choices. The same seed gives the same result.",
+    least=0,
+    most=2**32 - 1,
+    default=0,
+)
+_device = click.option(
+    "--device",
+    type=click.Choice(["auto", "cpu", "cuda"]),
+    default="auto",
+    show_default=True,
+    expose_value=False,
+    callback=_store_value("device"),
+    help="Where to compute. 'auto' uses a GPU if PyTorch finds one.",
+)
+_threads = click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    expose_value=False,
+    callback=_store_threads,
+    help="Use at most N processor cores.",
+    show_default="all",
+)
+_size = click.option(
+    "--size",
+    type=ImageSize(),
+    metavar="N|HxW",
+    help="Bring all images to this size: N is the longer side, HxW height and width.",
+    show_default="the median size, longer side at most 64",
+)
+_colour = click.option(
+    "--colour",
+    "--color",
+    "colour",
+    type=click.Choice(["auto", "grey", "rgb"]),
+    default="auto",
+    show_default=True,
+    help="Read in colour or in grey. 'auto' keeps colour if more than half of the images show any.",
+)
+_fit = click.option(
+    "--fit",
+    type=click.Choice(["pad", "crop"]),
+    default="pad",
+    show_default=True,
+    help="How pictures of another shape fill the frame: 'pad' keeps the whole picture and repeats its border, "
+    "'crop' cuts off what sticks out.",
+)
+_variable = click.option(
+    "--variable", metavar="NAME", help="Which array to read from a .npz, .mat or .h5 file that holds several."
+)
+_image_shape = click.option(
+    "--image-shape",
+    type=ImageSize(pair_only=True),
+    metavar="HxW",
+    help="Height and width of the images in an array that stores one image per row.",
+    show_default="square",
+)
+_max_pixels = count_option(
+    "--max-pixels", help="Skip pictures of more pixels, without decoding them.", show_default="80 million"
+)
 
 
-def output_options(command: Function) -> Function:
-    """Add ``--json`` and ``--quiet``."""
-    return json_option(quiet_option(command))
+# --- several options, in the order in which help lists them ------------------------------------------------------
 
 
-def image_options(command: Function) -> Function:
-    """Add the options that say how images are read; they arrive as :class:`ImageSettings`."""
-    size = click.option(
-        "--size",
-        type=ImageSize(),
-        metavar="N|HxW",
-        help="Bring all images to this size: N is the longer side, HxW height and width.",
-        show_default="the median size, longer side at most 64",
-    )
-    colour = click.option(
-        "--colour",
-        "--color",
-        "colour",
-        type=click.Choice(["auto", "grey", "rgb"]),
-        default="auto",
-        show_default=True,
-        help="Read in colour or in grey. 'auto' keeps colour if more than half of the images show any.",
-    )
-    return size(colour(array_options(command)))
+def applying_options(command: Function) -> Function:
+    """Add the options of a command that applies a model; the model fixes the size and the colour of the images."""
+    return _array_options(_threads(_output_options(command)))
 
 
-def array_options(command: Function) -> Function:
-    """Add the image options that also apply where a model fixes the size and the colour of the images."""
-    options = [
-        click.option(
-            "--fit",
-            type=click.Choice(["pad", "crop"]),
-            default="pad",
-            show_default=True,
-            help="How pictures of another shape fill the frame: 'pad' keeps the whole picture and repeats its border, "
-            "'crop' cuts off what sticks out.",
-        ),
-        click.option(
-            "--variable", metavar="NAME", help="Which array to read from a .npz, .mat or .h5 file that holds several."
-        ),
-        click.option(
-            "--image-shape",
-            type=ImageSize(pair_only=True),
-            metavar="HxW",
-            help="Height and width of the images in an array that stores one image per row.",
-            show_default="square",
-        ),
-        click.option(
-            "--max-pixels",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Skip pictures of more pixels, without decoding them.",
-            show_default="80 million",
-        ),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
+def run_options(command: Function) -> Function:
+    """Add the options of a command that fits a model, except those that say how images are read."""
+    return _seed(_device(_threads(_output_options(command))))
+
+
+def learning_options(command: Function) -> Function:
+    """Add the options of a command that fits a model to images; it can be resumed."""
+    return _resume(_size(_colour(_array_options(run_options(command)))))
+
+
+def _array_options(command: Function) -> Function:
+    return _fit(_variable(_image_shape(_max_pixels(command))))
+
+
+def _output_options(command: Function) -> Function:
+    return json_option(_quiet(command))

@@ -64,7 +64,7 @@ DESKTOP_FILES = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 @dataclass
 class Plan:
-    """What a clustering was asked for; ``settings`` goes into ``run.json`` as it is."""
+    """The request for a clustering; ``settings`` is written to ``run.json`` unchanged."""
 
     source: str
     n_clusters: int | None
@@ -76,7 +76,7 @@ class Plan:
 
 
 class Iteration(Protocol):
-    """What a callback of a fit learns about its progress."""
+    """The progress of a fit, as its callbacks receive it."""
 
     @property
     def n_iter(self) -> int: ...
@@ -234,7 +234,7 @@ def _write_tables(stack: Bunch, clusterer: ImageClusterer, stage: Path) -> None:
 
 
 def _write_labels(path: Path, names: Sequence[str], clusterer: ImageClusterer) -> None:
-    """Write one row per image: name, cluster, confidence, whether it is an outlier, which image it nearly repeats."""
+    """Write one row per image: name, cluster, confidence, whether it is an outlier, which image it nearly equals."""
     from tubal.report.from_clusterer import as_mask, first_of_group
 
     outliers = as_mask(clusterer.outliers_, len(names))

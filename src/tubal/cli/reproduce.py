@@ -5,19 +5,29 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from tubal.cli.options import count_option, out_option
 
 if TYPE_CHECKING:
     from tubal.experiments.runner import TrialStore
     from tubal.experiments.trials import Record, Table, Trial
 
+Function = TypeVar("Function", bound=Callable[..., object])
+
 
 def _split_names(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[str]:
     return [name.strip() for value in values for name in value.split(",") if name.strip()]
+
+
+def _names_option(option: str, what: str) -> Callable[[Function], Function]:
+    """Return an option that takes names, separated by commas; it may be given several times."""
+    words = f"{what}, separated by commas."
+    return click.option(option, multiple=True, callback=_split_names, metavar="NAMES", help=words, show_default="all")
 
 
 @click.command()
@@ -29,37 +39,10 @@ def _split_names(_context: click.Context, _option: click.Parameter, values: tupl
     help="Which table: '2' is the paper's Table 2, 'beyond' compares tubal's default with other programs, "
     "'family' compares all models with and without a graph.",
 )
-@click.option(
-    "--datasets",
-    multiple=True,
-    callback=_split_names,
-    metavar="NAMES",
-    help="Collections, separated by commas.",
-    show_default="all",
-)
-@click.option(
-    "--methods",
-    multiple=True,
-    callback=_split_names,
-    metavar="NAMES",
-    help="Methods, separated by commas.",
-    show_default="all",
-)
-@click.option(
-    "--runs",
-    default=10,
-    show_default=True,
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of random seeds per cell of the table.",
-)
-@click.option(
-    "--out",
-    default="results",
-    show_default=True,
-    type=click.Path(path_type=Path),
-    help="Folder for the tables and figures.",
-)
+@_names_option("--datasets", "Collections")
+@_names_option("--methods", "Methods")
+@count_option("--runs", help="Number of random seeds per cell of the table.", default=10)
+@out_option("results", "Folder for the tables and figures.", folder=True)
 @click.option(
     "--json",
     "json_file",
@@ -68,13 +51,7 @@ def _split_names(_context: click.Context, _option: click.Parameter, values: tupl
     help="Also write the table as JSON to this file.",
 )
 @click.option("--sweep", is_flag=True, help="Also vary one setting at a time and draw the curves.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Number of trials that run at a time.",
-    show_default="one per core, at most 4",
-)
+@count_option("--jobs", help="Number of trials that run at a time.", show_default="one per core, at most 4")
 @click.option("--fresh", is_flag=True, help="Delete stored trials and start from the beginning.")
 @click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the figures.")
 def command(
@@ -182,7 +159,7 @@ def _run(trials: Sequence[Trial], store: TrialStore, jobs: int) -> None:
         task = progress.add_task(f"about {_duration(forecast.seconds_left())} left", total=len(trials))
         progress.advance(task, len(known))
         try:
-            # Closed at once when interrupted here, so that no worker outlives the command.
+            # Closed at once when interrupted here, so that no worker still runs after the command.
             with contextlib.closing(run_trials(trials, store, jobs=jobs)) as records:
                 for record in records:
                     forecast.note(record)

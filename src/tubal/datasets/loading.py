@@ -33,9 +33,9 @@ def load_images(
     size: Size = None,
     colour: str = "auto",
     fit: str = "pad",
-    max_pixels: int = MAX_PIXELS,
     variable: str | None = None,
     image_shape: tuple[int, int] | None = None,
+    max_pixels: int = MAX_PIXELS,
     exclude: Sequence[str | os.PathLike[str]] = (),
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
@@ -56,12 +56,12 @@ def load_images(
     fit : {"pad", "crop"}, default="pad"
         How images of another shape fill the common size: ``"pad"`` keeps the whole image and repeats its border
         pixels, ``"crop"`` covers the common size and cuts off the rest.
-    max_pixels : int, default=80_000_000
-        Pictures with more pixels are skipped without being decoded.
     variable : str, optional
         Name of the array in an array file that holds several. Arrays of several names, separated by commas, are joined.
     image_shape : (int, int), optional
         Height and width of the images in an array that stores one image per row; by default they are square.
+    max_pixels : int, default=80_000_000
+        Pictures with more pixels are skipped without being decoded.
     exclude : sequence of str or path-like, default=()
         Sub-folders to leave out, such as one that holds earlier results.
     n_threads : int, optional

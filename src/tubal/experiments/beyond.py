@@ -26,7 +26,17 @@ from tubal.experiments.methods import (
 )
 from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.paper import read_toml
-from tubal.experiments.trials import SCORES, Method, Record, Settings, Trial, standard_deviation
+from tubal.experiments.trials import (
+    SCORES,
+    CellCost,
+    Method,
+    Record,
+    ScoreCell,
+    Settings,
+    Trial,
+    cell_cost,
+    score_cell,
+)
 
 TITLE = "Beyond the paper: neighbours under small deformations, codes, and both together"
 DATASETS = ("coil20", "usps", "orl", "yale", "digits")
@@ -64,24 +74,12 @@ ABLATION: Mapping[str, Settings] = {
 }
 
 
-class ScoreCell(TypedDict):
-    """One score of a cell, in percent."""
-
-    mean: float
-    sd: float
-    best: float
-
-
-class Cell(TypedDict):
+class Cell(CellCost):
     """One method, or one row of the ablation, on one collection; ``n_clusters`` is a mean over the runs."""
 
-    runs: int
     accuracy: ScoreCell
     nmi: ScoreCell
-    seconds: float
-    peak_memory_mb: int
     n_clusters: float | None
-    settings: Settings
 
 
 Rows = dict[str, dict[str, Cell]]  # by method or ablation, then by collection
@@ -117,14 +115,21 @@ def settings_for(method: str, row: str = "table") -> dict[str, Any]:
 def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: bool = False) -> list[Trial]:
     """Return the trials: every method ``runs`` times, every ablation a fifth as often; ``sweep`` adds nothing."""
     trials = [
-        Trial("beyond", dataset, method, "table", run, settings_for(method))
+        Trial(table="beyond", dataset=dataset, method=method, row="table", run=run, settings=settings_for(method))
         for run in range(runs)
         for dataset in datasets
         for method in methods
     ]
     if "default" in methods:
         trials += [
-            Trial("beyond", dataset, "default", row, run, settings_for("default", row))
+            Trial(
+                table="beyond",
+                dataset=dataset,
+                method="default",
+                row=row,
+                run=run,
+                settings=settings_for("default", row),
+            )
             for run in range(max(1, runs // 5))
             for row in ABLATION
             for dataset in datasets
@@ -163,21 +168,10 @@ def summarise(records: Sequence[Record]) -> Summary:
 def _cell(group: Sequence[Record]) -> Cell:
     counts = [record["details"]["n_clusters"] for record in group if "n_clusters" in record["details"]]
     return {
-        "runs": len(group),
-        "accuracy": _score_cell([record["accuracy"] for record in group]),
-        "nmi": _score_cell([record["nmi"] for record in group]),
-        "seconds": round(statistics.mean(record["seconds"] for record in group), 2),
-        "peak_memory_mb": round(statistics.median(record["peak_memory_mb"] for record in group)),
+        "accuracy": score_cell([record["accuracy"] for record in group]),
+        "nmi": score_cell([record["nmi"] for record in group]),
         "n_clusters": statistics.mean(counts) if counts else None,
-        "settings": group[0]["settings"],
-    }
-
-
-def _score_cell(scores: Sequence[float]) -> ScoreCell:
-    return {
-        "mean": round(statistics.mean(scores), 2),
-        "sd": round(standard_deviation(scores), 2),
-        "best": round(max(scores), 2),
+        **cell_cost(group),
     }
 
 
@@ -200,11 +194,15 @@ def codes_gain(groups: Groups, dataset: str) -> dict[str, Any]:
     for score in SCORES:
         gaps = [with_codes[seed][score] - without[seed][score] for seed in seeds]
         mean, error = statistics.mean(gaps), statistics.stdev(gaps) / math.sqrt(len(gaps))
-        found[score] = {"mean": round(mean, 3), "standard_error": round(error, 3), "verdict": _verdict(mean, error)}
+        found[score] = {
+            "mean": round(mean, 3),
+            "standard_error": round(error, 3),
+            "verdict": _gain_text(mean, error),
+        }
     return found
 
 
-def _verdict(mean: float, error: float) -> str:
+def _gain_text(mean: float, error: float) -> str:
     if abs(mean) <= 2 * error or mean == 0.0:
         return _NO_GAIN
     return "gain" if mean > 0.0 else "loss"
@@ -294,12 +292,12 @@ def _parallel_trials(summary: Summary) -> str:
 def _score_table(summary: Summary, rows: Rows, head: str, titles: Mapping[str, str], *, seconds: bool = True) -> str:
     body = []
     for row, cells in rows.items():
-        entries = [_entry(cells[name], seconds) if name in cells else "" for name in summary["datasets"]]
+        entries = [_cell_text(cells[name], seconds) if name in cells else "" for name in summary["datasets"]]
         body.append([titles.get(row, row), *entries])
     return markdown_table([head, *summary["datasets"]], body) if body else ""
 
 
-def _entry(cell: Cell, seconds: bool) -> str:
+def _cell_text(cell: Cell, seconds: bool) -> str:
     scores = " / ".join(f"{cell[score]['mean']:.1f}±{cell[score]['sd']:.1f}" for score in SCORES)
     return f"{scores}<br>{cell['seconds']:.1f} s" if seconds else scores
 

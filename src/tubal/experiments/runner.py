@@ -22,7 +22,7 @@ from typing import Literal, cast
 from tubal.backends.arrays import available_cores
 from tubal.datasets import fetch
 from tubal.experiments import find_table
-from tubal.experiments.trials import Images, Labels, Record, Trial
+from tubal.experiments.trials import Images, Labels, Record, Trial, trial_key
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.storage.provenance import machine, versions
 
@@ -54,22 +54,17 @@ def run_trial(trial: Trial) -> Record:
     above that at the start of the trial, in MiB. ``process_memory_mb`` is the peak of the whole process. Both
     need Linux; elsewhere ``peak_memory_mb`` is the peak of the process since it started.
     """
-    method = find_table(trial.table).METHODS[trial.method]
-    images, target, data_hash = _load(trial.dataset)
+    method = find_table(trial["table"]).METHODS[trial["method"]]
+    images, target, data_hash = _load_dataset(trial["dataset"])
     start = _reset_peak_memory()
     begin = time.perf_counter()
-    outcome = method.cluster(images, len(set(target.tolist())), trial.settings, trial.seed)
+    outcome = method.cluster(images, len(set(target.tolist())), trial["settings"], trial["run"])
     seconds = time.perf_counter() - begin
     peak = _peak_memory()
     return Record(
-        table=trial.table,
-        dataset=trial.dataset,
-        method=trial.method,
-        row=trial.row,
-        run=trial.run,
-        settings=dict(trial.settings),
-        key=trial.key,
-        seed=trial.seed,
+        **trial,
+        key=trial_key(trial),
+        seed=trial["run"],
         accuracy=100 * clustering_accuracy(target, outcome.labels),
         nmi=100 * clustering_nmi(target, outcome.labels),
         seconds=round(seconds, 3),
@@ -80,11 +75,12 @@ def run_trial(trial: Trial) -> Record:
         data_sha256=data_hash,
         versions=versions(PACKAGES),
         machine=machine(),
+        jobs=1,
     )
 
 
 @cache
-def _load(dataset: str) -> tuple[Images, Labels, str]:
+def _load_dataset(dataset: str) -> tuple[Images, Labels, str]:
     bunch = fetch(dataset)
     return bunch.images, bunch.target, bunch.sha256
 
@@ -144,7 +140,7 @@ class TrialStore:
 
     def finished(self, trials: Iterable[Trial]) -> dict[str, Record]:
         """Return the stored records of ``trials`` by key."""
-        wanted = {trial.key for trial in trials}
+        wanted = {trial_key(trial) for trial in trials}
         return {record["key"]: record for record in self.records() if record["key"] in wanted}
 
     def add(self, record: Record) -> None:
@@ -170,7 +166,7 @@ def run_trials(trials: Sequence[Trial], store: TrialStore, *, jobs: int = 1) -> 
     finished ones.
     """
     done = store.finished(trials)
-    waiting = [trial for trial in trials if trial.key not in done]
+    waiting = [trial for trial in trials if trial_key(trial) not in done]
     with closing(_run_here(waiting) if jobs == 1 else _run_in_processes(waiting, jobs)) as records:
         for record in records:
             store.add(record)
@@ -179,7 +175,7 @@ def run_trials(trials: Sequence[Trial], store: TrialStore, *, jobs: int = 1) -> 
 
 def _run_here(trials: Iterable[Trial]) -> Generator[Record]:
     for trial in trials:
-        yield {**run_trial(trial), "jobs": 1}
+        yield run_trial(trial)
 
 
 def _run_in_processes(trials: Sequence[Trial], jobs: int) -> Generator[Record]:
@@ -216,14 +212,14 @@ def _prepare_worker(threads: int) -> None:
 # --- time left -------------------------------------------------------------------------------------------------
 def rough_cost(trial: Trial) -> float:
     """Guess the relative cost of a trial before any of its kind has run."""
-    return _SIZES.get(trial.dataset, 10**5) * _COSTS.get(trial.method, 1.0)
+    return _SIZES.get(trial["dataset"], 10**5) * _COSTS.get(trial["method"], 1.0)
 
 
 class Forecast:
     """Expected time left, from finished trials of the same collection and method, else from a rough guess."""
 
     def __init__(self, trials: Sequence[Trial], known: Iterable[Record], jobs: int) -> None:
-        self._left = {trial.key: trial for trial in trials}
+        self._left = {trial_key(trial): trial for trial in trials}
         self._jobs = jobs
         self._seconds: dict[tuple[str, str], list[float]] = defaultdict(list)
         self._rates: list[float] = []
@@ -245,5 +241,5 @@ class Forecast:
         return sum(costs) / self._jobs
 
     def _expected(self, trial: Trial, rate: float) -> float:
-        seconds = self._seconds.get((trial.dataset, trial.method))
+        seconds = self._seconds.get((trial["dataset"], trial["method"]))
         return statistics.mean(seconds) if seconds else rate * rough_cost(trial)

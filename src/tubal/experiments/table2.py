@@ -35,7 +35,18 @@ from tubal.experiments.pages import (
     write_summary,
 )
 from tubal.experiments.paper import load_paper, read_toml
-from tubal.experiments.trials import SCORES, Method, Record, Score, Settings, Trial, standard_deviation
+from tubal.experiments.trials import (
+    SCORES,
+    CellCost,
+    Method,
+    Record,
+    Score,
+    ScoreCell,
+    Trial,
+    cell_cost,
+    score_cell,
+    standard_deviation,
+)
 
 if TYPE_CHECKING:
     from tubal.experiments.figures import LearnedAtoms
@@ -76,25 +87,18 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-class ScoreCell(TypedDict):
-    """One score of a cell, in percent; ``printed`` is the paper's value and ``difference`` the mean minus it."""
+class PrintedScoreCell(ScoreCell):
+    """One score of a cell; ``printed`` is the paper's value and ``difference`` the mean minus it."""
 
-    mean: float
-    sd: float
-    best: float
     printed: float | None
     difference: float | None
 
 
-class Cell(TypedDict):
+class Cell(CellCost):
     """One method on one collection."""
 
-    runs: int
-    accuracy: ScoreCell
-    nmi: ScoreCell
-    seconds: float
-    peak_memory_mb: int
-    settings: Settings
+    accuracy: PrintedScoreCell
+    nmi: PrintedScoreCell
 
 
 Cells = dict[str, dict[str, Cell]]  # by method, then by collection
@@ -173,13 +177,13 @@ def _settings_file() -> dict[str, Any]:
 
 
 def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: bool = False) -> list[Trial]:
-    """Return the trials of the table, run by run, so that an early look shows every cell.
+    """Return the trials of the table, run by run, so that a partial run already fills every cell.
 
     Where the best-score settings equal the label-free ones, the trials are planned once; :func:`write` uses their
     records for both rows.
     """
     trials = [
-        Trial("2", dataset, method, row, run, settings_for(row, method, dataset))
+        Trial(table="2", dataset=dataset, method=method, row=row, run=run, settings=settings_for(row, method, dataset))
         for run in range(runs)
         for dataset in datasets
         for row in ROWS
@@ -198,7 +202,14 @@ def _plan_sweeps(datasets: Sequence[str], methods: Sequence[str], runs: int) -> 
     cells = product(datasets, methods)
     starts = {(dataset, method): settings_for("label-free", method, dataset) for dataset, method in cells}
     return [
-        Trial("2", dataset, method, f"sweep {setting}", run, {**settings, setting: value})
+        Trial(
+            table="2",
+            dataset=dataset,
+            method=method,
+            row=f"sweep {setting}",
+            run=run,
+            settings={**settings, setting: value},
+        )
         for run in range(min(runs, SWEEP_RUNS))
         for (dataset, method), settings in starts.items()
         for setting, values in SWEEPS.items()
@@ -224,7 +235,7 @@ def summarise(records: Sequence[Record]) -> Summary:
         "datasets": datasets,
         "methods": {name: method.title for name, method in METHODS.items()},
         "rows": rows,
-        "averages": {row: _averages(cells) for row, cells in rows.items()},
+        "averages": {row: _method_averages(cells) for row, cells in rows.items()},
         "ordering": {row: _check_claims(cells) for row, cells in rows.items()},
         "targets": _targets(rows.get("best-score", {}).get("gtsc", {})),
         "worse_than_label_free": _worse_than_label_free(rows),
@@ -236,29 +247,17 @@ def summarise(records: Sequence[Record]) -> Summary:
 def _cell(group: Sequence[Record]) -> Cell:
     collection = load_paper().collections.get(group[0]["dataset"])
     printed = collection.printed.get(group[0]["method"], {}) if collection else {}
-    scores = {score: _score_cell([record[score] for record in group], printed.get(score)) for score in SCORES}
-    return {
-        "runs": len(group),
-        "accuracy": scores["accuracy"],
-        "nmi": scores["nmi"],
-        "seconds": round(statistics.mean(record["seconds"] for record in group), 2),
-        "peak_memory_mb": round(statistics.median(record["peak_memory_mb"] for record in group)),
-        "settings": group[0]["settings"],
-    }
+    scores = {score: _compare([record[score] for record in group], printed.get(score)) for score in SCORES}
+    return {"accuracy": scores["accuracy"], "nmi": scores["nmi"], **cell_cost(group)}
 
 
-def _score_cell(scores: Sequence[float], printed: float | None) -> ScoreCell:
-    mean = statistics.mean(scores)
-    return {
-        "mean": round(mean, 2),
-        "sd": round(standard_deviation(scores), 2),
-        "best": round(max(scores), 2),
-        "printed": printed,
-        "difference": None if printed is None else round(mean - printed, 2),
-    }
+def _compare(scores: Sequence[float], printed: float | None) -> PrintedScoreCell:
+    """Return a score beside the printed one, if there is one."""
+    difference = None if printed is None else round(statistics.mean(scores) - printed, 2)
+    return {**score_cell(scores), "printed": printed, "difference": difference}
 
 
-def _averages(cells: Cells) -> dict[str, dict[Score, dict[str, float | None]]]:
+def _method_averages(cells: Cells) -> dict[str, dict[Score, dict[str, float | None]]]:
     """Return means over the paper's collections, for the methods measured on all of them."""
     paper = load_paper()
     averages: dict[str, dict[Score, dict[str, float | None]]] = {}
@@ -419,14 +418,14 @@ def _titles(summary: Summary) -> list[str]:
 def _detailed_table(summary: Summary, row: str, score: Score) -> str:
     body = []
     for method, cells in summary["rows"][row].items():
-        entries = [_entry(cells[name][score]) if name in cells else "" for name in summary["datasets"]]
+        entries = [_score_text(cells[name][score]) if name in cells else "" for name in summary["datasets"]]
         average = summary["averages"][row].get(method)
         entries.append("" if average is None else f"{average[score]['mean']:.2f}{_paper_line(average[score])}")
         body.append([summary["methods"][method], *entries])
     return markdown_table(["method", *_titles(summary), "average"], body)
 
 
-def _entry(values: ScoreCell) -> str:
+def _score_text(values: PrintedScoreCell) -> str:
     return f"{values['mean']:.2f} ± {values['sd']:.2f} ({values['best']:.2f}){_paper_line(values)}"
 
 
@@ -523,8 +522,8 @@ def _settings_table(summary: Summary) -> str:
 
 def _provenance(summary: Summary) -> str:
     lines = ["Where the trials ran (compare seconds only within a line):", ""]
-    for place in summary["environments"]:
-        lines.append(f"- {place['trials']} trials, {place['jobs']} at a time: {list_versions(place['versions'])}.")
+    for entry in summary["environments"]:
+        lines.append(f"- {entry['trials']} trials, {entry['jobs']} at a time: {list_versions(entry['versions'])}.")
     return "\n".join([*lines, "", "`table2.json` holds the SHA-256 of the data."])
 
 

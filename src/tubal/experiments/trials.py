@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict
@@ -67,9 +67,8 @@ class Method:
         return f"{self.title} needs the package {self.requires}: {self.hint}"
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What identifies a trial; ``settings`` holds every setting its method reads."""
+class Trial(TypedDict):
+    """What identifies a trial: ``run`` is also its random seed, ``settings`` holds every setting its method reads."""
 
     table: str
     dataset: str
@@ -78,26 +77,10 @@ class Trial:
     run: int
     settings: Settings
 
-    @property
-    def seed(self) -> int:
-        """The random seed: the number of the run."""
-        return self.run
 
-    @property
-    def key(self) -> str:
-        """A text that is equal for two trials exactly when they give the same record."""
-        return json.dumps({**asdict(self), "tubal": tubal.__version__}, sort_keys=True)
-
-
-class Record(TypedDict):
+class Record(Trial):
     """A finished trial as it is stored: the trial, its scores in percent, its cost, and where it ran."""
 
-    table: str
-    dataset: str
-    method: str
-    row: str
-    run: int
-    settings: Settings
     key: str
     seed: int
     accuracy: float
@@ -111,6 +94,23 @@ class Record(TypedDict):
     versions: dict[str, str]
     machine: NotRequired[Machine]
     jobs: NotRequired[int]
+
+
+class ScoreCell(TypedDict):
+    """One score of a cell of a table, in percent, over the runs."""
+
+    mean: float
+    sd: float
+    best: float
+
+
+class CellCost(TypedDict):
+    """How often a cell of a table was run, what one run cost, and its settings."""
+
+    runs: int
+    seconds: float
+    peak_memory_mb: int
+    settings: Settings
 
 
 class Table(Protocol):
@@ -133,6 +133,34 @@ class Table(Protocol):
 
     def write(self, records: Sequence[Record], folder: Path, *, figures: bool = True) -> list[Path]:
         """Write the JSON summary, the Markdown page and the figures; return their paths, the JSON first."""
+
+
+def trial_key(trial: Trial) -> str:
+    """Return a text that is equal for two trials exactly when they give the same record."""
+    return json.dumps({**trial, "tubal": tubal.__version__}, sort_keys=True)
+
+
+def score_cell(scores: Sequence[float]) -> ScoreCell:
+    """Return the mean, the standard deviation and the best of some scores, rounded.
+
+    >>> score_cell([60.0, 61.0])
+    {'mean': 60.5, 'sd': 0.71, 'best': 61.0}
+    """
+    return {
+        "mean": round(statistics.mean(scores), 2),
+        "sd": round(standard_deviation(scores), 2),
+        "best": round(max(scores), 2),
+    }
+
+
+def cell_cost(group: Sequence[Record]) -> CellCost:
+    """Return the mean time, the median memory and the settings of the records of one cell."""
+    return {
+        "runs": len(group),
+        "seconds": round(statistics.mean(record["seconds"] for record in group), 2),
+        "peak_memory_mb": round(statistics.median(record["peak_memory_mb"] for record in group)),
+        "settings": group[0]["settings"],
+    }
 
 
 def standard_deviation(values: Sequence[float]) -> float:

@@ -9,7 +9,7 @@ from .base import (
 )
 from .convolutional import ConvolutionalModel, ConvolutionalStatistics
 from .layout import ImageLayout, Layout, PlaneLayout, SeparableLayout, position_norms, signed_codes
-from .linear_map import LinearMapCoding
+from .linear_map import LinearMapCoding, LinearMapModel
 from .separable import SeparableModel, SeparableStatistics
 from .tubal import TubalModel, TubalStatistics
 
@@ -22,6 +22,7 @@ __all__ = [
     "ImageModel",
     "Layout",
     "LinearMapCoding",
+    "LinearMapModel",
     "MomentumState",
     "PlaneLayout",
     "SeparableLayout",

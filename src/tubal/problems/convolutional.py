@@ -40,9 +40,9 @@ from tubal.backends.arrays import (
     spectrum_weights,
 )
 from tubal.backends.cpu import convolution as kernels
-from tubal.problems.base import ImageModel, Laplacian, SplitState, movement_from_squares
+from tubal.problems.base import SplitState, movement_from_squares
 from tubal.problems.layout import planes_first, samples_last
-from tubal.problems.linear_map import GraphTerm, LinearMapCoding, SharedLaplacian
+from tubal.problems.linear_map import GraphTerm, LinearMapCoding, LinearMapModel
 
 # The axes of a plane in arrays (..., height, width).
 PLANE_AXES = (-2, -1)
@@ -82,7 +82,7 @@ class ConvolutionalCoding(LinearMapCoding):
 
     @cached_property
     def filter_spectra(self) -> Array:
-        """The same in the precision of the data."""
+        """Spectra of the filters (channel, atom, height, half width), in the precision of the data."""
         return as_complex_like(self._exact_spectra, self.data)
 
     @cached_property
@@ -197,7 +197,7 @@ class ConvolutionalCoding(LinearMapCoding):
 # --- filters ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ConvolutionalStatistics:
-    """What the filter step needs to know about any number of images.
+    """Sums over images that the filter step needs.
 
     Parameters
     ----------
@@ -361,45 +361,10 @@ def strongest_patch(image: Array, down: int, across: int) -> Array:
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
-class ConvolutionalModel(ImageModel):
+class ConvolutionalModel(LinearMapModel):
     """Images as sums of small filters at many places; a dictionary is one array (down, across, channel, atom)."""
 
-    def coding(
-        self,
-        dictionary: Array,
-        data: Array,
-        *,
-        sparsity: float,
-        graph_weight: float = 0.0,
-        laplacian: SharedLaplacian | Laplacian | None = None,
-        neighbor_sum: Array | None = None,
-    ) -> ConvolutionalCoding:
-        """Return the coding problem of some images.
-
-        Parameters
-        ----------
-        dictionary : array of shape (down, across, channel, atom)
-            The current filters.
-        data : array of shape (height, width, channel, n_images)
-            The images as :class:`tubal.layout.PlaneLayout` arranges them.
-        sparsity : float
-            Weight of the l1 penalty.
-        graph_weight : float, default=0.0
-            Weight of the graph term.
-        laplacian : matrix of shape (n_images, n_images), optional
-            Graph Laplacian of these images.
-        neighbor_sum : array of shape (height, width, atom, n_images), optional
-            Weighted sum of the fixed codes of neighbours that are not among these images.
-
-        Returns
-        -------
-        ConvolutionalCoding
-            The problem.
-        """
-        return ConvolutionalCoding(
-            dictionary, data, sparsity=sparsity, graph_weight=graph_weight, laplacian=laplacian,
-            neighbor_sum=neighbor_sum,
-        )  # fmt: skip
+    coding_problem = ConvolutionalCoding
 
     def dictionary_problem(
         self, statistics: ConvolutionalStatistics, dictionary: Array, step: int

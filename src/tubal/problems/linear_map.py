@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -44,7 +44,7 @@ from tubal.backends.arrays import (
 from tubal.backends.cpu import coding as kernels
 from tubal.backends.cpu.coding import BUNDLE, LANES
 from tubal.graph import laplacian_norm
-from tubal.problems.base import CodingProblem, Dictionary, Laplacian, ModelStatistics, SplitState, Summary
+from tubal.problems.base import CodingProblem, Dictionary, ImageModel, Laplacian, ModelStatistics, SplitState, Summary
 
 # Convergence rates of Jacobi's method are computed for shifts on a geometric grid with this ratio, by this many power
 # iterations each.
@@ -255,7 +255,7 @@ class LinearMapCoding(CodingProblem):
 
     @contextmanager
     def _warm_started(self, state: SplitState) -> Iterator[WarmStartedSystems | None]:
-        """Let :meth:`solve_rows` start at the solutions of the last step; yield what the next state must keep."""
+        """Let :meth:`solve_rows` start at the solutions of the last step; yield the data to keep in the next state."""
         if self.independent or self.graph is None or is_torch(self.data):
             yield None
             return
@@ -306,6 +306,55 @@ class LinearMapCoding(CodingProblem):
         return SplitState(join([part.point for part in parts], -1), join([part.movement for part in parts], -1), blocks)
 
 
+class LinearMapModel(ImageModel):
+    """A model whose coding problem is a :class:`LinearMapCoding`.
+
+    Attributes
+    ----------
+    coding_problem : type
+        The subclass of :class:`LinearMapCoding` that defines the map.
+    """
+
+    coding_problem: ClassVar[type[LinearMapCoding]]
+
+    def coding(
+        self,
+        dictionary: Dictionary,
+        data: Array,
+        *,
+        sparsity: float,
+        graph_weight: float = 0.0,
+        laplacian: SharedLaplacian | Laplacian | None = None,
+        neighbor_sum: Array | None = None,
+    ) -> LinearMapCoding:
+        """Return the coding problem of some images.
+
+        Parameters
+        ----------
+        dictionary : array or tuple of arrays
+            The current dictionary.
+        data : array of shape (..., n_images)
+            The images as the layout of the model arranges them, samples last.
+        sparsity : float
+            Weight of the l1 penalty.
+        graph_weight : float, default=0.0
+            Weight of the graph term.
+        laplacian : matrix of shape (n_images, n_images), optional
+            Graph Laplacian of these images.
+        neighbor_sum : array of the shape of the codes, optional
+            Weighted sum of the fixed codes of neighbours that are not among these images.
+
+        Returns
+        -------
+        LinearMapCoding
+            The problem.
+        """
+        return self.coding_problem(
+            dictionary, data, sparsity=sparsity, graph_weight=graph_weight, laplacian=laplacian,
+            neighbor_sum=neighbor_sum,
+        )  # fmt: skip
+
+
 # --- the graph term ---------------------------------------------------------------------------------------------------
 class SharedLaplacian:
     """A graph Laplacian together with everything computed from it alone, shared by successive coding problems.
@@ -343,7 +392,7 @@ class SharedLaplacian:
         """Return a bound below one on the factor by which a Jacobi step for ``L + shift`` reduces the error.
 
         For non-negative weights the factor is the spectral radius of ``(E + shift)⁻¹ W``, with E the diagonal of L and
-        W minus the rest. It is at most the largest quotient ``(W v) / ((E + shift) v)`` for any positive v (Collatz and
+        W = E - L. It is at most the largest quotient ``(W v) / ((E + shift) v)`` for any positive v (Collatz and
         Wielandt), and power iterations make that quotient smaller. The factor decreases as the shift grows, so the next
         lower shift of the grid gives a valid bound.
         """
@@ -501,7 +550,7 @@ def _in_bundles(shared: SharedLaplacian, dtype: DTypeLike) -> Bundles:
 def chebyshev_schedule(
     graph: GraphTerm, shifts: NDArray[Any], reduction: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the Jacobi rate of every slab of ``shifts`` (slab, lane), and how many steps reach ``reduction``."""
+    """Return Jacobi rate and number of steps that reach ``reduction``, for every slab of ``shifts`` (slab, lane)."""
     rates = np.array([graph.shared.jacobi_rate(float(shift) / (2.0 * graph.weight)) for shift in shifts.min(1)])
     with np.errstate(divide="ignore"):  # with a rate of zero one step is exact
         counts = np.ceil(np.arccosh(1.0 / reduction) / np.arccosh(1.0 / rates))
@@ -651,9 +700,9 @@ def as_blocks(slices: Array, tube_length: int, reference: Array) -> BlockOperato
 def hermitian_parts(products: BlockOperator) -> Array:
     """Return real and imaginary parts (tube, rows, inner) of Hermitian products, each times the count of its bin.
 
-    ``products`` holds the real products ``P Qᵀ`` of the coefficients of two tensors, summed over samples. The product
-    ``P̂ Q̂ᴴ`` of their spectra has as real part the sum of the two diagonal blocks of a pair, and as imaginary part the
-    difference of the other two. The mean and the Nyquist coefficient are real and stay as they are.
+    ``products`` holds the real products ``P Qᵀ`` of the coefficients of two tensors, summed over samples. For a pair,
+    the real part of ``P̂ Q̂ᴴ`` is the sum of the two diagonal blocks, and the imaginary part is the difference of the
+    other two. The mean and the Nyquist coefficient are real and are copied.
     """
     xp = namespace(products.pairs)
     rows, inner = products.head.shape[1], products.head.shape[2]
@@ -705,7 +754,7 @@ class TubalMap:
 
     @cached_property
     def _host_hat(self) -> Array:
-        """The same on the host."""
+        """``dictionary_hat`` as a NumPy array."""
         return rfft(as_double(to_numpy(self.dictionary)), axis=0) if is_torch(self.reference) else self.dictionary_hat
 
     @cached_property

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, as_double, as_like, namespace
-from tubal.problems.base import ImageModel, Laplacian
-from tubal.problems.linear_map import LinearMapCoding, SharedLaplacian
+from tubal.problems.linear_map import LinearMapCoding, LinearMapModel
 from tubal.problems.tubal import TubalDictionary, TubalStatistics
 
 Matrices = tuple[Array, ...]
@@ -152,7 +151,7 @@ def _mode_unfolding(tensor: Array, mode: int) -> Array:
     return namespace(tensor).moveaxis(tensor, mode, 0).reshape(tensor.shape[mode], -1)
 
 
-class SeparableModel(ImageModel):
+class SeparableModel(LinearMapModel):
     """Images as ``B ×₁ D₁ ×₂ D₂ ...``; a dictionary is a tuple of matrices, updated one after the other.
 
     Parameters
@@ -161,45 +160,10 @@ class SeparableModel(ImageModel):
         Number of matrices.
     """
 
+    coding_problem = SeparableCoding
+
     def __init__(self, n_modes: int = 2) -> None:
         self.n_dictionary_steps = n_modes
-
-    def coding(
-        self,
-        dictionary: Matrices,
-        data: Array,
-        *,
-        sparsity: float,
-        graph_weight: float = 0.0,
-        laplacian: SharedLaplacian | Laplacian | None = None,
-        neighbor_sum: Array | None = None,
-    ) -> SeparableCoding:
-        """Return the coding problem of some images.
-
-        Parameters
-        ----------
-        dictionary : tuple of arrays of shape (m_i, r_i)
-            The current matrices.
-        data : array of shape (m₁, m₂, ..., n_images)
-            The images as :class:`tubal.layout.SeparableLayout` arranges them.
-        sparsity : float
-            Weight of the l1 penalty.
-        graph_weight : float, default=0.0
-            Weight of the graph term.
-        laplacian : matrix of shape (n_images, n_images), optional
-            Graph Laplacian of these images.
-        neighbor_sum : array of shape (r₁, r₂, ..., n_images), optional
-            Weighted sum of the fixed codes of neighbours that are not among these images.
-
-        Returns
-        -------
-        SeparableCoding
-            The problem.
-        """
-        return SeparableCoding(
-            dictionary, data, sparsity=sparsity, graph_weight=graph_weight, laplacian=laplacian,
-            neighbor_sum=neighbor_sum,
-        )  # fmt: skip
 
     def dictionary_problem(self, statistics: SeparableStatistics, dictionary: Matrices, step: int) -> TubalDictionary:
         """Return the problem of one matrix: an ordinary dictionary with columns in the unit ball.

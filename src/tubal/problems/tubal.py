@@ -38,8 +38,6 @@ from tubal.backends.arrays import (
 )
 from tubal.backends.cpu import coding as kernels
 from tubal.problems.base import (
-    ImageModel,
-    Laplacian,
     MomentumState,
     SplitState,
     Summary,
@@ -51,7 +49,7 @@ from tubal.problems.linear_map import (
     BlockOperator,
     GraphTerm,
     LinearMapCoding,
-    SharedLaplacian,
+    LinearMapModel,
     TubalMap,
     chebyshev_schedule,
     fourier_basis,
@@ -172,7 +170,7 @@ class TubalCoding(LinearMapCoding):
 # --- dictionary -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TubalStatistics:
-    """What the dictionary step needs to know about any number of images.
+    """Sums over images that the dictionary step needs.
 
     Parameters
     ----------
@@ -193,7 +191,7 @@ class TubalStatistics:
 
     @classmethod
     def from_parts(cls, gram: Array, cross: Array, squares: float) -> TubalStatistics:
-        """Build from the Hermitian parts (tube, atom, atom) and (tube, row, atom) of ``algebra.hermitian_parts``."""
+        """Build from Hermitian parts (tube, atom, atom) and (tube, row, atom), see ``linear_map.hermitian_parts``."""
         tube_length = gram.shape[0]
         counts = spectrum_weights(tube_length, gram) / tube_length
         return cls(slices_from_parts(gram, counts), slices_from_parts(cross, counts), squares, tube_length)
@@ -290,45 +288,10 @@ class TubalDictionary:
 
 
 # --- the model --------------------------------------------------------------------------------------------------------
-class TubalModel(ImageModel):
+class TubalModel(LinearMapModel):
     """Images as tensor-linear combinations of atoms (eq. 2); a dictionary is one array (tube, row, atom)."""
 
-    def coding(
-        self,
-        dictionary: Array,
-        data: Array,
-        *,
-        sparsity: float,
-        graph_weight: float = 0.0,
-        laplacian: SharedLaplacian | Laplacian | None = None,
-        neighbor_sum: Array | None = None,
-    ) -> TubalCoding:
-        """Return the coding problem of some images.
-
-        Parameters
-        ----------
-        dictionary : array of shape (tube, row, atom)
-            The current dictionary.
-        data : array of shape (tube, row, n_images)
-            The images as :class:`tubal.layout.ImageLayout` arranges them.
-        sparsity : float
-            Weight of the l1 penalty.
-        graph_weight : float, default=0.0
-            Weight of the graph term.
-        laplacian : matrix of shape (n_images, n_images), optional
-            Graph Laplacian of these images.
-        neighbor_sum : array of shape (tube, atom, n_images), optional
-            Weighted sum of the fixed codes of neighbours that are not among these images.
-
-        Returns
-        -------
-        TubalCoding
-            The problem.
-        """
-        return TubalCoding(
-            dictionary, data, sparsity=sparsity, graph_weight=graph_weight, laplacian=laplacian,
-            neighbor_sum=neighbor_sum,
-        )  # fmt: skip
+    coding_problem = TubalCoding
 
     def dictionary_problem(self, statistics: TubalStatistics, dictionary: Array, step: int) -> TubalDictionary:
         """Return the dictionary problem.
@@ -399,7 +362,7 @@ class TubalModel(ImageModel):
 # There every coefficient row has its own sparse system b (2 α L + (eigenvalue + penalty) I) = right (a diagonalised
 # Sylvester equation), solved by a few warm-started Chebyshev steps.
 class Step(NamedTuple):
-    """The numbers of a Douglas-Rachford step, in the type of the data."""
+    """The parameters of a Douglas-Rachford step, in the type of the data."""
 
     bound: np.floating  # the scaled dual is clipped to [-bound, bound]
     penalty: np.floating
@@ -605,7 +568,7 @@ class GraphSystems:
         return blocks
 
     def restore(self, former: NDArray[Any], images: NDArray[np.bool_]) -> None:
-        """Undo the last steps of some images, given the blocks before them."""
+        """Reset some images to ``former``, the blocks before the last steps."""
         padded = np.zeros(self.blocks.shape[0] * self.width, np.bool_)
         padded[: images.size] = images
         np.copyto(self.blocks, former, where=padded.reshape(-1, 1, 1, self.width))
@@ -659,7 +622,7 @@ class GraphSystems:
 
 
 def _by_slab(shifts: NDArray[np.float64], padding: float) -> NDArray[np.float64]:
-    """Return shifts (tube, atom) by slab: the head's, padded, if the tube is odd, then those of every pair."""
+    """Return shifts (tube, atom) as (slab, lane): for odd tubes first those of the mean, padded, then every pair."""
     tube_length, n_atoms = shifts.shape
     pairs = shifts[tube_length % 2 :].reshape(-1, 2 * n_atoms)
     return np.concatenate([np.pad(shifts[: tube_length % 2], ((0, 0), (0, n_atoms)), constant_values=padding), pairs])

@@ -74,7 +74,8 @@ class Admm:
             state = SplitState(start.point)
         else:
             state = SplitState(self.lift(problem, start))
-        independent = problem.independent  # the solution may be asked whether it converged after the problem is gone
+        # Copied, so that a solution can compute `converged` after the problem is deleted.
+        independent = problem.independent
 
         def stop(now: SplitState) -> bool:
             return now.movement is not None and bool(_overall_movement(now.movement, independent) <= self.tol)
