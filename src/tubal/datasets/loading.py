@@ -109,7 +109,7 @@ def load_images(
     if path.suffix.lower() in PICTURE_SUFFIXES and path.exists():
         return load_picture(path, size, colour, fit, max_pixels=max_pixels)
     if path.exists():
-        images, target, what = _read_array_file(path, variable, image_shape)
+        images, target, what = _read_array_file(path, variable, image_shape, max_pixels)
         name = path.name
     else:
         name = str(source).lower()
@@ -128,7 +128,7 @@ def load_images(
 
 
 def _read_array_file(
-    path: Path, variable: str | None, image_shape: tuple[int, int] | None
+    path: Path, variable: str | None, image_shape: tuple[int, int] | None, max_pixels: int
 ) -> tuple[Pixels, NDArray[np.generic] | None, str]:
     """Return the images and labels of an array file, and a few words on how they were read."""
     from tubal.images.stacks import ARRAY_SUFFIXES, read_stack, to_unit_interval
@@ -136,7 +136,7 @@ def _read_array_file(
     if path.suffix.lower() not in ARRAY_SUFFIXES:
         known = ", ".join(sorted(PICTURE_SUFFIXES | ARRAY_SUFFIXES))
         raise ValueError(f"{path.name!r} is a kind of file that cannot be read; give a folder or one of {known}")
-    stack = read_stack(path, variable=variable, image_shape=image_shape)
+    stack = read_stack(path, max_pixels=max_pixels, variable=variable, image_shape=image_shape)
     return to_unit_interval(stack.images), stack.target, f", {stack.note}"
 
 

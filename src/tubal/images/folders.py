@@ -9,6 +9,7 @@ get a white background. The stack is in colour if more than half of its pictures
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -37,6 +38,7 @@ __all__ = ["check_image_options", "frame_size", "load_image_folder", "load_pictu
 LONGER_SIDE = 64
 MAX_SIDE = 65_536
 MAX_PIXELS = 80_000_000
+TOTAL_INFLATION = 20  # how many times max_pixels the pictures of very small files may have together
 MAX_THREADS = 8
 VISIBLE_COLOR = 0.04  # a picture counts as grey if its channels differ by less on average
 
@@ -169,8 +171,13 @@ def map_in_threads(
     items: Sequence[Item],
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
+    *,
+    stop: threading.Event | None = None,
 ) -> list[Result]:
-    """Apply ``function`` to every item in threads and keep the order; an interruption drops what has not started."""
+    """Apply ``function`` to every item in threads and keep the order.
+
+    An interruption drops what has not started, and sets ``stop`` for calls that can end early.
+    """
     results: dict[int, Result] = {}
     executor = ThreadPoolExecutor(max_workers=n_threads or min(os.cpu_count() or 1, MAX_THREADS))
     try:
@@ -182,6 +189,8 @@ def map_in_threads(
             if progress is not None and done:
                 progress(len(results), len(items))
     finally:
+        if stop is not None:
+            stop.set()
         executor.shutdown(wait=True, cancel_futures=True)
     return [results[i] for i in range(len(items))]
 
@@ -276,7 +285,19 @@ def _read_headers(
             headers.append(header)
         else:
             skipped.append((name, str(header)))
-    return headers
+    return list(_within_total(root, headers, skipped, max_pixels))
+
+
+def _within_total(root: Path, headers: Sequence[Header], skipped: Skipped, max_pixels: int) -> Iterator[Header]:
+    """Yield headers as long as small files do not decode to too much in all; the others go to ``skipped``."""
+    inflated, most = 0, TOTAL_INFLATION * max_pixels
+    for header in headers:
+        inflated += header.n_inflated
+        if not header.n_inflated or inflated <= most:
+            yield header
+        else:
+            name = header.path.relative_to(root).as_posix()
+            skipped.append((name, f"small files decode to over {most} pixels in all (--max-pixels)"))
 
 
 def _read_all(
@@ -296,16 +317,20 @@ def _read_all(
     good, unscaled = np.zeros(len(images), dtype=bool), np.zeros(len(images), dtype=bool)
     reasons: dict[int, str] = {}
 
+    stop = threading.Event()
+
     def read(place: tuple[int, Header]) -> None:
         start, header = place
         for page, outcome in read_pages(header, frame):
+            if stop.is_set():
+                return
             if isinstance(outcome, PictureError):
                 reasons[start + page] = str(outcome)
             else:
                 images[start + page] = outcome.pixels
                 good[start + page], unscaled[start + page] = True, outcome.needs_scaling
 
-    map_in_threads(read, list(zip(starts, headers, strict=False)), n_threads, progress)
+    map_in_threads(read, list(zip(starts, headers, strict=False)), n_threads, progress, stop=stop)
     pictures = []
     for index, (name, file) in enumerate(_page_names(root, headers)):
         if good[index]:

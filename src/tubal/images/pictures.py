@@ -2,21 +2,29 @@
 
 File contents are not trusted: whatever is wrong with a file becomes a :class:`PictureError` whose text is the reason.
 Only the formats named here are tried, so that a renamed file cannot reach another decoder.
+
+A decoder cannot be interrupted, so a file is judged by its headers before anything is decoded. All limits follow from
+``max_pixels`` and from the size of the file (:class:`Allowance`): pixels of one page and of all pages, bytes per page,
+pages, scans of a JPEG, and processor time spent on headers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
+import lzma
 import math
 import os
 import stat
 import threading
+import time
 import warnings
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +33,11 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from tubal.text import count, error_text, shape_text
 
 if TYPE_CHECKING:
-    from tifffile import TiffPageSeries
+    from tifffile import TiffFrame, TiffPage, TiffPageSeries
 
 __all__ = [
     "PICTURE_SUFFIXES",
+    "Allowance",
     "Frame",
     "Header",
     "Page",
@@ -53,7 +62,9 @@ PICTURE_SUFFIXES = frozenset(
 )
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"})
 ORIENTATION_TAG = 274
-MAX_PAGES = 100_000
+DECODER_BYTES = {"WEBP": 8, "AVIF": 8}  # per pixel; these decoders keep several copies of a picture
+TILE_TAGS = (322, 323)  # width and height of a tile
+DEFLATE, LZMA = (8, 32946), 34925  # compressions of a TIFF
 MAX_STACK_BYTES = 8 * 2**30
 LARGE_PICTURE = 16_000_000  # pixels
 # Large pictures are decoded one at a time, because several at once would need too much memory.
@@ -81,13 +92,92 @@ class PictureError(ValueError):
 
 
 @dataclass(frozen=True)
+class Allowance:
+    """How much a file of ``n_bytes`` may decode to, given that one picture may have ``max_pixels`` pixels.
+
+    Real pictures are rarely compressed to less than a byte per hundred pixels. A file that decodes to more than that
+    is decoded only as long as it stays below ``max_pixels`` in all.
+
+    >>> Allowance(80_000_000, n_bytes=500_000).pixels, Allowance(80_000_000, n_bytes=2_000_000).pixels
+    (80000000, 200000000)
+    """
+
+    max_pixels: int
+    n_bytes: int
+
+    PIXELS_PER_BYTE: ClassVar[int] = 100
+    PIXELS_PER_SECOND: ClassVar[int] = 16_000_000  # slower than any decoder
+    BYTES_PER_PIXEL: ClassVar[int] = 4
+    BYTES_PER_PAGE: ClassVar[int] = 1024
+    PIXELS_PER_FREE_PAGE: ClassVar[int] = 80_000
+    SCANS: ClassVar[int] = 16  # encoders write about ten
+
+    @property
+    def pixels(self) -> int:
+        """The pixels of all pages together."""
+        return max(self.max_pixels, self.PIXELS_PER_BYTE * self.n_bytes)
+
+    @property
+    def pages(self) -> int:
+        """The number of pages."""
+        return max(1000, self.max_pixels // self.PIXELS_PER_FREE_PAGE) + self.n_bytes // self.BYTES_PER_PAGE
+
+    @property
+    def seconds(self) -> float:
+        """The processor time for reading the headers."""
+        return self.pixels / self.PIXELS_PER_SECOND
+
+    def check_page(self, n_pixels: int, bytes_per_pixel: int = 1) -> None:
+        """Raise an error if one page has too many pixels, or takes too many bytes once it is decoded."""
+        if n_pixels > self.max_pixels:
+            raise PictureError(f"too large: {n_pixels} pixels, {self._limit(self.max_pixels)}")
+        n_bytes, most = n_pixels * bytes_per_pixel, self.BYTES_PER_PIXEL * self.max_pixels
+        if n_bytes > most:
+            size = f"{n_bytes / 1e6:.0f} MB"
+            raise PictureError(f"too large: {size} when decoded, the limit is {most / 1e6:.0f} MB (--max-pixels)")
+
+    def check_file(self, n_pages: int, n_pixels: int) -> None:
+        """Raise an error if the pages of a file are too many, or have too many pixels together."""
+        if n_pages > self.pages:
+            raise PictureError(
+                f"too many pages for a file of {self.n_bytes} bytes, the limit is {self.pages} (--max-pixels)"
+            )
+        if n_pixels > self.pixels:
+            raise PictureError(
+                f"too large: over {n_pixels} pixels in {count(n_pages, 'page')} of a file of {self.n_bytes} bytes, "
+                f"{self._limit(self.pixels)}"
+            )
+
+    def check_scans(self, n_scans: int, n_pixels: int) -> None:
+        """Raise an error if a JPEG has too many scans: every scan passes over all pixels."""
+        most = self.SCANS * max(1, self.max_pixels // max(n_pixels, 1))
+        if n_scans > most:
+            raise PictureError(f"a JPEG of {n_scans} scans, the limit for its size is {most} (--max-pixels)")
+
+    @staticmethod
+    def _limit(pixels: int) -> str:
+        return f"the limit is {pixels} (--max-pixels)"
+
+
+@dataclass(frozen=True)
 class Header:
     """What is known about a file before its pixels are decoded: the upright ``(height, width)`` of each page."""
 
     path: Path
     sizes: tuple[tuple[int, int], ...]
     in_color: bool
+    allowance: Allowance
     reader: str = "pillow"
+
+    @property
+    def n_pixels(self) -> int:
+        """The pixels of all pages together."""
+        return sum(height * width for height, width in self.sizes)
+
+    @property
+    def n_inflated(self) -> int:
+        """The pixels beyond what a file of this size usually holds."""
+        return max(0, self.n_pixels - Allowance.PIXELS_PER_BYTE * self.allowance.n_bytes)
 
 
 @dataclass(frozen=True)
@@ -124,14 +214,14 @@ def read_header(path: Path, *, max_pixels: int) -> Header:
             raise PictureError("not an ordinary file")
         if status.st_size == 0:
             raise PictureError("empty file")
+        allowance = Allowance(max_pixels, status.st_size)
         with _open(path) as image:
-            pages = min(getattr(image, "n_frames", 1), MAX_PAGES) if image.format == "TIFF" else 1
-            sizes = tuple(_upright_size(image, page, max_pixels) for page in range(pages))
-            header = Header(path, sizes, image.mode not in GREY_MODES)
-        return _header_of_all_pages(header, max_pixels)
+            sizes = tuple(_page_sizes(image, allowance))
+            header = Header(path, sizes, image.mode not in GREY_MODES, allowance)
+        return _header_of_all_pages(header)
     except UnidentifiedImageError:
         if path.suffix.lower() in TIFF_SUFFIXES:
-            return _series_header(path, max_pixels)
+            return _series_header(path, allowance)
         raise PictureError("not a picture in a known format") from None
     except PictureError:
         raise
@@ -196,6 +286,8 @@ def _open(path: Path) -> Iterator[Image.Image]:
 
 def _read_with_pillow(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:
     with _open(header.path) as image:
+        if image.format in ("JPEG", "MPO"):
+            header.allowance.check_scans(_count_scans(header.path), header.n_pixels)
         for page in range(len(header.sizes)):
             try:
                 if page:
@@ -208,14 +300,37 @@ def _read_with_pillow(header: Header, frame: Frame) -> Iterator[tuple[int, Page 
                 yield page, PictureError(_reason(error))
 
 
+def _count_scans(path: Path) -> int:
+    """Return how many scans a JPEG has: their marker cannot occur inside compressed data."""
+    marker, n_scans, tail = b"\xff\xda", 0, b""
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            n_scans += (tail + block).count(marker)
+            tail = block[-1:]
+    return n_scans
+
+
 def _decode(image: Image.Image, frame: Frame) -> Page:
     image.load()
-    upright = ImageOps.exif_transpose(image)
+    ImageOps.exif_transpose(image, in_place=True)
+    upright = _shrink_large(image, frame)
     if upright.mode.startswith("I") or upright.mode == "F":
         return _decode_deep(upright, frame)
     plain = _without_alpha(upright).convert("RGB" if frame.in_color else "L")
     pixels = _pad_edges(np.asarray(_resize(plain, frame)), frame)
     return Page(pixels.astype(np.float32) / np.float32(255.0), needs_scaling=False)
+
+
+def _shrink_large(image: Image.Image, frame: Frame) -> Image.Image:
+    """Return a very large picture at a few times the size of the frame, to save memory in the steps that follow."""
+    width, height = image.size
+    if width * height <= LARGE_PICTURE:
+        return image
+    factor = min(width // (4 * frame.width), height // (4 * frame.height))
+    if factor < 2 or image.mode.startswith("I;16"):
+        return image
+    plain = _without_palette(image).convert("L") if image.mode == "1" else _without_palette(image)
+    return plain.reduce(factor)
 
 
 def _decode_deep(image: Image.Image, frame: Frame) -> Page:
@@ -232,14 +347,20 @@ def _decode_deep(image: Image.Image, frame: Frame) -> Page:
 
 def _without_alpha(image: Image.Image) -> Image.Image:
     """Put a transparent picture on a white background, as a browser does; palettes become colours first."""
-    if image.mode == "P":
-        image = image.convert("RGBA" if "transparency" in image.info else "RGB")
-    elif "transparency" in image.info and image.mode in ("1", "L", "RGB"):
-        image = image.convert("RGBA")
+    image = _without_palette(image)
     if image.mode not in ("LA", "La", "PA", "RGBA", "RGBa"):
         return image
     layer = image.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+
+
+def _without_palette(image: Image.Image) -> Image.Image:
+    """Return a picture with a palette, or with one transparent colour, as plain colours and alpha."""
+    if image.mode == "P":
+        return image.convert("RGBA" if "transparency" in image.info else "RGB")
+    if "transparency" in image.info and image.mode in ("1", "L", "RGB"):
+        return image.convert("RGBA")
+    return image
 
 
 def _resize(image: Image.Image, frame: Frame) -> Image.Image:
@@ -272,22 +393,31 @@ def _pad_edges(pixels: NDArray[Any], frame: Frame) -> NDArray[Any]:
     return np.pad(pixels, margins, mode="edge")
 
 
-def _upright_size(image: Image.Image, page: int, max_pixels: int) -> tuple[int, int]:
-    if page:
-        image.seek(page)
-    width, height = image.size
-    _check_pixels(width * height, max_pixels)
-    # Pillow rotates TIFF pages itself and reports their upright size.
-    rotated = image.format != "TIFF" and image.getexif().get(ORIENTATION_TAG, 1) in (5, 6, 7, 8)
-    return (width, height) if rotated else (height, width)
+def _page_sizes(image: Image.Image, allowance: Allowance) -> Iterator[tuple[int, int]]:
+    """Yield the upright size of every page; raise an error as soon as the file passes a limit."""
+    start, n_pixels = time.thread_time(), 0
+    for page in itertools.count():
+        try:
+            image.seek(page)
+        except EOFError:
+            return
+        width, height = image.size
+        n_pixels += width * height
+        allowance.check_page(width * height, DECODER_BYTES.get(image.format or "", 1))
+        allowance.check_file(page + 1, n_pixels)
+        if time.thread_time() - start > allowance.seconds:
+            raise PictureError(f"its headers take over {allowance.seconds:.0f} s to read (--max-pixels)")
+        if image.format != "TIFF":
+            rotated = image.getexif().get(ORIENTATION_TAG, 1) in (5, 6, 7, 8)
+            yield (width, height) if rotated else (height, width)
+            return
+        # libtiff allocates a whole tile, whatever the size of the page. Pillow rotates pages itself.
+        tile_width, tile_height = (int(image.tag_v2.get(tag, 1)) for tag in TILE_TAGS)  # type: ignore[attr-defined]
+        allowance.check_page(tile_width * tile_height)
+        yield height, width
 
 
-def _check_pixels(n_pixels: int, max_pixels: int) -> None:
-    if n_pixels > max_pixels:
-        raise PictureError(f"too large: {n_pixels} pixels, the limit is {max_pixels} (max_pixels)")
-
-
-def _header_of_all_pages(header: Header, max_pixels: int) -> Header:
+def _header_of_all_pages(header: Header) -> Header:
     """Return a header for tifffile if the file is an ImageJ stack: only its first page has a header for Pillow."""
     if header.path.suffix.lower() not in TIFF_SUFFIXES or len(header.sizes) > 1:
         return header
@@ -295,34 +425,61 @@ def _header_of_all_pages(header: Header, max_pixels: int) -> Header:
         if b"ImageJ=" not in stream.read(1 << 16):
             return header
     try:
-        series = _series_header(header.path, max_pixels)
+        series = _series_header(header.path, header.allowance)
     except PictureError:
         return header
     return series if len(series.sizes) > 1 else header
 
 
-def _series_header(path: Path, max_pixels: int) -> Header:
+def _series_header(path: Path, allowance: Allowance) -> Header:
     with _open_series(path) as series:
         n_pages, height, width, *channels = _series_shape(series)
-        _check_pixels(height * width, max_pixels)
-        if not 0 < n_pages <= MAX_PAGES:
-            raise PictureError(f"a TIFF of {count(n_pages, 'page')}; at most {MAX_PAGES} are read")
-    return Header(path, ((height, width),) * n_pages, bool(channels), reader="tifffile")
+        pixel_bytes = series.dtype.itemsize * math.prod(channels)
+        allowance.check_page(height * width, pixel_bytes)
+        allowance.check_file(n_pages, n_pages * height * width)
+        tile = series.keyframe.tilewidth * series.keyframe.tilelength if series.keyframe.is_tiled else 0
+        allowance.check_page(tile, pixel_bytes)
+    return Header(path, ((height, width),) * n_pages, bool(channels), allowance, reader="tifffile")
 
 
 def _read_series(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:
     with _open_series(header.path) as series:
         shape = _series_shape(series)
         planar = series.axes.endswith("SYX") and len(shape) == 4
-        values = series.asarray()
-    stack = (np.moveaxis(values, -3, -1) if planar else values).reshape(shape)
-    scale = {"uint8": 255.0, "uint16": 65535.0}.get(stack.dtype.name)
-    for page, page_values in enumerate(stack):
-        pixels = np.asarray(page_values, dtype=np.float32) / np.float32(scale or 1.0)
-        if np.isfinite(pixels).all():
-            yield page, Page(resize_array(pixels, frame), needs_scaling=scale is None)
-        else:
-            yield page, PictureError("contains NaN or infinity")
+        scale = {"uint8": 255.0, "uint16": 65535.0}.get(series.dtype.name)
+        for page, values in enumerate(_series_pages(series, shape[0], header.allowance)):
+            upright = (np.moveaxis(values, -3, -1) if planar else values).reshape(shape[1:])
+            pixels = np.asarray(upright, dtype=np.float32) / np.float32(scale or 1.0)
+            if np.isfinite(pixels).all():
+                yield page, Page(resize_array(pixels, frame), needs_scaling=scale is None)
+            else:
+                yield page, PictureError("contains NaN or infinity")
+
+
+def _series_pages(series: TiffPageSeries, n_pages: int, allowance: Allowance) -> Iterator[NDArray[Any]]:
+    """Yield the pages one after the other; only a stack that lies in the file as one block is read as a whole."""
+    if len(series.pages) == n_pages:
+        for page in series.pages:
+            _check_segments(page)
+            yield page.asarray()
+        return
+    if series.dataoffset is None:
+        allowance.check_page(math.prod(series.shape), series.dtype.itemsize)
+        for page in series.pages:
+            _check_segments(page)
+    yield from series.asarray().reshape(n_pages, -1)
+
+
+def _check_segments(page: TiffPage | TiffFrame) -> None:
+    """Raise an error if a strip or tile of a page decompresses to more than its share: tifffile would take it all."""
+    compression = int(page.keyframe.compression)
+    if compression not in (*DEFLATE, LZMA):
+        return
+    most = page.keyframe.nbytes + page.keyframe.dtype.itemsize * math.prod(page.keyframe.chunks)
+    for segment, _ in page.parent.filehandle.read_segments(page.dataoffsets, page.databytecounts):
+        decoder = lzma.LZMADecompressor() if compression == LZMA else zlib.decompressobj()
+        if segment and len(decoder.decompress(segment, most + 1)) > most:
+            raise PictureError("a part of it decompresses to more than the whole picture")
 
 
 @contextlib.contextmanager
@@ -360,7 +517,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "not a picture in a known format"
     if isinstance(error, Image.DecompressionBombError):
-        return "too large: looks like a decompression bomb"
+        return f"too large: over {2 * (Image.MAX_IMAGE_PIXELS or 0)} pixels, the most that Pillow opens"
     if isinstance(error, MemoryError):
         return "too large for the memory of this machine"
     if isinstance(error, OSError) and error.strerror:
