@@ -125,6 +125,34 @@ def test_imagej_stack_and_float_tiff(tmp_path: Path) -> None:
     assert_allclose(shown, (doubles - doubles.min()) / np.ptp(doubles), atol=1e-5)
 
 
+@pytest.mark.parametrize("wild", [1e30, -1e30, 3e38])
+def test_wild_float_does_not_flatten_the_others(tmp_path: Path, wild: float) -> None:
+    values = np.random.default_rng(13).normal(50, 20, size=(5, 9, 8)).astype(np.float32)
+    for i, page in enumerate(values):
+        Image.fromarray(page).save(tmp_path / f"{i}.tif")
+    alone = load_image_folder(tmp_path).images
+    damaged = values[0].copy()
+    damaged[4, 4] = wild
+    Image.fromarray(damaged).save(tmp_path / "wild.tif")
+    stack = load_image_folder(tmp_path)
+    assert_allclose(stack.images[:5], alone, atol=1e-6)
+    assert_allclose(alone, (values - values.min()) / np.ptp(values), atol=1e-6)
+    assert np.isfinite(stack.images).all()
+
+
+def test_too_large_floats_are_listed(tmp_path: Path) -> None:
+    values = np.full((90, 90), 3e38, dtype=np.float32)
+    values[::2] = -3e38
+    Image.fromarray(values).save(tmp_path / "wild.tif")
+    Image.fromarray(np.eye(90, dtype=np.float32)).save(tmp_path / "good.tif")
+    stack = load_image_folder(tmp_path)
+    assert np.isfinite(stack.images).all()
+    assert stack.images.min() >= 0
+    assert stack.images.max() <= 1
+    assert stack.images[0].max() > 0.3
+    assert {*stack.names, *(name for name, _ in stack.skipped)} == {"good.tif", "wild.tif"}
+
+
 def test_thousand_mixed_pictures(tmp_path: Path) -> None:
     folder, bad = build_mixed_folder(tmp_path, n_images=1000)
     calls: list[tuple[int, int]] = []

@@ -40,6 +40,8 @@ MAX_SIDE = 65_536
 MAX_PIXELS = 80_000_000
 TOTAL_INFLATION = 20  # how many times max_pixels the pictures of very small files may have together
 MAX_THREADS = 8
+TINY = float(np.finfo(np.float32).tiny)
+FAR = 100.0  # times the range of a typical picture: values farther out are damage, not brightness
 VISIBLE_COLOR = 0.04  # a picture counts as grey if its channels differ by less on average
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
@@ -350,16 +352,39 @@ def _page_names(root: Path, headers: Sequence[Header]) -> Iterator[tuple[str, Pa
 
 
 def _scale_together(images: Pixels, which: NDArray[np.bool_]) -> None:
-    """Bring pictures without a known full scale (floats, 32-bit integers) to [0, 1] by their common range, in place."""
+    """Bring pictures without a known full scale (floats, 32-bit integers) to [0, 1] by their common range, in place.
+
+    A picture far outside the range of most others does not count for the common range, and is cut to it.
+    """
     indices = np.flatnonzero(which)
     if not len(indices):
         return
-    low = min(float(images[i].min()) for i in indices)
-    high = max(float(images[i].max()) for i in indices)
+    low, high = _common_range(
+        np.array([images[i].min() for i in indices], dtype=np.float64),
+        np.array([images[i].max() for i in indices], dtype=np.float64),
+    )
     if low >= 0.0 and high <= 1.0:
-        return
+        low, high = 0.0, 1.0
     for i in indices:
-        images[i] = (images[i] - low) / max(high - low, np.finfo(np.float32).tiny)
+        images[i] = np.clip((images[i].astype(np.float64) - low) / max(high - low, TINY), 0.0, 1.0)
+
+
+def _common_range(lows: NDArray[np.float64], highs: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the lowest and the highest value of the pictures, without those that are far from most others.
+
+    >>> _common_range(np.array([0.0, 2.0, 1.0]), np.array([9.0, 7.0, 1e30]))
+    (0.0, 9.0)
+    """
+    extents = highs - lows
+    if not extents.any():
+        return float(lows.min()), float(highs.max())
+    # The lower median is that of a usual picture even if there are only two.
+    typical = np.percentile(extents[extents > 0.0], 50, method="lower")
+    middle = np.percentile((lows + highs) / 2.0, 50, method="lower")
+    usual = (lows >= middle - FAR * typical) & (highs <= middle + FAR * typical)
+    if not usual.any():
+        return float(lows.min()), float(highs.max())
+    return float(lows[usual].min()), float(highs[usual].max())
 
 
 # --- the rule and its description --------------------------------------------------------------------------------

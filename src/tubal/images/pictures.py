@@ -336,13 +336,20 @@ def _shrink_large(image: Image.Image, frame: Frame) -> Image.Image:
 def _decode_deep(image: Image.Image, frame: Frame) -> Page:
     """Decode a picture of more than eight bits per channel."""
     values = np.asarray(image).astype(np.float32)
-    if not np.isfinite(values).all():
-        raise PictureError("contains NaN or infinity")
     # Pillow keeps 16-bit PGM and PNG pictures as 32-bit integers, in the range of 16 bits.
     sixteen_bits = image.mode.startswith("I;16") or getattr(image, "format", None) in ("PPM", "PNG")
     if sixteen_bits:
         values /= np.float32(65535.0)
-    return Page(resize_array(values, frame), needs_scaling=not sixteen_bits)
+    return _deep_page(values, frame, needs_scaling=not sixteen_bits)
+
+
+def _deep_page(values: Pixels, frame: Frame, *, needs_scaling: bool) -> Page:
+    if not np.isfinite(values).all():
+        raise PictureError("contains NaN or infinity")
+    pixels = resize_array(values, frame)
+    if not np.isfinite(pixels).all():
+        raise PictureError(f"values up to {float(np.abs(values).max()):.0e} are too large to compute with")
+    return Page(pixels, needs_scaling)
 
 
 def _without_alpha(image: Image.Image) -> Image.Image:
@@ -449,11 +456,12 @@ def _read_series(header: Header, frame: Frame) -> Iterator[tuple[int, Page | Pic
         scale = {"uint8": 255.0, "uint16": 65535.0}.get(series.dtype.name)
         for page, values in enumerate(_series_pages(series, shape[0], header.allowance)):
             upright = (np.moveaxis(values, -3, -1) if planar else values).reshape(shape[1:])
-            pixels = np.asarray(upright, dtype=np.float32) / np.float32(scale or 1.0)
-            if np.isfinite(pixels).all():
-                yield page, Page(resize_array(pixels, frame), needs_scaling=scale is None)
-            else:
-                yield page, PictureError("contains NaN or infinity")
+            with np.errstate(over="ignore"):  # too large for 32 bits: infinite, and an error below
+                pixels = np.asarray(upright, dtype=np.float32) / np.float32(scale or 1.0)
+            try:
+                yield page, _deep_page(pixels, frame, needs_scaling=scale is None)
+            except PictureError as reason:
+                yield page, reason
 
 
 def _series_pages(series: TiffPageSeries, n_pages: int, allowance: Allowance) -> Iterator[NDArray[Any]]:

@@ -91,7 +91,8 @@ def to_unit_interval(values: NDArray[Any]) -> Pixels:
     depth = {"uint8": 255.0, "uint16": 65535.0}.get(values.dtype.name)
     if depth and values.size and values.max() <= 1:
         depth = 1.0  # a mask of zeros and ones
-    images = np.asarray(values, dtype=np.float32)
+    with np.errstate(over="ignore"):  # too large for 32 bits: infinite, and an error below
+        images = np.asarray(values, dtype=np.float32)
     if depth:
         return images / np.float32(depth)
     if not np.isfinite(images).all():
@@ -100,7 +101,8 @@ def to_unit_interval(values: NDArray[Any]) -> Pixels:
     if low >= 0.0 and high <= 1.0:
         return images
     if low < 0.0:
-        return (images - np.float32(low)) / np.float32(high - low)
+        # Halves, so that the difference of two very large values is finite.
+        return (images / 2 - np.float32(low / 2)) / np.float32(high / 2 - low / 2)
     # Eight-bit pixels that are stored as floats or wide integers rarely reach 255 exactly.
     return images / np.float32(255.0 if 128.0 < high <= 255.0 else high)
 
