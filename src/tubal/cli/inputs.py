@@ -43,13 +43,18 @@ LABEL_COLUMNS = ("label", "class", "target", "truth", "category", "cluster")
 # --- images ------------------------------------------------------------------------------------------------------
 
 
-def is_collection(source: str) -> bool:
-    """Tell whether SOURCE names a collection rather than a file or folder."""
-    return not Path(source).exists()
+def is_collection(sources: Sequence[str]) -> bool:
+    """Tell whether SOURCE names a collection rather than files, folders or standard input."""
+    return len(sources) == 1 and sources[0] != "-" and not Path(sources[0]).exists()
 
 
 def read_images(
-    terminal: Terminal, state: State, source: str, settings: ImageSettings, *, exclude: Sequence[Path] = ()
+    terminal: Terminal,
+    state: State,
+    source: str | Sequence[str],
+    settings: ImageSettings,
+    *,
+    exclude: Sequence[Path] = (),
 ) -> Bunch:
     """Read SOURCE with a progress bar, and print one line about what was read."""
     given = cast(ImageSettings, {name: value for name, value in settings.items() if value is not None})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,17 +19,18 @@ from tubal.images.folders import (
     check_image_options,
     frame_size,
     load_image_folder,
-    load_picture,
+    load_pictures,
     map_in_threads,
 )
 from tubal.images.pictures import PICTURE_SUFFIXES, Frame, Pixels, resize_array
+from tubal.images.sources import is_picture_source
 from tubal.text import count, shape_text
 
 __all__ = ["load_image_folder", "load_images"]
 
 
 def load_images(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     size: Size = None,
     colour: str = "auto",
@@ -40,13 +42,15 @@ def load_images(
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Bunch:
-    """Read images from a folder, a picture, an array file or a collection.
+    """Read images from folders, archives, pictures, an array file or a collection.
 
     Parameters
     ----------
-    source : str or path-like
-        A folder of pictures, one picture (a TIFF with all its pages), a ``.npy``, ``.npz``, ``.mat`` or ``.h5`` file,
-        or, if there is no such path, the name of a collection such as ``"digits"`` or ``"coil20"``.
+    source : str, path-like, or sequence of these
+        A folder of pictures, a zip or tar archive of pictures, one picture (a TIFF with all its pages), or several of
+        these; a ``.npy``, ``.npz``, ``.mat`` or ``.h5`` file; ``"-"`` for a list of paths on standard input, one per
+        line or separated by null characters; or, if there is no such path, the name of a collection such as
+        ``"digits"`` or ``"coil20"``.
     size : int or (int, int), optional
         Common size in pixels: the longer side, or ``(height, width)``. By default the median height and the median
         width of the images, reduced so that the longer side is at most 64.
@@ -77,7 +81,8 @@ def load_images(
         images : ndarray of shape (n, height, width) or (n, height, width, 3)
             The images as float32 values in [0, 1].
         names : list of str
-            Paths relative to the folder, or the name of the source and a number.
+            Paths relative to the folder or archive, or the name of the source and a number. With several sources,
+            paths begin with the name of the source.
         files : list of str
             The file of each image; empty if it has no file of its own.
         skipped : list of (str, str)
@@ -94,10 +99,10 @@ def load_images(
     ((1797, 8, 8), 'digits#1', "1797 images of the collection 'digits', all 8×8 already, in grey.")
     """
     check_image_options(size, colour, fit, max_pixels)
-    path = Path(source)
-    if path.is_dir():
-        return load_image_folder(
-            path,
+    paths, are_pictures = _to_paths(source)
+    if are_pictures:
+        return load_pictures(
+            paths,
             size=size,
             colour=colour,
             fit=fit,
@@ -106,14 +111,13 @@ def load_images(
             n_threads=n_threads,
             progress=progress,
         )
-    if path.suffix.lower() in PICTURE_SUFFIXES and path.exists():
-        return load_picture(path, size, colour, fit, max_pixels=max_pixels)
+    path = paths[0]
     if path.exists():
         images, target, what = _read_array_file(path, variable, image_shape, max_pixels)
         name = path.name
     else:
-        name = str(source).lower()
-        images, target, what = _read_collection(str(source))
+        name = str(path).lower()
+        images, target, what = _read_collection(str(path))
     height, width = frame_size([images.shape[1:3]], size)
     frame = Frame(height, width, colour == "rgb" or (colour == "auto" and images.ndim == 4), fit)
     resized = _resize_stack(images, frame, n_threads, progress)
@@ -125,6 +129,35 @@ def load_images(
         rule=f"{count(len(resized), 'image')}{what}, {_describe_resizing(images.shape[1:3], frame)}.",
         target=target,
     )
+
+
+def _to_paths(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[list[Path], bool]:
+    """Return the paths of a source, and whether they are read as pictures; otherwise there is exactly one."""
+    if source == "-":
+        return _paths_on_input(), True
+    if isinstance(source, (str, os.PathLike)):
+        return [Path(source)], Path(source).exists() and is_picture_source(Path(source))
+    if len(source) == 1:
+        return _to_paths(source[0])
+    paths = [Path(item) for item in source]
+    if not paths:
+        raise ValueError("the list of sources is empty; give at least one path")
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"there is no file or folder {str(path)!r}; check the path")
+        if not is_picture_source(path):
+            raise ValueError(f"{path.name!r} cannot be one of several sources; give folders, archives or pictures")
+    return paths, True
+
+
+def _paths_on_input() -> list[Path]:
+    """Return the paths on standard input, one per line, or separated by null characters as by ``find -print0``."""
+    body = sys.stdin.buffer.read()
+    lines = body.split(b"\0") if b"\0" in body else body.splitlines()
+    paths = [Path(os.fsdecode(line)) for line in lines if line.strip()]
+    if not paths:
+        raise ValueError("there is no path on standard input; give one per line, as in: find photos | tubal cluster -")
+    return paths
 
 
 def _read_array_file(

@@ -8,11 +8,12 @@ get a white background. The stack is in colour if more than half of its pictures
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
 from tubal.images.pictures import (
-    PICTURE_SUFFIXES,
     Frame,
     Header,
     PictureError,
@@ -31,9 +31,10 @@ from tubal.images.pictures import (
     silence_decoders,
     to_grey,
 )
+from tubal.images.sources import NOT_A_PICTURE, Found, Skipped, find_pictures
 from tubal.text import count, shape_text
 
-__all__ = ["check_image_options", "frame_size", "load_image_folder", "load_picture", "map_in_threads"]
+__all__ = ["check_image_options", "frame_size", "load_image_folder", "load_pictures", "map_in_threads"]
 
 LONGER_SIDE = 64
 MAX_SIDE = 65_536
@@ -45,7 +46,7 @@ FAR = 100.0  # times the range of a typical picture: values farther out are dama
 VISIBLE_COLOR = 0.04  # a picture counts as grey if its channels differ by less on average
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
-Skipped: TypeAlias = list[tuple[str, str]]
+Picture: TypeAlias = tuple[Found, Header]
 Size: TypeAlias = int | tuple[int, int] | None
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -117,54 +118,55 @@ def load_image_folder(
     >>> stack.images.shape, stack.names, stack.images.max()
     ((2, 7, 9), ['one.png', 'two.png'], np.float32(1.0))
     """
-    root = _check_folder(path)
-    check_image_options(size, colour, fit, max_pixels)
-    skipped: Skipped = []
-    names = list(_find_pictures(root, skipped, {Path(folder).resolve() for folder in exclude}))
-    with silence_decoders():
-        headers = _read_headers(root, names, skipped, max_pixels, n_threads)
-        if not headers:
-            raise ValueError(_nothing_readable(root, skipped))
-        in_color = colour == "rgb" or (colour == "auto" and any(header.in_color for header in headers))
-        frame = Frame(*frame_size(_page_sizes(headers), size), in_color, fit)
-        images, pictures = _read_all(root, headers, frame, skipped, n_threads=n_threads, progress=progress)
-    if not pictures:
-        raise ValueError(_nothing_readable(root, skipped))
-    if colour == "auto" and images.ndim == 4 and not _mostly_colored(images):
-        images = to_grey(images)
-    skipped.sort()
-    return Bunch(
-        images=images,
-        names=[name for name, _ in pictures],
-        files=[str(file) for _, file in pictures],
-        skipped=skipped,
-        rule=_describe(headers, frame, images, skipped),
-        target=_folder_labels([file.relative_to(root) for _, file in pictures]),
+    return load_pictures(
+        [_check_folder(path)],
+        size=size,
+        colour=colour,
+        fit=fit,
+        max_pixels=max_pixels,
+        exclude=exclude,
+        n_threads=n_threads,
+        progress=progress,
     )
 
 
-def load_picture(path: Path, size: Size, colour: str, fit: str, *, max_pixels: int) -> Bunch:
-    """Read one picture, or every page of one TIFF; the result is that of :func:`load_image_folder`."""
-    skipped: Skipped = []
-    with silence_decoders():
-        try:
-            header = read_header(path, max_pixels=max_pixels)
-        except PictureError as reason:
-            raise ValueError(f"{path.name!r} cannot be read: {reason}") from None
-        in_color = colour == "rgb" or (colour == "auto" and header.in_color)
-        frame = Frame(*frame_size(header.sizes, size), in_color, fit)
-        images, pictures = _read_all(path.parent, [header], frame, skipped)
-    if not pictures:
-        raise ValueError(f"{path.name!r} cannot be read: {skipped[0][1]}")
-    pages = f"{count(len(pictures), 'page')} of" if len(header.sizes) > 1 else "the picture"
-    shape = shape_text((frame.height, frame.width))
+def load_pictures(
+    sources: Sequence[Path],
+    *,
+    size: Size,
+    colour: str,
+    fit: str,
+    max_pixels: int,
+    exclude: Sequence[str | os.PathLike[str]] = (),
+    n_threads: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Bunch:
+    """Read the pictures of folders, archives and files; the result is that of :func:`load_image_folder`."""
+    check_image_options(size, colour, fit, max_pixels)
+    with contextlib.ExitStack() as temporary:
+        found, skipped = find_pictures(
+            sources, exclude=[Path(folder) for folder in exclude], max_pixels=max_pixels, temporary=temporary
+        )
+        temporary.enter_context(silence_decoders())
+        pictures = _read_headers(found, skipped, max_pixels, n_threads)
+        if not pictures:
+            raise ValueError(_nothing_readable(sources, skipped))
+        in_color = colour == "rgb" or (colour == "auto" and any(header.in_color for _, header in pictures))
+        frame = Frame(*frame_size(_page_sizes(pictures), size), in_color, fit)
+        images, pages = _read_all(pictures, frame, skipped, n_threads=n_threads, progress=progress)
+    if not pages:
+        raise ValueError(_nothing_readable(sources, skipped))
+    if colour == "auto" and images.ndim == 4 and not _mostly_colored(images):
+        images = to_grey(images)
+    # Files that nobody takes for a picture come last.
+    skipped.sort(key=lambda item: (item[1] == NOT_A_PICTURE, item))
     return Bunch(
         images=images,
-        names=[name for name, _ in pictures],
-        files=[str(path.resolve())] * len(pictures),
+        names=[name for name, _ in pages],
+        files=[item.origin for _, item in pages],
         skipped=skipped,
-        rule=f"{pages} {path.name!r}, {shape}, in {'colour' if in_color else 'grey'}.",
-        target=None,
+        rule=_describe(_page_sizes(pictures), frame, images, skipped),
+        target=_folder_labels([item.name for _, item in pages]),
     )
 
 
@@ -234,84 +236,39 @@ def _check_folder(path: str | os.PathLike[str]) -> Path:
     return folder.resolve()
 
 
-# --- finding and reading files -----------------------------------------------------------------------------------
+# --- reading files -----------------------------------------------------------------------------------------------
 
 
-def _find_pictures(root: Path, skipped: Skipped, exclude: set[Path], below: str = "") -> Iterator[str]:
-    """Yield the sorted relative names of files that may be pictures; links not followed go to ``skipped``."""
-    try:
-        entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
-    except OSError as error:
-        skipped.append((below, (error.strerror or "unreadable folder").lower()))
-        return
-    for entry in entries:
-        name = f"{below}/{entry.name}" if below else entry.name
-        if entry.name.startswith("."):
-            continue
-        is_picture = Path(entry.name).suffix.lower() in PICTURE_SUFFIXES
-        if entry.is_symlink() and (is_picture or entry.is_dir()):
-            reason = _reason_against_link(root, Path(entry.path))
-            if reason:
-                skipped.append((name, reason))
-                continue
-        if entry.is_dir(follow_symlinks=False):
-            if Path(entry.path) not in exclude:
-                yield from _find_pictures(root, skipped, exclude, name)
-        elif is_picture:
-            yield name
-
-
-def _reason_against_link(root: Path, link: Path) -> str:
-    """Return why a link is not followed; empty for a link to a file inside the folder."""
-    try:
-        target = link.resolve(strict=True)
-    except (OSError, RuntimeError):
-        return "broken link"
-    if not target.is_relative_to(root):
-        return "link leading out of the folder, not followed"
-    return "link to a folder, not followed" if target.is_dir() else ""
-
-
-def _read_headers(
-    root: Path, names: Sequence[str], skipped: Skipped, max_pixels: int, n_threads: int | None
-) -> list[Header]:
-    def header_or_reason(name: str) -> Header | PictureError:
+def _read_headers(found: Sequence[Found], skipped: Skipped, max_pixels: int, n_threads: int | None) -> list[Picture]:
+    def header_or_reason(item: Found) -> Header | PictureError:
         try:
-            return read_header(root / name, max_pixels=max_pixels)
+            return read_header(item.file, max_pixels=max_pixels)
         except PictureError as reason:
             return reason
 
-    headers = []
-    for name, header in zip(names, map_in_threads(header_or_reason, names, n_threads), strict=True):
-        if isinstance(header, Header):
-            headers.append(header)
-        else:
-            skipped.append((name, str(header)))
-    return list(_within_total(root, headers, skipped, max_pixels))
-
-
-def _within_total(root: Path, headers: Sequence[Header], skipped: Skipped, max_pixels: int) -> Iterator[Header]:
-    """Yield headers as long as small files do not decode to too much in all; the others go to ``skipped``."""
-    inflated, most = 0, TOTAL_INFLATION * max_pixels
-    for header in headers:
+    pictures, inflated, most = [], 0, TOTAL_INFLATION * max_pixels
+    for item, header in zip(found, map_in_threads(header_or_reason, found, n_threads), strict=True):
+        if isinstance(header, PictureError):
+            skipped.append((item.name, str(header)))
+            continue
         inflated += header.n_inflated
-        if not header.n_inflated or inflated <= most:
-            yield header
+        if header.n_inflated and inflated > most:
+            skipped.append((item.name, f"small files decode to over {most} pixels in all (--max-pixels)"))
         else:
-            name = header.path.relative_to(root).as_posix()
-            skipped.append((name, f"small files decode to over {most} pixels in all (--max-pixels)"))
+            pictures.append((item, header))
+    return pictures
 
 
 def _read_all(
-    root: Path,
-    headers: Sequence[Header],
+    pictures: Sequence[Picture],
     frame: Frame,
     skipped: Skipped,
     *,
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
-) -> tuple[Pixels, list[tuple[str, Path]]]:
+) -> tuple[Pixels, list[tuple[str, Found]]]:
     """Decode every page directly into one array, and return it without the damaged ones, with names and files."""
+    headers = [header for _, header in pictures]
     starts = np.cumsum([0, *(len(header.sizes) for header in headers)]).tolist()
     shape = (starts[-1], *frame.shape)
     check_stack_size(count(starts[-1], "picture"), shape, "choose a smaller size")
@@ -333,22 +290,21 @@ def _read_all(
                 good[start + page], unscaled[start + page] = True, outcome.needs_scaling
 
     map_in_threads(read, list(zip(starts, headers, strict=False)), n_threads, progress, stop=stop)
-    pictures = []
-    for index, (name, file) in enumerate(_page_names(root, headers)):
+    pages = []
+    for index, (name, item) in enumerate(_page_names(pictures)):
         if good[index]:
-            pictures.append((name, file))
+            pages.append((name, item))
         else:
             skipped.append((name, reasons.get(index, "damaged")))
     _scale_together(images, good & unscaled)
-    return (images if good.all() else images[good]), pictures
+    return (images if good.all() else images[good]), pages
 
 
-def _page_names(root: Path, headers: Sequence[Header]) -> Iterator[tuple[str, Path]]:
+def _page_names(pictures: Sequence[Picture]) -> Iterator[tuple[str, Found]]:
     """Yield the name and the file of every page."""
-    for header in headers:
-        name = header.path.relative_to(root).as_posix()
+    for item, header in pictures:
         for page in range(1, len(header.sizes) + 1):
-            yield (f"{name}#{page}" if len(header.sizes) > 1 else name), header.path
+            yield (f"{item.name}#{page}" if len(header.sizes) > 1 else item.name), item
 
 
 def _scale_together(images: Pixels, which: NDArray[np.bool_]) -> None:
@@ -390,8 +346,8 @@ def _common_range(lows: NDArray[np.float64], highs: NDArray[np.float64]) -> tupl
 # --- the rule and its description --------------------------------------------------------------------------------
 
 
-def _page_sizes(headers: Sequence[Header]) -> list[tuple[int, int]]:
-    return [page for header in headers for page in header.sizes]
+def _page_sizes(pictures: Sequence[Picture]) -> list[tuple[int, int]]:
+    return [page for _, header in pictures for page in header.sizes]
 
 
 def _mostly_colored(images: Pixels) -> bool:
@@ -399,13 +355,13 @@ def _mostly_colored(images: Pixels) -> bool:
     return float(np.mean([value > VISIBLE_COLOR for value in spread])) > 0.5
 
 
-def _folder_labels(names: Sequence[Path]) -> NDArray[np.str_] | None:
-    parents = [name.parent.as_posix() for name in names]
+def _folder_labels(names: Sequence[str]) -> NDArray[np.str_] | None:
+    parents = [PurePosixPath(name).parent.as_posix() for name in names]
     return None if "." in parents or len(set(parents)) < 2 else np.array(parents)
 
 
-def _describe(headers: Sequence[Header], frame: Frame, images: Pixels, skipped: Skipped) -> str:
-    sizes = set(_page_sizes(headers))
+def _describe(page_sizes: Sequence[tuple[int, int]], frame: Frame, images: Pixels, skipped: Skipped) -> str:
+    sizes = set(page_sizes)
     shape = shape_text((frame.height, frame.width))
     if sizes == {(frame.height, frame.width)}:
         how = f"all {shape} already"
@@ -419,11 +375,14 @@ def _describe(headers: Sequence[Header], frame: Frame, images: Pixels, skipped: 
     return f"{count(len(images), 'picture')}, {how}, {tone}{left_out}."
 
 
-def _nothing_readable(root: Path, skipped: Skipped) -> str:
-    if skipped:
-        name, reason = skipped[0]
-        return (
-            f"no picture in {str(root)!r} can be read: {count(len(skipped), 'file')} skipped "
-            f"(the first, {name!r}: {reason}); give a folder with images"
-        )
-    return f"no pictures in {str(root)!r}; give a folder with PNG, JPEG, GIF, BMP, PGM, WebP or TIFF files"
+def _nothing_readable(sources: Sequence[Path], skipped: Skipped) -> str:
+    where = repr(str(sources[0])) if len(sources) == 1 else count(len(sources), "source")
+    if not skipped:
+        return f"no pictures in {where}; give a folder with PNG, JPEG, GIF, BMP, PGM, WebP, AVIF or TIFF files"
+    name, reason = min(skipped, key=lambda item: (item[1] == NOT_A_PICTURE, item))
+    if len(sources) == 1 and sources[0].name == name:
+        return f"{name!r} cannot be read: {reason}"
+    return (
+        f"no picture in {where} can be read: {count(len(skipped), 'file')} skipped "
+        f"(the first, {name!r}: {reason}); give a folder with images"
+    )

@@ -23,12 +23,13 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError, features
 
 from tubal.text import count, error_text, shape_text
 
@@ -54,11 +55,15 @@ __all__ = [
 Pixels = NDArray[np.float32]
 
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "DIB", "PPM", "WEBP", "TIFF")
+AVIF_SUFFIXES = frozenset({".avif", ".avifs"})
+HEIC_SUFFIXES = frozenset({".heic", ".heif", ".hif"})
 TIFF_SUFFIXES = frozenset({".tif", ".tiff"})
 PICTURE_SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".gif", ".bmp", ".dib", ".webp"}
-    | {".pgm", ".ppm", ".pbm", ".pnm"}
+    | {".pgm", ".ppm", ".pbm", ".pnm", ".apng"}
     | TIFF_SUFFIXES
+    | AVIF_SUFFIXES
+    | HEIC_SUFFIXES
 )
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"})
 ORIENTATION_TAG = 274
@@ -280,8 +285,28 @@ def resize_array(pixels: Pixels, frame: Frame) -> Pixels:
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[Image.Image]:
     # By stream, not by name: Pillow 13 memory-maps an uncompressed TIFF by its rotated size and garbles it.
-    with open(path, "rb") as stream, Image.open(stream, formats=FORMATS) as image:
+    with open(path, "rb") as stream, Image.open(stream, formats=_formats_for(path)) as image:
         yield image
+
+
+def _formats_for(path: Path) -> tuple[str, ...]:
+    """Return the formats to try for a file; raise an error if the one its name promises needs another package."""
+    suffix = path.suffix.lower()
+    if suffix in HEIC_SUFFIXES:
+        try:
+            import pillow_heif
+        except ImportError:
+            raise PictureError("HEIC pictures need pillow-heif: pip install pillow-heif") from None
+        pillow_heif.register_heif_opener()
+        return (*_formats(), "HEIF")
+    if suffix in AVIF_SUFFIXES and "AVIF" not in _formats():
+        raise PictureError("AVIF pictures need Pillow 11.3 or later: pip install --upgrade pillow")
+    return _formats()
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    return (*FORMATS, "AVIF") if features.check("avif") else FORMATS
 
 
 def _read_with_pillow(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:

@@ -102,7 +102,7 @@ def to_unit_interval(values: NDArray[Any]) -> Pixels:
         return images
     if low < 0.0:
         # Halves, so that the difference of two very large values is finite.
-        return (images / 2 - np.float32(low / 2)) / np.float32(high / 2 - low / 2)
+        return (images * np.float32(0.5) - np.float32(low / 2)) / np.float32(high / 2 - low / 2)
     # Eight-bit pixels that are stored as floats or wide integers rarely reach 255 exactly.
     return images / np.float32(255.0 if 128.0 < high <= 255.0 else high)
 
