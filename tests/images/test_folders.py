@@ -45,13 +45,15 @@ def test_mixed_sizes_get_the_median_size(tmp_path: Path) -> None:
     assert load_image_folder(tmp_path, size=(9, 7), fit="crop").images.shape == (3, 9, 7)
 
 
-def test_pad_repeats_the_border_and_crop_cuts_it(tmp_path: Path) -> None:
+def test_pad_continues_the_ground_and_crop_cuts(tmp_path: Path) -> None:
     pixels = np.zeros((10, 20), dtype=np.uint8)
     pixels[0], pixels[-1] = 100, 200
     Image.fromarray(pixels).save(tmp_path / "a.png")
     padded = load_image_folder(tmp_path, size=(20, 20)).images[0] * 255
-    assert_allclose(padded[:6], 100, atol=1e-4)
-    assert_allclose(padded[-6:], 200, atol=1e-4)
+    border = np.concatenate([pixels[0], pixels[-1], pixels[1:-1, 0], pixels[1:-1, -1]])
+    assert_allclose(padded[:5], np.median(border), atol=1e-4)
+    assert_allclose(padded[5:15], pixels, atol=1e-4)
+    assert_allclose(padded[15:], np.median(border), atol=1e-4)
     assert_allclose(load_image_folder(tmp_path, size=(6, 4), fit="crop").images[0, 2:4], 0, atol=1e-6)
 
 

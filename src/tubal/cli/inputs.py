@@ -76,6 +76,8 @@ def read_images_for(
     """Read SOURCE in the size and colour that a model was fitted on."""
     height, width, *channels = image_shape_of(model)
     fixed: ImageSettings = {**settings, "size": (height, width), "colour": "rgb" if channels else "grey"}
+    if settings.get("crop", "auto") == "auto":
+        fixed["crop"] = str(getattr(model, "crop_", "none"))
     return read_images(terminal, state, source, fixed)
 
 

@@ -58,6 +58,7 @@ class ImageSettings(TypedDict, total=False):
     size: int | tuple[int, int] | None
     colour: str
     fit: str
+    crop: str
     variable: str | None
     image_shape: tuple[int, int] | None
     max_pixels: int
@@ -224,8 +225,16 @@ def array_options(command: Function) -> Function:
             type=click.Choice(["pad", "crop"]),
             default="pad",
             show_default=True,
-            help="How pictures of another shape fill the frame: 'pad' keeps the whole picture and repeats its border, "
-            "'crop' cuts off what sticks out.",
+            help="How pictures of another shape fill the frame: 'pad' keeps the whole picture on the colour of its "
+            "border, 'crop' cuts off what sticks out.",
+        ),
+        click.option(
+            "--crop",
+            type=click.Choice(["auto", "content", "none"]),
+            default="auto",
+            show_default=True,
+            help="Cut pictures to their content. 'auto' does so where borders have one colour and content is clear; "
+            "with a model, it does what was done for the model.",
         ),
         click.option(
             "--variable", metavar="NAME", help="Which array to read from a .npz, .mat or .h5 file that holds several."

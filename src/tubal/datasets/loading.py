@@ -35,6 +35,7 @@ def load_images(
     size: Size = None,
     colour: str = "auto",
     fit: str = "pad",
+    crop: str = "auto",
     max_pixels: int = MAX_PIXELS,
     variable: str | None = None,
     image_shape: tuple[int, int] | None = None,
@@ -58,8 +59,12 @@ def load_images(
         Whether to read in colour. ``"auto"`` keeps colour if more than half of the pictures in a folder show any,
         and elsewhere if the images have colour channels.
     fit : {"pad", "crop"}, default="pad"
-        How images of another shape fill the common size: ``"pad"`` keeps the whole image and repeats its border
-        pixels, ``"crop"`` covers the common size and cuts off the rest.
+        How images of another shape fill the common size: ``"pad"`` keeps the whole image on the median colour of its
+        border, ``"crop"`` covers the common size and cuts off the rest.
+    crop : {"auto", "content", "none"}, default="auto"
+        Whether to cut images to their content, everything that differs from the colour of their border.
+        ``"auto"`` does so for picture files where borders are of one colour and the content stands out clearly in most
+        of them; array files and collections are taken as they are.
     max_pixels : int, default=80_000_000
         Pictures with more pixels are skipped without being decoded.
     variable : str, optional
@@ -89,6 +94,8 @@ def load_images(
             Names of the pictures that could not be read, and the reasons.
         rule : str
             One sentence about what was read and how it was resized.
+        crop : {"content", "none"}
+            Whether images were cut to their content; give it again to read further images alike.
         target : ndarray of shape (n,) or None
             Labels found beside the images, for scoring only.
 
@@ -98,7 +105,7 @@ def load_images(
     >>> digits.images.shape, digits.names[0], digits.rule
     ((1797, 8, 8), 'digits#1', "1797 images of the collection 'digits', all 8×8 already, in grey.")
     """
-    check_image_options(size, colour, fit, max_pixels)
+    check_image_options(size, colour, fit, crop, max_pixels)
     paths, are_pictures = _to_paths(source)
     if are_pictures:
         return load_pictures(
@@ -106,6 +113,7 @@ def load_images(
             size=size,
             colour=colour,
             fit=fit,
+            crop=crop,
             max_pixels=max_pixels,
             exclude=exclude,
             n_threads=n_threads,
@@ -119,7 +127,8 @@ def load_images(
         name = str(path).lower()
         images, target, what = _read_collection(str(path))
     height, width = frame_size([images.shape[1:3]], size)
-    frame = Frame(height, width, colour == "rgb" or (colour == "auto" and images.ndim == 4), fit)
+    in_color = colour == "rgb" or (colour == "auto" and images.ndim == 4)
+    frame = Frame(height, width, in_color, fit, cut=crop == "content")
     resized = _resize_stack(images, frame, n_threads, progress)
     return Bunch(
         images=resized,
@@ -127,6 +136,7 @@ def load_images(
         files=[""] * len(resized),
         skipped=[],
         rule=f"{count(len(resized), 'image')}{what}, {_describe_resizing(images.shape[1:3], frame)}.",
+        crop="content" if frame.cut else "none",
         target=target,
     )
 
@@ -195,7 +205,7 @@ def _not_found(name: str, known: Sequence[str]) -> str:
 
 def _resize_stack(images: Pixels, frame: Frame, n_threads: int | None, progress: ProgressCallback | None) -> Pixels:
     """Bring a stack to the shape of the frame; a stack that has it already is only made contiguous."""
-    if images.shape[1:] == frame.shape:
+    if images.shape[1:] == frame.shape and not frame.cut:
         return np.ascontiguousarray(images, dtype=np.float32)
     resized = np.empty((len(images), *frame.shape), dtype=np.float32)
 
@@ -209,6 +219,8 @@ def _resize_stack(images: Pixels, frame: Frame, n_threads: int | None, progress:
 def _describe_resizing(before: Sequence[int], frame: Frame) -> str:
     after = (frame.height, frame.width)
     how = f"all {shape_text(after)} already"
-    if tuple(before) != after:
+    if frame.cut:
+        how = f"cut to their content and resized to {shape_text(after)}"
+    elif tuple(before) != after:
         how = f"resized from {shape_text(before)} to {shape_text(after)}"
     return f"{how}, in {'colour' if frame.in_color else 'grey'}"

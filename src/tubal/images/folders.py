@@ -1,9 +1,10 @@
 """Pictures on disk as one stack of equal images; no step looks at a label.
 
-The rule, in order: pictures are rotated upright (EXIF). The common size is the median height and the median width,
-reduced so that the longer side is at most 64 pixels. Each picture is scaled to fit inside that size and its border
-pixels are repeated (``fit="pad"``), or it is scaled to cover that size and cut (``fit="crop"``). Transparent pictures
-get a white background. The stack is in colour if more than half of its pictures show colour.
+The rule, in order: pictures are turned upright (EXIF), and transparent ones get a white ground. Where borders are of
+one colour and the content stands out, pictures are cut to their content and get a small margin. The common size is
+the median height and the median width (a square, if pictures are cut), reduced so that the longer side is at most 64
+pixels. Each picture is scaled to fit inside that size, on the median colour of its border (``fit="pad"``), or it is
+scaled to cover that size and cut (``fit="crop"``). The stack is in colour if over half of its pictures show colour.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
 from tubal.images.pictures import (
+    WITH_MARGIN,
+    Content,
     Frame,
     Header,
     PictureError,
     Pixels,
     check_stack_size,
+    measure_content,
     read_header,
     read_pages,
     silence_decoders,
@@ -41,6 +45,8 @@ MAX_SIDE = 65_536
 MAX_PIXELS = 80_000_000
 TOTAL_INFLATION = 20  # how many times max_pixels the pictures of very small files may have together
 MAX_THREADS = 8
+SAMPLE = 100  # pictures that decide whether all are cut
+MAX_MOVE = 1 / 16  # of the content's side, between two tolerances
 TINY = float(np.finfo(np.float32).tiny)
 FAR = 100.0  # times the range of a typical picture: values farther out are damage, not brightness
 VISIBLE_COLOR = 0.04  # a picture counts as grey if its channels differ by less on average
@@ -58,6 +64,7 @@ def load_image_folder(
     size: Size = None,
     colour: str = "auto",
     fit: str = "pad",
+    crop: str = "auto",
     max_pixels: int = MAX_PIXELS,
     exclude: Sequence[str | os.PathLike[str]] = (),
     n_threads: int | None = None,
@@ -78,8 +85,11 @@ def load_image_folder(
     colour : {"auto", "grey", "rgb"}, default="auto"
         Whether to read in colour. ``"auto"`` keeps colour if more than half of the pictures show any.
     fit : {"pad", "crop"}, default="pad"
-        How pictures of another shape fill the common size: ``"pad"`` keeps the whole picture and repeats its border
-        pixels, ``"crop"`` covers the common size and cuts off the rest.
+        How pictures of another shape fill the common size: ``"pad"`` keeps the whole picture on the median colour of
+        its border, ``"crop"`` covers the common size and cuts off the rest.
+    crop : {"auto", "content", "none"}, default="auto"
+        Whether to cut pictures to their content, everything that differs from the colour of their border.
+        ``"auto"`` does so where borders are of one colour and the content stands out clearly in most pictures.
     max_pixels : int, default=80_000_000
         Pictures with more pixels are skipped without being decoded.
     exclude : sequence of str or path-like, default=()
@@ -104,6 +114,8 @@ def load_image_folder(
             Names of the pictures that could not be read, and the reasons.
         rule : str
             One sentence about what was read and how it was resized.
+        crop : {"content", "none"}
+            Whether pictures were cut to their content; give it again to read further pictures alike.
         target : ndarray of shape (n,) or None
             The sub-folder of each picture, if all are in sub-folders and there are at least two.
 
@@ -123,6 +135,7 @@ def load_image_folder(
         size=size,
         colour=colour,
         fit=fit,
+        crop=crop,
         max_pixels=max_pixels,
         exclude=exclude,
         n_threads=n_threads,
@@ -136,13 +149,14 @@ def load_pictures(
     size: Size,
     colour: str,
     fit: str,
+    crop: str,
     max_pixels: int,
     exclude: Sequence[str | os.PathLike[str]] = (),
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Bunch:
     """Read the pictures of folders, archives and files; the result is that of :func:`load_image_folder`."""
-    check_image_options(size, colour, fit, max_pixels)
+    check_image_options(size, colour, fit, crop, max_pixels)
     with contextlib.ExitStack() as temporary:
         found, skipped = find_pictures(
             sources, exclude=[Path(folder) for folder in exclude], max_pixels=max_pixels, temporary=temporary
@@ -152,7 +166,9 @@ def load_pictures(
         if not pictures:
             raise ValueError(_nothing_readable(sources, skipped))
         in_color = colour == "rgb" or (colour == "auto" and any(header.in_color for _, header in pictures))
-        frame = Frame(*frame_size(_page_sizes(pictures), size), in_color, fit)
+        contents = _contents_to_cut(pictures, crop, n_threads)
+        height, width = _content_size(contents, size) if contents else frame_size(_page_sizes(pictures), size)
+        frame = Frame(height, width, in_color, fit, cut=bool(contents))
         images, pages = _read_all(pictures, frame, skipped, n_threads=n_threads, progress=progress)
     if not pages:
         raise ValueError(_nothing_readable(sources, skipped))
@@ -166,6 +182,7 @@ def load_pictures(
         files=[item.origin for _, item in pages],
         skipped=skipped,
         rule=_describe(_page_sizes(pictures), frame, images, skipped),
+        crop="content" if frame.cut else "none",
         target=_folder_labels([item.name for _, item in pages]),
     )
 
@@ -214,7 +231,7 @@ def frame_size(sizes: Sequence[tuple[int, int]], size: Size) -> tuple[int, int]:
     return max(1, round(height * reduction)), max(1, round(width * reduction))
 
 
-def check_image_options(size: Size, colour: str, fit: str, max_pixels: int) -> None:
+def check_image_options(size: Size, colour: str, fit: str, crop: str, max_pixels: int) -> None:
     """Raise an error that names the first option with a value it cannot have."""
     sides = size if isinstance(size, tuple) else (size,) if size is not None else ()
     if not all(isinstance(side, (int, np.integer)) and 1 <= side <= MAX_SIDE for side in sides) or len(sides) > 2:
@@ -223,6 +240,8 @@ def check_image_options(size: Size, colour: str, fit: str, max_pixels: int) -> N
         raise ValueError(f"colour is {colour!r}; choose 'auto', 'grey' or 'rgb'")
     if fit not in ("pad", "crop"):
         raise ValueError(f"fit is {fit!r}; choose 'pad' or 'crop'")
+    if crop not in ("auto", "content", "none"):
+        raise ValueError(f"crop is {crop!r}; choose 'auto', 'content' or 'none'")
     if max_pixels < 1:
         raise ValueError(f"max_pixels is {max_pixels}; give a positive number of pixels")
 
@@ -350,6 +369,31 @@ def _page_sizes(pictures: Sequence[Picture]) -> list[tuple[int, int]]:
     return [page for _, header in pictures for page in header.sizes]
 
 
+def _contents_to_cut(pictures: Sequence[Picture], crop: str, n_threads: int | None) -> list[Content]:
+    """Return the contents of a sample of pictures, or an empty list if pictures are not to be cut."""
+    if crop == "none":
+        return []
+    step = -(-len(pictures) // SAMPLE)
+    headers = [header for _, header in pictures[::step]]
+    measured = zip(headers, map_in_threads(measure_content, headers, n_threads), strict=True)
+    shown = [(header, content) for header, content in measured if content is not None and content.height]
+    contents = [content for _, content in shown]
+    if crop == "content" or not contents:
+        return contents
+    worth = [content.uniform and (content.height, content.width) != header.sizes[0] for header, content in shown]
+    clear = float(np.median([content.moved for content in contents])) <= MAX_MOVE
+    return contents if clear and 2 * sum(worth) >= len(worth) else []
+
+
+def _content_size(contents: Sequence[Content], size: Size) -> tuple[int, int]:
+    """Return the common size of pictures that are cut: a square, since contents differ in shape, with a margin."""
+    if isinstance(size, tuple):
+        return size
+    height, width = np.median([(content.height, content.width) for content in contents], axis=0).tolist()
+    side = max(1, round(min(size or LONGER_SIDE, max(height, width) * WITH_MARGIN)))
+    return side, side
+
+
 def _mostly_colored(images: Pixels) -> bool:
     spread = [float((image.max(axis=-1) - image.min(axis=-1)).mean()) for image in images]
     return float(np.mean([value > VISIBLE_COLOR for value in spread])) > 0.5
@@ -363,12 +407,14 @@ def _folder_labels(names: Sequence[str]) -> NDArray[np.str_] | None:
 def _describe(page_sizes: Sequence[tuple[int, int]], frame: Frame, images: Pixels, skipped: Skipped) -> str:
     sizes = set(page_sizes)
     shape = shape_text((frame.height, frame.width))
-    if sizes == {(frame.height, frame.width)}:
+    if frame.cut:
+        how = f"cut to their content and resized to {shape}"
+    elif sizes == {(frame.height, frame.width)}:
         how = f"all {shape} already"
     elif len(sizes) == 1:
         how = f"resized from {shape_text(next(iter(sizes)))} to {shape}"
     else:
-        kept = "whole, borders repeated" if frame.fit == "pad" else "cut to the middle"
+        kept = "whole, on the colour of their border" if frame.fit == "pad" else "cut to the middle"
         how = f"{len(sizes)} different sizes resized to {shape} ({kept})"
     tone = "in colour" if images.ndim == 4 else "in grey"
     left_out = f"; {len(skipped)} skipped" if skipped else ""

@@ -39,12 +39,14 @@ if TYPE_CHECKING:
 __all__ = [
     "PICTURE_SUFFIXES",
     "Allowance",
+    "Content",
     "Frame",
     "Header",
     "Page",
     "PictureError",
     "Pixels",
     "check_stack_size",
+    "measure_content",
     "read_header",
     "read_pages",
     "resize_array",
@@ -74,6 +76,11 @@ MAX_STACK_BYTES = 8 * 2**30
 LARGE_PICTURE = 16_000_000  # pixels
 # Large pictures are decoded one at a time, because several at once would need too much memory.
 _one_large_picture = threading.Semaphore(1)
+# Pixels within LOW of the ground (as a share of the full range) belong to it; those beyond HIGH stand out clearly.
+LOW, HIGH = 1 / 16, 1 / 4
+UNIFORM_SHARE = 0.95  # of the border must be ground
+WITH_MARGIN = 1 + 2 / 16  # content and a sixteenth on every side
+SAMPLE_SIDE = 512  # pixels that are enough to find the content
 LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 # Both libraries log warnings about damaged files; our callers report the reason instead.
@@ -187,17 +194,42 @@ class Header:
 
 @dataclass(frozen=True)
 class Frame:
-    """The common shape of all pictures; ``fit`` is ``"pad"`` or ``"crop"``."""
+    """The common shape of all pictures; ``fit`` is ``"pad"`` or ``"crop"``.
+
+    With ``cut``, pictures are cut to their content first, and get a small margin if they are padded.
+    """
 
     height: int
     width: int
     in_color: bool
     fit: str = "pad"
+    cut: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one picture as an array."""
         return (self.height, self.width, 3) if self.in_color else (self.height, self.width)
+
+    @property
+    def inner(self) -> tuple[int, int]:
+        """Height and width that a picture may fill."""
+        if not self.cut or self.fit == "crop":
+            return self.height, self.width
+        return max(1, round(self.height / WITH_MARGIN)), max(1, round(self.width / WITH_MARGIN))
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a picture shows on its ground, the median colour of its border.
+
+    ``height`` and ``width`` are those of the smallest box around everything that differs from the ground, 0 in a blank
+    picture. ``moved`` says how far that box moves, as a share of its longer side, if only strong differences count.
+    """
+
+    uniform: bool
+    height: int
+    width: int
+    moved: float
 
 
 @dataclass(frozen=True)
@@ -261,22 +293,45 @@ def check_stack_size(what: str, shape: tuple[int, ...], advice: str) -> None:
 
 
 def to_grey(pixels: Pixels) -> Pixels:
-    """Return the luminance ``(..., h, w)`` of colour pictures ``(..., h, w, 3)``."""
-    return np.asarray(pixels @ LUMINANCE)
+    """Return the luminance ``(..., h, w)`` of colour pictures ``(..., h, w, 3)``; grey pixels keep their exact value.
+
+    >>> to_grey(np.array([[[0.25, 0.25, 0.25], [1.0, 0.0, 0.0]]], dtype=np.float32))
+    array([[0.25 , 0.299]], dtype=float32)
+    """
+    red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
+    return np.asarray(np.where((red == green) & (green == blue), red, pixels @ LUMINANCE))
+
+
+def measure_content(header: Header) -> Content | None:
+    """Return where the content of a file's first page lies, or None if that cannot be told."""
+    if header.reader != "pillow":
+        return None
+    try:
+        with _open_checked(header) as image:
+            image.draft(None, (SAMPLE_SIDE, SAMPLE_SIDE))
+            values = _plain_values(_load_upright(image, SAMPLE_SIDE))
+    except Exception:  # the reason is given when the picture is read
+        return None
+    return _content_of(values, header.sizes[0])
 
 
 def resize_array(pixels: Pixels, frame: Frame) -> Pixels:
     """Bring a float array ``(h, w)`` or ``(h, w, 3)`` to the shape of the frame, keeping its range of values."""
     if pixels.ndim == 3 and not frame.in_color:
         pixels = to_grey(pixels)
-    if pixels.shape[:2] != (frame.height, frame.width):
+    ground = None
+    if frame.cut:
+        ground = _ground(pixels)
+        box = _content_box(pixels, ground, LOW * _extent(pixels))
+        pixels = pixels[box[0] : box[1], box[2] : box[3]] if box else pixels
+    if pixels.shape[:2] != frame.inner:
         planes = pixels[..., None] if pixels.ndim == 2 else pixels
         resized = [
             np.asarray(_resize(Image.fromarray(np.ascontiguousarray(plane, dtype=np.float32)), frame))
             for plane in np.moveaxis(planes, -1, 0)
         ]
         pixels = resized[0] if pixels.ndim == 2 else np.stack(resized, axis=-1)
-        pixels = _pad_edges(pixels, frame)
+    pixels = _place(pixels, frame, ground)
     if frame.in_color and pixels.ndim == 2:
         pixels = np.repeat(pixels[..., None], 3, axis=-1)
     return np.ascontiguousarray(pixels, dtype=np.float32)
@@ -309,18 +364,26 @@ def _formats() -> tuple[str, ...]:
     return (*FORMATS, "AVIF") if features.check("avif") else FORMATS
 
 
-def _read_with_pillow(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:
+@contextlib.contextmanager
+def _open_checked(header: Header) -> Iterator[Image.Image]:
+    """Open a picture for decoding, after a check of the scans of a JPEG."""
     with _open(header.path) as image:
         if image.format in ("JPEG", "MPO"):
             header.allowance.check_scans(_count_scans(header.path), header.n_pixels)
+        yield image
+
+
+def _read_with_pillow(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:
+    # A picture that is cut fills the frame with a part of itself, so it is decoded at a larger size.
+    side = (8 if frame.cut else 2) * max(frame.height, frame.width)
+    with _open_checked(header) as image:
         for page in range(len(header.sizes)):
             try:
                 if page:
                     image.seek(page)
                 # A JPEG can be decoded directly at a half, a quarter or an eighth of its size.
-                longest = 2 * max(frame.height, frame.width)
-                image.draft(None, (longest, longest))
-                yield page, _decode(image, frame)
+                image.draft(None, (side, side))
+                yield page, _decode(_load_upright(image, 2 * side), frame)
             except Exception as error:
                 yield page, PictureError(_reason(error))
 
@@ -335,27 +398,42 @@ def _count_scans(path: Path) -> int:
     return n_scans
 
 
-def _decode(image: Image.Image, frame: Frame) -> Page:
+def _load_upright(image: Image.Image, side: int) -> Image.Image:
+    """Decode a picture and turn it upright; a very large one is shrunk, but no side to less than ``side``."""
     image.load()
     ImageOps.exif_transpose(image, in_place=True)
-    upright = _shrink_large(image, frame)
-    if upright.mode.startswith("I") or upright.mode == "F":
-        return _decode_deep(upright, frame)
-    plain = _without_alpha(upright).convert("RGB" if frame.in_color else "L")
-    pixels = _pad_edges(np.asarray(_resize(plain, frame)), frame)
-    return Page(pixels.astype(np.float32) / np.float32(255.0), needs_scaling=False)
-
-
-def _shrink_large(image: Image.Image, frame: Frame) -> Image.Image:
-    """Return a very large picture at a few times the size of the frame, to save memory in the steps that follow."""
     width, height = image.size
-    if width * height <= LARGE_PICTURE:
+    factor = min(width, height) // side
+    if width * height <= LARGE_PICTURE or factor < 2 or image.mode.startswith("I;16"):
         return image
-    factor = min(width // (4 * frame.width), height // (4 * frame.height))
-    if factor < 2 or image.mode.startswith("I;16"):
-        return image
-    plain = _without_palette(image).convert("L") if image.mode == "1" else _without_palette(image)
-    return plain.reduce(factor)
+    plain = _without_palette(image)
+    return (plain.convert("L") if plain.mode == "1" else plain).reduce(factor)
+
+
+def _is_deep(image: Image.Image) -> bool:
+    return image.mode.startswith("I") or image.mode == "F"
+
+
+def _plain(image: Image.Image) -> Image.Image:
+    """Return a picture of eight bits per channel in grey or in colour, without transparency."""
+    opaque = _without_alpha(image)
+    return opaque.convert("L" if opaque.mode in GREY_MODES else "RGB")
+
+
+def _decode(image: Image.Image, frame: Frame) -> Page:
+    if _is_deep(image):
+        return _decode_deep(image, frame)
+    plain, ground = _plain(image), None
+    if frame.cut:
+        values = np.asarray(plain)
+        ground = _ground(values)
+        box = _content_box(values, ground, LOW * 255.0)
+        plain = plain.crop((box[2], box[0], box[3], box[1])) if box else plain
+    placed = _place(np.asarray(_resize(plain, frame)), frame, ground)
+    pixels = placed.astype(np.float32) / np.float32(255.0)
+    if frame.in_color and pixels.ndim == 2:
+        pixels = np.repeat(pixels[..., None], 3, axis=-1)
+    return Page(pixels if frame.in_color or pixels.ndim == 2 else to_grey(pixels), needs_scaling=False)
 
 
 def _decode_deep(image: Image.Image, frame: Frame) -> Page:
@@ -398,7 +476,8 @@ def _without_palette(image: Image.Image) -> Image.Image:
 def _resize(image: Image.Image, frame: Frame) -> Image.Image:
     """Scale a picture to lie inside the frame (pad), or to cover it and keep the middle (crop)."""
     width, height = image.size
-    if (height, width) == (frame.height, frame.width):
+    inner_height, inner_width = frame.inner
+    if (height, width) == (inner_height, inner_width):
         return image
     # A reducing gap lets Pillow shrink large pictures in two quick steps; it does not support float planes.
     gap = 3.0 if image.mode != "F" else None
@@ -408,21 +487,70 @@ def _resize(image: Image.Image, frame: Frame) -> Image.Image:
         left, top = (width - box_width) / 2.0, (height - box_height) / 2.0
         box = (max(left, 0.0), max(top, 0.0), min(left + box_width, width), min(top + box_height, height))
         return image.resize((frame.width, frame.height), Image.Resampling.BILINEAR, box=box, reducing_gap=gap)
-    scale = min(frame.width / width, frame.height / height)
+    scale = min(inner_width / width, inner_height / height)
     size = (
-        min(max(1, round(width * scale)), frame.width),
-        min(max(1, round(height * scale)), frame.height),
+        min(max(1, round(width * scale)), inner_width),
+        min(max(1, round(height * scale)), inner_height),
     )
     return image.resize(size, Image.Resampling.BILINEAR, reducing_gap=gap)
 
 
-def _pad_edges(pixels: NDArray[Any], frame: Frame) -> NDArray[Any]:
-    """Repeat the border pixels up to the frame; a margin of one colour would add an edge."""
-    missing = (frame.height - pixels.shape[0], frame.width - pixels.shape[1])
-    if missing == (0, 0):
+def _place(pixels: NDArray[Any], frame: Frame, ground: NDArray[Any] | None) -> NDArray[Any]:
+    """Put a picture into the middle of the frame, on ``ground`` or else on the median colour of its own border."""
+    height, width = pixels.shape[:2]
+    if (height, width) == (frame.height, frame.width):
         return pixels
-    margins = [(extra // 2, extra - extra // 2) for extra in missing] + [(0, 0)] * (pixels.ndim - 2)
-    return np.pad(pixels, margins, mode="edge")
+    placed = np.empty((frame.height, frame.width, *pixels.shape[2:]), dtype=pixels.dtype)
+    placed[...] = _ground(pixels) if ground is None else ground
+    top, left = (frame.height - height) // 2, (frame.width - width) // 2
+    placed[top : top + height, left : left + width] = pixels
+    return placed
+
+
+def _ground(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the median colour of the border, in the type of the values."""
+    return np.asarray(np.median(_border(values), axis=0).astype(values.dtype))
+
+
+def _extent(values: NDArray[Any]) -> float:
+    return float(values.max()) - float(values.min())
+
+
+def _border(values: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([values[0], values[-1], values[1:-1, 0], values[1:-1, -1]])
+
+
+def _distance(values: NDArray[Any], ground: NDArray[Any]) -> NDArray[Any]:
+    """Return how far pixels are from the ground in the channel that differs most, without a wider type."""
+    far = np.maximum(values, ground) - np.minimum(values, ground)
+    return np.asarray(far.max(axis=-1) if ground.ndim else far)
+
+
+def _content_box(values: NDArray[Any], ground: NDArray[Any], tolerance: float) -> tuple[int, int, int, int] | None:
+    """Return ``(top, bottom, left, right)`` of what differs from the ground by more than the tolerance."""
+    differs = _distance(values, ground) > tolerance
+    rows, columns = np.flatnonzero(differs.any(axis=1)), np.flatnonzero(differs.any(axis=0))
+    if not len(rows):
+        return None
+    return int(rows[0]), int(rows[-1]) + 1, int(columns[0]), int(columns[-1]) + 1
+
+
+def _content_of(values: NDArray[Any], size: tuple[int, int]) -> Content:
+    """Measure the content of a picture of 8 bits, or of floats, whose full ``size`` may be larger."""
+    full = 255.0 if values.dtype == np.uint8 else _extent(values)
+    ground = _ground(values)
+    uniform = float((_distance(_border(values), ground) <= LOW * full).mean()) >= UNIFORM_SHARE
+    box, strong = (_content_box(values, ground, tolerance * full) for tolerance in (LOW, HIGH))
+    if box is None:
+        return Content(uniform, 0, 0, 0.0)
+    height, width = box[1] - box[0], box[3] - box[2]
+    moved = float(np.abs(np.subtract(box, strong)).max()) / max(height, width) if strong else 1.0
+    scale = max(size) / max(values.shape[:2])
+    return Content(uniform, max(1, round(height * scale)), max(1, round(width * scale)), moved)
+
+
+def _plain_values(image: Image.Image) -> NDArray[Any]:
+    return np.asarray(image).astype(np.float32) if _is_deep(image) else np.asarray(_plain(image))
 
 
 def _page_sizes(image: Image.Image, allowance: Allowance) -> Iterator[tuple[int, int]]:
