@@ -22,7 +22,8 @@ from tubal.images.folders import (
     load_pictures,
     map_in_threads,
 )
-from tubal.images.pictures import PICTURE_SUFFIXES, Frame, Pixels, resize_array
+from tubal.images.frames import Frame, Pixels, resize_array
+from tubal.images.pictures import PICTURE_SUFFIXES
 from tubal.images.sources import is_picture_source
 from tubal.text import count, shape_text
 

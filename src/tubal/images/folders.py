@@ -21,19 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
+from tubal.images.frames import WITH_MARGIN, Content, Frame, Pixels, check_stack_size, to_grey
 from tubal.images.pictures import (
-    WITH_MARGIN,
-    Content,
-    Frame,
     Header,
     PictureError,
-    Pixels,
-    check_stack_size,
     measure_content,
     read_header,
     read_pages,
     silence_decoders,
-    to_grey,
 )
 from tubal.images.sources import NOT_A_PICTURE, Found, Skipped, find_pictures
 from tubal.text import count, shape_text
@@ -408,7 +403,7 @@ def _describe(page_sizes: Sequence[tuple[int, int]], frame: Frame, images: Pixel
     sizes = set(page_sizes)
     shape = shape_text((frame.height, frame.width))
     if frame.cut:
-        how = f"cut to their content and resized to {shape}"
+        how = f"cut to {'its' if len(images) == 1 else 'their'} content and resized to {shape}"
     elif sizes == {(frame.height, frame.width)}:
         how = f"all {shape} already"
     elif len(sizes) == 1:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.images.pictures import Allowance, Pixels, check_stack_size
+from tubal.images.frames import Pixels, check_stack_size
+from tubal.images.pictures import Allowance
 from tubal.text import count, error_text, shape_text
 
 if TYPE_CHECKING:
