@@ -227,18 +227,13 @@ def read_header(path: Path, *, max_pixels: int) -> Header:
 
 def read_pages(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:
     """Yield ``(page number, page resized to the frame)``, or the reason in place of a damaged page."""
-    large = max(height * width for height, width in header.sizes) > LARGE_PICTURE
-    if large:
-        _one_large_picture.acquire()
+    reader = _read_series if header.reader == "tifffile" else _read_with_pillow
     try:
-        reader = _read_series if header.reader == "tifffile" else _read_with_pillow
-        yield from reader(header, frame)
+        with _memory_for(header):
+            yield from reader(header, frame)
     except Exception as error:  # the file can no longer be opened
         for page in range(len(header.sizes)):
             yield page, PictureError(_reason(error))
-    finally:
-        if large:
-            _one_large_picture.release()
 
 
 def measure_content(header: Header) -> Content | None:
@@ -246,12 +241,20 @@ def measure_content(header: Header) -> Content | None:
     if header.reader != "pillow":
         return None
     try:
-        with _open_checked(header) as image:
+        with _memory_for(header), _open_checked(header) as image:
             image.draft(None, (SAMPLE_SIDE, SAMPLE_SIDE))
             values = _plain_values(_load_upright(image, SAMPLE_SIDE))
     except Exception:  # the reason is given when the picture is read
         return None
     return content_of(values, header.sizes[0])
+
+
+@contextlib.contextmanager
+def _memory_for(header: Header) -> Iterator[None]:
+    """Wait until no other large picture is being decoded, if this one is large."""
+    large = max(height * width for height, width in header.sizes) > LARGE_PICTURE
+    with _one_large_picture if large else contextlib.nullcontext():
+        yield
 
 
 @contextlib.contextmanager
@@ -324,7 +327,9 @@ def _load_upright(image: Image.Image, side: int) -> Image.Image:
     if width * height <= LARGE_PICTURE or factor < 2 or image.mode.startswith("I;16"):
         return image
     plain = _without_palette(image)
-    return (plain.convert("L") if plain.mode == "1" else plain).reduce(factor)
+    shrunk = (plain.convert("L") if plain.mode == "1" else plain).reduce(factor)
+    shrunk.format = image.format  # tells 16-bit pictures from others
+    return shrunk
 
 
 def _is_deep(image: Image.Image) -> bool:
