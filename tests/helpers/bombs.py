@@ -55,6 +55,7 @@ def write_bombs(folder: Path) -> None:
     with zipfile.ZipFile(folder / "zeros.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.npy", "w") as out:
         np.lib.format.write_array(out, zeros)
     _write_sparse_hdf5(folder / "sparse.h5")
+    (folder / "lying.mat").write_bytes(lying_mat(n_bytes=600_000_000))
 
 
 def shared_strip_tiff(*, pages: int, side: int) -> bytes:
@@ -86,6 +87,17 @@ def many_scan_jpeg(*, scans: int) -> bytes:
     body = stream.getvalue()
     last = body.rindex(b"\xff\xda")
     return body[:-2] + body[last:-2] * scans + b"\xff\xd9"
+
+
+def lying_mat(*, n_bytes: int) -> bytes:
+    """Return a MATLAB file with an array of 6×6×10 whose values, once decompressed, take far more."""
+    packer = zlib.compressobj(1)
+    dimensions, name = struct.pack("<IIiiii", 5, 12, 6, 6, 10, 0), struct.pack("<II8s", 1, 6, b"images")
+    head = struct.pack("<IIII", 6, 8, 9, 0) + dimensions + name + struct.pack("<II", 2, n_bytes)
+    packed = packer.compress(struct.pack("<II", 14, len(head) + n_bytes) + head)
+    block = bytes(10_000_000)
+    packed += b"".join(packer.compress(block) for _ in range(n_bytes // len(block))) + packer.flush()
+    return b"MATLAB 5.0".ljust(124) + struct.pack("<H2s", 0x0100, b"IM") + struct.pack("<II", 15, len(packed)) + packed
 
 
 def _write_deep_tiffs(folder: Path) -> None:

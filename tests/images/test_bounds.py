@@ -44,6 +44,14 @@ def test_bomb_gives_one_sentence(answers: Answers, name: str) -> None:
     assert size < 1 << 30
 
 
+def test_array_is_not_larger_than_its_header_says(answers: Answers) -> None:
+    answer, seconds, size = answers["lying.mat"]
+    assert "lying.mat" in answer
+    assert "more than its header says" in answer
+    assert seconds < 5.0
+    assert size < 1 << 28
+
+
 def test_small_files_are_bounded_in_all(tmp_path: Path) -> None:
     for i in range(40):
         Image.new("L", (300, 300)).save(tmp_path / f"{i:02d}.png")

@@ -7,12 +7,14 @@ the last axis, and an image that is stored as a row has to be reshaped column by
 from __future__ import annotations
 
 import math
+import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +34,8 @@ IMAGE_NAMES = ("images", "x", "fea", "data", "imgs", "pictures", "x_train", "fac
 LABEL_NAMES = ("y", "gnd", "target", "labels", "label", "targets", "y_train")
 NUMERIC = "buif"  # kinds of dtype: boolean, integers, floats
 MAX_ARRAYS = 10_000
+MAT_COMPRESSED = 15  # type of a compressed element in a MATLAB file
+MAT_OVERHEAD = 1 << 20  # bytes
 MIN_SIDE = 4  # a row of fewer than 4×4 values is not taken for an image
 
 
@@ -291,6 +295,52 @@ def _list_mat(path: Path) -> list[Entry]:
     ]
 
 
+def _check_mat(path: Path, entry: Entry) -> None:
+    """Raise an error if an array decompresses to more than its header says: SciPy would take it all into memory.
+
+    A file of version 5 is a header of 128 bytes and a list of elements; type 15 is compressed. Its contents begin
+    with a tag, 16 bytes of flags, the dimensions and the name, all padded to eight bytes.
+    """
+    most = 16 * math.prod(entry.shape) + MAT_OVERHEAD
+    with open(path, "rb") as stream:
+        order = "<" if stream.read(128)[126:128] == b"IM" else ">"
+        while len(tag := stream.read(8)) == 8:
+            kind, size = struct.unpack(order + "II", tag)
+            if not 1 <= kind <= 18:  # not a type of version 5
+                return
+            following = stream.tell() + size
+            if kind == MAT_COMPRESSED and _mat_name(stream.read(min(size, 1024)), order) == entry.name:
+                stream.seek(following - size)
+                _check_inflated(stream, size, most)
+            stream.seek(following)
+
+
+def _mat_name(packed: bytes, order: str) -> str:
+    """Return the name of the array at the beginning of a compressed element; empty if it has none."""
+    head = zlib.decompressobj().decompress(packed, 1024)
+    try:
+        (dimension_bytes,) = struct.unpack_from(order + "I", head, 28)
+        start = 32 + -(-dimension_bytes // 8) * 8
+        kind, size = struct.unpack_from(order + "II", head, start)
+    except struct.error:
+        return ""
+    # Up to four characters stand in the tag itself, behind their number.
+    name = head[start + 4 : start + 4 + (kind >> 16)] if kind >> 16 else head[start + 8 : start + 8 + size]
+    return name.decode("latin-1")
+
+
+def _check_inflated(stream: IO[bytes], size: int, most: int) -> None:
+    """Decompress ``size`` bytes without keeping the result; raise an error if it has more than ``most`` bytes."""
+    inflater, n_bytes = zlib.decompressobj(), 0
+    while size > 0 and (block := stream.read(min(size, 1 << 20))):
+        size -= len(block)
+        while block:
+            n_bytes += len(inflater.decompress(block, 1 << 24))
+            block = inflater.unconsumed_tail
+            if n_bytes > most:
+                raise ValueError(f"it decompresses to over {most} bytes, more than its header says")
+
+
 def _list_hdf5(path: Path) -> list[Entry]:
     h5py = import_h5py(path)
     entries: list[Entry] = []
@@ -321,6 +371,7 @@ def _read_entry(path: Path, entry: Entry) -> NDArray[Any]:
         if suffix == ".mat" and not _is_hdf5(path):
             from scipy.io import loadmat
 
+            _check_mat(path, entry)
             return np.asarray(loadmat(path, variable_names=[entry.name])[entry.name])
         with import_h5py(path).File(path, "r") as file:
             values = np.asarray(file[entry.name])
