@@ -48,6 +48,17 @@ def test_clear_content_is_cut(tmp_path: Path, kind: dict[str, int]) -> None:
     assert load_image_folder(tmp_path / "signs", crop="none").images.shape[1:3] == (64, 51)
 
 
+def test_white_drawing_on_nothing_is_seen(tmp_path: Path) -> None:
+    pixels = np.full((40, 40, 4), 255, dtype=np.uint8)
+    pixels[..., 3] = 0
+    pixels[10:30, 5:25, 3] = 255
+    Image.fromarray(pixels).save(tmp_path / "white.png")
+    Image.fromarray(np.zeros_like(pixels)).save(tmp_path / "clear.png")
+    clear, white = load_image_folder(tmp_path, crop="none").images
+    assert_array_equal(white, pixels[..., 3] / 255)
+    assert_array_equal(clear, np.ones((40, 40)))
+
+
 def test_soft_content_is_not_cut(tmp_path: Path) -> None:
     write_signs(tmp_path / "soft", blur=True)
     assert load_image_folder(tmp_path / "soft").crop == "none"

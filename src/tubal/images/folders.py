@@ -1,10 +1,11 @@
 """Pictures on disk as one stack of equal images; no step looks at a label.
 
-The rule, in order: pictures are turned upright (EXIF), and transparent ones get a white ground. Where borders are of
-one colour and the content stands out, pictures are cut to their content and get a small margin. The common size is
-the median height and the median width (a square, if pictures are cut), reduced so that the longer side is at most 64
-pixels. Each picture is scaled to fit inside that size, on the median colour of its border (``fit="pad"``), or it is
-scaled to cover that size and cut (``fit="crop"``). The stack is in colour if over half of its pictures show colour.
+The rule, in order: pictures are turned upright (EXIF), and transparent ones get a white ground (black behind white
+drawings). Where borders are of one colour and the content stands out, pictures are cut to their content and get a
+small margin. The common size is the median height and the median width (a square, if pictures are cut), reduced so
+that the longer side is at most 64 pixels. Each picture is scaled to fit inside that size, on the median colour of its
+border (``fit="pad"``), or it is scaled to cover that size and cut (``fit="crop"``). The stack is in colour if over half
+of its pictures show colour.
 """
 
 from __future__ import annotations

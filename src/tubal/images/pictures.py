@@ -378,12 +378,15 @@ def _deep_page(values: Pixels, frame: Frame, *, needs_scaling: bool) -> Page:
 
 
 def _without_alpha(image: Image.Image) -> Image.Image:
-    """Put a transparent picture on a white background, as a browser does; palettes become colours first."""
+    """Put a transparent picture on a white ground, as a browser does, or on black if it would not be seen on white."""
     image = _without_palette(image)
     if image.mode not in ("LA", "La", "PA", "RGBA", "RGBa"):
         return image
     layer = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    on_white = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    if min(low for low, _ in on_white.getextrema()) < 255 or layer.getextrema()[3][1] == 0:  # type: ignore[misc, index]
+        return on_white
+    return Image.alpha_composite(Image.new("RGBA", layer.size, "black"), layer).convert("RGB")
 
 
 def _without_palette(image: Image.Image) -> Image.Image:
