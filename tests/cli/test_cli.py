@@ -156,7 +156,7 @@ def test_scores_ignore_unlabelled_images() -> None:
         (["cluster", "{shapes}/class 1", "--labels", "folders"], "at least two sub-folders"),
         (["cluster", "{shapes}", "--device", "cuda"], "cuda"),
         (["cluster", "{shapes}", "--nonsense"], "No such option"),
-        (["cluster"], "Missing argument 'SOURCE'"),
+        (["cluster"], "Missing argument 'SOURCE..."),
         (["cluster", ""], "it is empty"),
         (["clutser"], "No such command 'clutser'"),
         (["info", "{tmp}/none.tubal"], "there is no model"),
@@ -231,7 +231,7 @@ def test_program_failure_has_exit_code_1(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("tubal.datasets.loading.load_image_folder", fail)
+    monkeypatch.setattr("tubal.datasets.loading.load_pictures", fail)
     assert run(["cluster", str(shapes), "-q", "-o", str(tmp_path / "out")]) == 1
     assert not (tmp_path / "out").exists()
     capsys.readouterr()

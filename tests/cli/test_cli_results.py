@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +120,7 @@ def test_folder_of_1000_mixed_pictures_is_clustered(tmp_path: Path) -> None:
     folder, bad = build_mixed_folder(tmp_path, n_images=1000)
     out = tmp_path / "out"
     assert run(["cluster", str(folder), "-k", "5", "-o", str(out), "-q", "--size", "16", "--colour", "grey"]) == 0
-    assert {row["file"] for row in read_csv(out / "skipped.csv") if "link" not in row["reason"]} == bad
+    assert {row["file"] for row in read_csv(out / "skipped.csv") if "link" not in row["reason"]} == bad | {"notes.txt"}
     names = {row["file"] for row in read_csv(out / "labels.csv")}
     assert len(names) == 1000
     assert {f"nested/{name}" for name in ODD_NAMES} <= names
@@ -254,3 +256,32 @@ def test_info_describes_a_fitted_model(shapes: Path, tmp_path: Path, capsys: pyt
     assert "without clusters" in one_sentence(capsys)
     assert run(["fit", str(shapes), "--out", str(model), "-q"]) == 2
     assert "--force" in one_sentence(capsys)
+
+
+def test_sources_may_be_several_archives_or_a_list(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    base = ["cluster", "-k", "3", "--out", str(out), "--quiet", "--force"]
+    archive = shutil.make_archive(str(tmp_path / "shapes"), "zip", shapes)
+    assert run([*base, archive]) == 0
+    assert len(read_csv(out / "labels.csv")) == 60
+    assert run([*base, *map(str, sorted(shapes.iterdir())), "--labels", "folders"]) == 0
+    rows = read_csv(out / "labels.csv")
+    assert {row["file"] for row in rows} == {p.relative_to(shapes).as_posix() for p in shapes.rglob("[0-9]*.png")}
+    paths = "".join(f"{file}\n" for file in sorted(shapes.rglob("*.png")))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(paths.encode())))
+    assert run([*base, "-"]) == 0
+    assert [row["cluster"] for row in read_csv(out / "labels.csv")] == [row["cluster"] for row in rows]
+    capsys.readouterr()
+    assert run([*base, str(shapes), str(tmp_path / "nowhere")]) == 2
+    assert "nowhere" in one_sentence(capsys)
+
+
+def test_results_inside_the_source_are_not_read(shapes: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(shapes, source)
+    base = ["cluster", str(source), "-k", "3", "--quiet"]
+    assert run([*base, "--sort", "copy", "--out", str(source / "first")]) == 0
+    assert run([*base, "--out", str(source / "second")]) == 0
+    assert len(read_csv(source / "second" / "labels.csv")) == 60

@@ -194,3 +194,34 @@ def test_load_images_reads_collections_and_multipage_tiffs(tmp_path: Path) -> No
 def test_array_files_agree_with_fetchers() -> None:
     for name, file in (("orl", "ORL.mat"), ("yale", "Yale_64x64.mat"), ("coil20", "COIL20.mat")):
         assert_allclose(load_images(data_folder() / file).images, fetch(name).images, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["external", "virtual"])
+def test_hdf5_reads_no_other_file(tmp_path: Path, kind: str) -> None:
+    h5py = pytest.importorskip("h5py")
+    secret = np.random.default_rng(5).integers(0, 256, size=(4, 8, 8), dtype=np.uint8)
+    with h5py.File(tmp_path / "secret.h5", "w") as file:
+        file["images"] = secret
+        offset = file["images"].id.get_offset()
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        if kind == "external":
+            place = [(str(tmp_path / "secret.h5"), offset, secret.size)]
+            file.create_dataset("images", secret.shape, "u1", external=place)
+        else:
+            layout = h5py.VirtualLayout(secret.shape, "u1")
+            layout[:] = h5py.VirtualSource(tmp_path / "secret.h5", "images", secret.shape)
+            file.create_virtual_dataset("images", layout)
+        file["y"] = np.arange(4)
+        file["other"] = np.zeros((4, 8, 8), dtype=np.uint8)
+    with pytest.raises(ValueError, match=r"'images' in 'a\.h5' lie in other files"):
+        load_images(tmp_path / "a.h5")
+    assert not load_images(tmp_path / "a.h5", variable="other").images.any()
+
+
+def test_labels_are_read_from_no_other_file(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    np.arange(4).tofile(tmp_path / "secret")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["images"] = np.zeros((4, 8, 8), dtype=np.uint8)
+        file.create_dataset("y", (4,), "i8", external=[(str(tmp_path / "secret"), 0, 32)])
+    assert load_images(tmp_path / "a.h5").target is None

@@ -45,13 +45,15 @@ def test_mixed_sizes_get_the_median_size(tmp_path: Path) -> None:
     assert load_image_folder(tmp_path, size=(9, 7), fit="crop").images.shape == (3, 9, 7)
 
 
-def test_pad_repeats_the_border_and_crop_cuts_it(tmp_path: Path) -> None:
+def test_pad_continues_the_ground_and_crop_cuts(tmp_path: Path) -> None:
     pixels = np.zeros((10, 20), dtype=np.uint8)
     pixels[0], pixels[-1] = 100, 200
     Image.fromarray(pixels).save(tmp_path / "a.png")
     padded = load_image_folder(tmp_path, size=(20, 20)).images[0] * 255
-    assert_allclose(padded[:6], 100, atol=1e-4)
-    assert_allclose(padded[-6:], 200, atol=1e-4)
+    border = np.concatenate([pixels[0], pixels[-1], pixels[1:-1, 0], pixels[1:-1, -1]])
+    assert_allclose(padded[:5], np.median(border), atol=1e-4)
+    assert_allclose(padded[5:15], pixels, atol=1e-4)
+    assert_allclose(padded[15:], np.median(border), atol=1e-4)
     assert_allclose(load_image_folder(tmp_path, size=(6, 4), fit="crop").images[0, 2:4], 0, atol=1e-6)
 
 
@@ -125,12 +127,41 @@ def test_imagej_stack_and_float_tiff_are_read(tmp_path: Path) -> None:
     assert_allclose(shown, (doubles - doubles.min()) / np.ptp(doubles), atol=1e-5)
 
 
+@pytest.mark.parametrize("wild", [1e30, -1e30, 3e38])
+def test_wild_float_does_not_flatten_the_others(tmp_path: Path, wild: float) -> None:
+    values = np.random.default_rng(13).normal(50, 20, size=(5, 9, 8)).astype(np.float32)
+    for i, page in enumerate(values):
+        Image.fromarray(page).save(tmp_path / f"{i}.tif")
+    alone = load_image_folder(tmp_path).images
+    damaged = values[0].copy()
+    damaged[4, 4] = wild
+    Image.fromarray(damaged).save(tmp_path / "wild.tif")
+    stack = load_image_folder(tmp_path)
+    assert_allclose(stack.images[:5], alone, atol=1e-6)
+    assert_allclose(alone, (values - values.min()) / np.ptp(values), atol=1e-6)
+    assert np.isfinite(stack.images).all()
+
+
+def test_too_large_floats_are_listed(tmp_path: Path) -> None:
+    values = np.full((90, 90), 3e38, dtype=np.float32)
+    values[::2] = -3e38
+    Image.fromarray(values).save(tmp_path / "wild.tif")
+    Image.fromarray(np.eye(90, dtype=np.float32)).save(tmp_path / "good.tif")
+    stack = load_image_folder(tmp_path)
+    assert np.isfinite(stack.images).all()
+    assert stack.images.min() >= 0
+    assert stack.images.max() <= 1
+    assert stack.images[0].max() > 0.3
+    assert {*stack.names, *(name for name, _ in stack.skipped)} == {"good.tif", "wild.tif"}
+
+
 def test_folder_of_1000_mixed_pictures_is_read(tmp_path: Path) -> None:
     folder, bad = build_mixed_folder(tmp_path, n_images=1000)
     calls: list[tuple[int, int]] = []
     stack = load_image_folder(folder, progress=lambda done, total: calls.append((done, total)))
     links = {name for name, reason in stack.skipped if "link" in reason}
-    assert {name for name, _ in stack.skipped} - links == bad
+    assert {name for name, _ in stack.skipped} - links == bad | {"notes.txt"}
+    assert stack.skipped[-1] == ("notes.txt", "not a picture")
     assert len(bad) == 20
     assert links == {"link to outside.png", "nested/link folder", "loop"}
     assert len(stack.images) == len(stack.names) == 1000

@@ -19,7 +19,7 @@ from tubal.cli.options import (
 
 
 @click.command()
-@click.argument("source", type=Source())
+@click.argument("sources", metavar="SOURCE...", type=Source(), nargs=-1, required=True)
 @clusters_option()
 @out_option("tubal-out", "Folder for the results.", folder=True)
 @force_option()
@@ -43,7 +43,7 @@ from tubal.cli.options import (
 @click.pass_obj
 def command(
     state: State,
-    source: str,
+    sources: tuple[str, ...],
     clusters: int | None,
     out: Path,
     force: bool,
@@ -56,8 +56,9 @@ def command(
 ) -> None:
     """Sort images into clusters and write a report to explore.
 
-    SOURCE is a folder of pictures (sub-folders included), a .npy, .npz, .mat or .h5 file, a multi-page TIFF,
-    or the name of a collection (see tubal datasets). File names, folders and labels do not influence the clusters.
+    SOURCE is a folder of pictures (sub-folders included), a zip or tar archive, a multi-page TIFF, or several of
+    these; a .npy, .npz, .mat or .h5 file; the name of a collection (see tubal datasets); or - for a list of paths on
+    standard input. File names, folders and labels do not influence the clusters.
 
     \b
     The results folder holds
@@ -78,6 +79,8 @@ def command(
       tubal cluster scans.tif -k 8 --json > run.json
       tubal cluster birds/ --labels folders        score against the sub-folders
       tubal cluster coil20 -k 20                   a collection by name
+      tubal cluster june/ july/ august.zip         several folders and archives
+      find . -name '*.jpg' | tubal cluster -       a list of files
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
     from tubal.cli.console import Terminal
@@ -94,7 +97,8 @@ def command(
     from tubal.storage.files import reserve, staged_folder
 
     terminal = Terminal(state)
-    check_apart(source, out)
+    for source in sources:
+        check_apart(source, out)
     check_label_file(labels)
     stale = earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
@@ -103,10 +107,11 @@ def command(
         checkpoint_beside(out, resume, terminal, state) as checkpoint,
         staged_folder(out, force=force, stale=stale, hidden=hidden) as stage,
     ):
-        stack = read_images(terminal, state, source, image_settings)
-        known_labels = read_labels(labels, stack, is_collection=is_collection(source))
+        stack = read_images(terminal, state, sources, image_settings)
+        known_labels = read_labels(labels, stack, is_collection=is_collection(sources))
         check_sorting(sort, stack, stage)
         settings = {"labels": labels, "sort": sort, **image_settings}
+        source = sources[0] if len(sources) == 1 else ", ".join(Path(name).name for name in sources)
         plan = Plan(source, clusters, preset, seed, sort, known_labels, settings)
         record = cluster_images(plan, stack, stage, terminal, state, checkpoint)
     show_summary(terminal, record, out)

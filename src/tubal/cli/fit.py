@@ -163,7 +163,7 @@ def command(
         with terminal.stage(f"fitting {METHODS[method]}") as bar:
             fit_with_progress(model, bar, _fit_call(model, stack.images, state, client, checkpoint))
         with terminal.stage("writing the model"):
-            save_model(model, stack.names, out, force=force)
+            save_model(model, stack, out, force=force)
     terminal.print_line(f"fitted {METHODS[method]} to {count(len(stack.images), 'image')}; the model is in {out}")
     terminal.print_json({"model": str(out), "method": METHODS[method], "images": len(stack.images), "rule": stack.rule})
 

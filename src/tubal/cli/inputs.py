@@ -47,12 +47,12 @@ _LIMIT, _TOO_LARGE = "(max_pixels)", re.compile(r"too large: (\d+) pixels")
 # --- images ------------------------------------------------------------------------------------------------------
 
 
-def is_collection(source: str) -> bool:
-    """Tell whether SOURCE names a collection rather than a file or folder."""
-    return not Path(source).exists()
+def is_collection(sources: Sequence[str]) -> bool:
+    """Tell whether SOURCE names a collection rather than files, folders or standard input."""
+    return len(sources) == 1 and sources[0] != "-" and not Path(sources[0]).exists()
 
 
-def read_images(terminal: Terminal, state: State, source: str, settings: ImageSettings) -> Bunch:
+def read_images(terminal: Terminal, state: State, source: str | Sequence[str], settings: ImageSettings) -> Bunch:
     """Read SOURCE with a progress bar, and print one line about what was read."""
     given = cast(ImageSettings, {name: value for name, value in settings.items() if value is not None})
     with terminal.stage("reading images") as bar:
@@ -88,6 +88,8 @@ def read_images_for(
     """Read SOURCE in the size and colour that a model was fitted on."""
     height, width, *channels = image_shape_of(model)
     fixed: ImageSettings = {**settings, "size": (height, width), "colour": "rgb" if channels else "grey"}
+    if settings.get("crop", "auto") == "auto":
+        fixed["crop"] = str(getattr(model, "crop_", "none"))
     return read_images(terminal, state, source, fixed)
 
 

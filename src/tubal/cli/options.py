@@ -64,6 +64,7 @@ class ImageSettings(TypedDict, total=False):
     size: int | tuple[int, int] | None
     colour: str
     fit: str
+    crop: str
     variable: str | None
     image_shape: tuple[int, int] | None
     max_pixels: int
@@ -248,8 +249,16 @@ _fit = click.option(
     type=click.Choice(["pad", "crop"]),
     default="pad",
     show_default=True,
-    help="How pictures of another shape fill the frame: 'pad' keeps the whole picture and repeats its border, "
+    help="How pictures of another shape fill the frame: 'pad' keeps the whole picture on the colour of its border, "
     "'crop' cuts off what sticks out.",
+)
+_crop = click.option(
+    "--crop",
+    type=click.Choice(["auto", "content", "none"]),
+    default="auto",
+    show_default=True,
+    help="Cut pictures to their content. 'auto' does so where borders have one colour and content is clear; with a "
+    "model, it does what was done for the model.",
 )
 _variable = click.option(
     "--variable", metavar="NAME", help="Which array to read from a .npz, .mat or .h5 file that holds several."
@@ -285,7 +294,7 @@ def learning_options(command: Function) -> Function:
 
 
 def _array_options(command: Function) -> Function:
-    return _fit(_variable(_image_shape(_max_pixels(command))))
+    return _fit(_crop(_variable(_image_shape(_max_pixels(command)))))
 
 
 def _output_options(command: Function) -> Function:

@@ -166,15 +166,16 @@ def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], 
             part.set_params(callbacks=None)
 
 
-def save_model(model: BaseEstimator, names: Sequence[str], path: Path, *, force: bool = False) -> None:
-    """Save a model; a clusterer also keeps the names of its images, for ``tubal similar`` and ``tubal assign``.
+def save_model(model: BaseEstimator, stack: Bunch, path: Path, *, force: bool = False) -> None:
+    """Save a model and how its images were cut; a clusterer also keeps their names, for ``tubal similar``.
 
     A file that has appeared in its place is only replaced with ``force``.
     """
     import tubal
 
+    model.crop_ = stack.crop
     if hasattr(model, "labels_"):
-        model.file_names_ = np.array(names, dtype=object)
+        model.file_names_ = np.array(stack.names, dtype=object)
     place = path if force or not path.exists() else unused_name(path)
     tubal.save(model, place)
     if place != path:
@@ -192,7 +193,7 @@ def cluster_images(
     scores = compare_with_labels(clusterer.labels_, plan.known_labels) if plan.known_labels is not None else None
     with terminal.stage("writing results"):
         _write_tables(stack, clusterer, stage)
-        save_model(clusterer, stack.names, stage / "model.tubal")
+        save_model(clusterer, stack, stage / "model.tubal")
         if plan.sort:
             _sort_images(stage / SORTED_FOLDER, plan.sort, stack, clusterer.labels_)
     record = _describe_run(plan, stack, clusterer, scores, state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,21 +19,24 @@ from tubal.images.folders import (
     check_image_options,
     frame_size,
     load_image_folder,
-    load_picture,
+    load_pictures,
     map_in_threads,
 )
-from tubal.images.pictures import PICTURE_SUFFIXES, Frame, Pixels, resize_array
+from tubal.images.frames import Frame, Pixels, resize_array
+from tubal.images.pictures import PICTURE_SUFFIXES
+from tubal.images.sources import is_picture_source
 from tubal.text import count, shape_text
 
 __all__ = ["load_image_folder", "load_images"]
 
 
 def load_images(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     size: Size = None,
     colour: str = "auto",
     fit: str = "pad",
+    crop: str = "auto",
     variable: str | None = None,
     image_shape: tuple[int, int] | None = None,
     max_pixels: int = MAX_PIXELS,
@@ -40,13 +44,15 @@ def load_images(
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Bunch:
-    """Read images from a folder, a picture, an array file or a collection.
+    """Read images from folders, archives, pictures, an array file or a collection.
 
     Parameters
     ----------
-    source : str or path-like
-        A folder of pictures, one picture (a TIFF with all its pages), a ``.npy``, ``.npz``, ``.mat`` or ``.h5`` file,
-        or, if there is no such path, the name of a collection such as ``"digits"`` or ``"coil20"``.
+    source : str, path-like, or sequence of these
+        A folder of pictures, a zip or tar archive of pictures, one picture (a TIFF with all its pages), or several of
+        these; a ``.npy``, ``.npz``, ``.mat`` or ``.h5`` file; ``"-"`` for a list of paths on standard input, one per
+        line or separated by null characters; or, if there is no such path, the name of a collection such as
+        ``"digits"`` or ``"coil20"``.
     size : int or (int, int), optional
         Common size in pixels: the longer side, or ``(height, width)``. By default the median height and the median
         width of the images, reduced so that the longer side is at most 64.
@@ -54,8 +60,12 @@ def load_images(
         Whether to read in colour. ``"auto"`` keeps colour if more than half of the pictures in a folder show any,
         and elsewhere if the images have colour channels.
     fit : {"pad", "crop"}, default="pad"
-        How images of another shape fill the common size: ``"pad"`` keeps the whole image and repeats its border
-        pixels, ``"crop"`` covers the common size and cuts off the rest.
+        How images of another shape fill the common size: ``"pad"`` keeps the whole image on the median colour of its
+        border, ``"crop"`` covers the common size and cuts off the rest.
+    crop : {"auto", "content", "none"}, default="auto"
+        Whether to cut images to their content, everything that differs from the colour of their border.
+        ``"auto"`` does so for picture files where borders are of one colour and the content stands out clearly in most
+        of them; array files and collections are taken as they are.
     variable : str, optional
         Name of the array in an array file that holds several. Arrays of several names, separated by commas, are joined.
     image_shape : (int, int), optional
@@ -77,13 +87,16 @@ def load_images(
         images : ndarray of shape (n, height, width) or (n, height, width, 3)
             The images as float32 values in [0, 1].
         names : list of str
-            Paths relative to the folder, or the name of the source and a number.
+            Paths relative to the folder or archive, or the name of the source and a number. With several sources,
+            paths begin with the name of the source.
         files : list of str
             The file of each image; empty if it has no file of its own.
         skipped : list of (str, str)
             Names of the pictures that could not be read, and the reasons.
         rule : str
             One sentence about what was read and how it was resized.
+        crop : {"content", "none"}
+            Whether images were cut to their content; give it again to read further images alike.
         target : ndarray of shape (n,) or None
             Labels found beside the images, for scoring only.
 
@@ -93,29 +106,30 @@ def load_images(
     >>> digits.images.shape, digits.names[0], digits.rule
     ((1797, 8, 8), 'digits#1', "1797 images of the collection 'digits', all 8×8 already, in grey.")
     """
-    check_image_options(size, colour, fit, max_pixels)
-    path = Path(source)
-    if path.is_dir():
-        return load_image_folder(
-            path,
+    check_image_options(size, colour, fit, crop, max_pixels)
+    paths, are_pictures = _to_paths(source)
+    if are_pictures:
+        return load_pictures(
+            paths,
             size=size,
             colour=colour,
             fit=fit,
+            crop=crop,
             max_pixels=max_pixels,
             exclude=exclude,
             n_threads=n_threads,
             progress=progress,
         )
-    if path.suffix.lower() in PICTURE_SUFFIXES and path.exists():
-        return load_picture(path, size, colour, fit, max_pixels=max_pixels)
+    path = paths[0]
     if path.exists():
-        images, target, what = _read_array_file(path, variable, image_shape)
+        images, target, what = _read_array_file(path, variable, image_shape, max_pixels)
         name = path.name
     else:
-        name = str(source).lower()
-        images, target, what = _read_collection(str(source))
+        name = str(path).lower()
+        images, target, what = _read_collection(str(path))
     height, width = frame_size([images.shape[1:3]], size)
-    frame = Frame(height, width, colour == "rgb" or (colour == "auto" and images.ndim == 4), fit)
+    in_color = colour == "rgb" or (colour == "auto" and images.ndim == 4)
+    frame = Frame(height, width, in_color, fit, cut=crop == "content")
     resized = _resize_stack(images, frame, n_threads, progress)
     return Bunch(
         images=resized,
@@ -123,12 +137,42 @@ def load_images(
         files=[""] * len(resized),
         skipped=[],
         rule=f"{count(len(resized), 'image')}{what}, {_describe_resizing(images.shape[1:3], frame)}.",
+        crop="content" if frame.cut else "none",
         target=target,
     )
 
 
+def _to_paths(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[list[Path], bool]:
+    """Return the paths of a source, and whether they are read as pictures; otherwise there is exactly one."""
+    if source == "-":
+        return _paths_on_input(), True
+    if isinstance(source, (str, os.PathLike)):
+        return [Path(source)], Path(source).exists() and is_picture_source(Path(source))
+    if len(source) == 1:
+        return _to_paths(source[0])
+    paths = [Path(item) for item in source]
+    if not paths:
+        raise ValueError("the list of sources is empty; give at least one path")
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"there is no file or folder {str(path)!r}; check the path")
+        if not is_picture_source(path):
+            raise ValueError(f"{path.name!r} cannot be one of several sources; give folders, archives or pictures")
+    return paths, True
+
+
+def _paths_on_input() -> list[Path]:
+    """Return the paths on standard input, one per line, or separated by null characters as by ``find -print0``."""
+    body = sys.stdin.buffer.read()
+    lines = body.split(b"\0") if b"\0" in body else body.splitlines()
+    paths = [Path(os.fsdecode(line)) for line in lines if line.strip()]
+    if not paths:
+        raise ValueError("there is no path on standard input; give one per line, as in: find photos | tubal cluster -")
+    return paths
+
+
 def _read_array_file(
-    path: Path, variable: str | None, image_shape: tuple[int, int] | None
+    path: Path, variable: str | None, image_shape: tuple[int, int] | None, max_pixels: int
 ) -> tuple[Pixels, NDArray[np.generic] | None, str]:
     """Return the images and labels of an array file, and a few words on how they were read."""
     from tubal.images.stacks import ARRAY_SUFFIXES, read_stack, to_unit_interval
@@ -136,7 +180,7 @@ def _read_array_file(
     if path.suffix.lower() not in ARRAY_SUFFIXES:
         known = ", ".join(sorted(PICTURE_SUFFIXES | ARRAY_SUFFIXES))
         raise ValueError(f"{path.name!r} is a kind of file that cannot be read; give a folder or one of {known}")
-    stack = read_stack(path, variable=variable, image_shape=image_shape)
+    stack = read_stack(path, max_pixels=max_pixels, variable=variable, image_shape=image_shape)
     return to_unit_interval(stack.images), stack.target, f", {stack.note}"
 
 
@@ -162,7 +206,7 @@ def _not_found(name: str, known: Sequence[str]) -> str:
 
 def _resize_stack(images: Pixels, frame: Frame, n_threads: int | None, progress: ProgressCallback | None) -> Pixels:
     """Bring a stack to the shape of the frame; a stack that has it already is only made contiguous."""
-    if images.shape[1:] == frame.shape:
+    if images.shape[1:] == frame.shape and not frame.cut:
         return np.ascontiguousarray(images, dtype=np.float32)
     resized = np.empty((len(images), *frame.shape), dtype=np.float32)
 
@@ -176,6 +220,8 @@ def _resize_stack(images: Pixels, frame: Frame, n_threads: int | None, progress:
 def _describe_resizing(before: Sequence[int], frame: Frame) -> str:
     after = (frame.height, frame.width)
     how = f"all {shape_text(after)} already"
-    if tuple(before) != after:
+    if frame.cut:
+        how = f"cut to their content and resized to {shape_text(after)}"
+    elif tuple(before) != after:
         how = f"resized from {shape_text(before)} to {shape_text(after)}"
     return f"{how}, in {'colour' if frame.in_color else 'grey'}"

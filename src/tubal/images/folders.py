@@ -1,47 +1,54 @@
 """Pictures on disk as one stack of equal images; no step looks at a label.
 
-The rule, in order: pictures are rotated upright (EXIF). The common size is the median height and the median width,
-reduced so that the longer side is at most 64 pixels. Each picture is scaled to fit inside that size and its border
-pixels are repeated (``fit="pad"``), or it is scaled to cover that size and cut (``fit="crop"``). Transparent pictures
-get a white background. The stack is in colour if more than half of its pictures show colour.
+The rule, in order: pictures are turned upright (EXIF), and transparent ones get a white ground (black behind white
+drawings). Where borders are of one colour and the content stands out, pictures are cut to their content and get a
+small margin. The common size is the median height and the median width (a square, if pictures are cut), reduced so
+that the longer side is at most 64 pixels. Each picture is scaled to fit inside that size, on the median colour of its
+border (``fit="pad"``), or it is scaled to cover that size and cut (``fit="crop"``). The stack is in colour if over half
+of its pictures show colour.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
+from tubal.images.frames import WITH_MARGIN, Content, Frame, Pixels, check_stack_size, to_grey
 from tubal.images.pictures import (
-    PICTURE_SUFFIXES,
-    Frame,
     Header,
     PictureError,
-    Pixels,
-    check_stack_size,
+    measure_content,
     read_header,
     read_pages,
     silence_decoders,
-    to_grey,
 )
+from tubal.images.sources import NOT_A_PICTURE, Found, Skipped, find_pictures
 from tubal.text import count, shape_text
 
-__all__ = ["check_image_options", "frame_size", "load_image_folder", "load_picture", "map_in_threads"]
+__all__ = ["check_image_options", "frame_size", "load_image_folder", "load_pictures", "map_in_threads"]
 
 LONGER_SIDE = 64
 MAX_SIDE = 65_536
 MAX_PIXELS = 80_000_000
+TOTAL_INFLATION = 20  # how many times max_pixels the pictures of very small files may have together
 MAX_THREADS = 8
+SAMPLE = 100  # pictures that decide whether all are cut
+MAX_MOVE = 1 / 16  # of the content's side, between two tolerances
+TINY = float(np.finfo(np.float32).tiny)
+FAR = 100.0  # times the range of a typical picture: values farther out are damage, not brightness
 VISIBLE_COLOR = 0.04  # a picture counts as grey if its channels differ by less on average
 
 ProgressCallback: TypeAlias = Callable[[int, int], None]
-Skipped: TypeAlias = list[tuple[str, str]]
+Picture: TypeAlias = tuple[Found, Header]
 Size: TypeAlias = int | tuple[int, int] | None
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -53,6 +60,7 @@ def load_image_folder(
     size: Size = None,
     colour: str = "auto",
     fit: str = "pad",
+    crop: str = "auto",
     max_pixels: int = MAX_PIXELS,
     exclude: Sequence[str | os.PathLike[str]] = (),
     n_threads: int | None = None,
@@ -73,8 +81,11 @@ def load_image_folder(
     colour : {"auto", "grey", "rgb"}, default="auto"
         Whether to read in colour. ``"auto"`` keeps colour if more than half of the pictures show any.
     fit : {"pad", "crop"}, default="pad"
-        How pictures of another shape fill the common size: ``"pad"`` keeps the whole picture and repeats its border
-        pixels, ``"crop"`` covers the common size and cuts off the rest.
+        How pictures of another shape fill the common size: ``"pad"`` keeps the whole picture on the median colour of
+        its border, ``"crop"`` covers the common size and cuts off the rest.
+    crop : {"auto", "content", "none"}, default="auto"
+        Whether to cut pictures to their content, everything that differs from the colour of their border.
+        ``"auto"`` does so where borders are of one colour and the content stands out clearly in most pictures.
     max_pixels : int, default=80_000_000
         Pictures with more pixels are skipped without being decoded.
     exclude : sequence of str or path-like, default=()
@@ -99,6 +110,8 @@ def load_image_folder(
             Names of the pictures that could not be read, and the reasons.
         rule : str
             One sentence about what was read and how it was resized.
+        crop : {"content", "none"}
+            Whether pictures were cut to their content; give it again to read further pictures alike.
         target : ndarray of shape (n,) or None
             The sub-folder of each picture, if all are in sub-folders and there are at least two.
 
@@ -113,54 +126,60 @@ def load_image_folder(
     >>> stack.images.shape, stack.names, stack.images.max()
     ((2, 7, 9), ['one.png', 'two.png'], np.float32(1.0))
     """
-    root = _check_folder(path)
-    check_image_options(size, colour, fit, max_pixels)
-    skipped: Skipped = []
-    names = list(_find_pictures(root, skipped, {Path(folder).resolve() for folder in exclude}))
-    with silence_decoders():
-        headers = _read_headers(root, names, skipped, max_pixels, n_threads)
-        if not headers:
-            raise ValueError(_nothing_readable(root, skipped))
-        in_color = colour == "rgb" or (colour == "auto" and any(header.in_color for header in headers))
-        frame = Frame(*frame_size(_page_sizes(headers), size), in_color, fit)
-        images, pictures = _read_all(root, headers, frame, skipped, n_threads=n_threads, progress=progress)
-    if not pictures:
-        raise ValueError(_nothing_readable(root, skipped))
-    if colour == "auto" and images.ndim == 4 and not _mostly_colored(images):
-        images = to_grey(images)
-    skipped.sort()
-    return Bunch(
-        images=images,
-        names=[name for name, _ in pictures],
-        files=[str(file) for _, file in pictures],
-        skipped=skipped,
-        rule=_describe_stack(headers, frame, images, skipped),
-        target=_folder_labels([file.relative_to(root) for _, file in pictures]),
+    return load_pictures(
+        [_check_folder(path)],
+        size=size,
+        colour=colour,
+        fit=fit,
+        crop=crop,
+        max_pixels=max_pixels,
+        exclude=exclude,
+        n_threads=n_threads,
+        progress=progress,
     )
 
 
-def load_picture(path: Path, size: Size, colour: str, fit: str, *, max_pixels: int) -> Bunch:
-    """Read one picture, or every page of one TIFF; the result is that of :func:`load_image_folder`."""
-    skipped: Skipped = []
-    with silence_decoders():
-        try:
-            header = read_header(path, max_pixels=max_pixels)
-        except PictureError as reason:
-            raise ValueError(f"{path.name!r} cannot be read: {reason}") from None
-        in_color = colour == "rgb" or (colour == "auto" and header.in_color)
-        frame = Frame(*frame_size(header.sizes, size), in_color, fit)
-        images, pictures = _read_all(path.parent, [header], frame, skipped)
-    if not pictures:
-        raise ValueError(f"{path.name!r} cannot be read: {skipped[0][1]}")
-    pages = f"{count(len(pictures), 'page')} of" if len(header.sizes) > 1 else "the picture"
-    shape = shape_text((frame.height, frame.width))
+def load_pictures(
+    sources: Sequence[Path],
+    *,
+    size: Size,
+    colour: str,
+    fit: str,
+    crop: str,
+    max_pixels: int,
+    exclude: Sequence[str | os.PathLike[str]] = (),
+    n_threads: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> Bunch:
+    """Read the pictures of folders, archives and files; the result is that of :func:`load_image_folder`."""
+    check_image_options(size, colour, fit, crop, max_pixels)
+    with contextlib.ExitStack() as temporary:
+        found, skipped = find_pictures(
+            sources, exclude=[Path(folder) for folder in exclude], max_pixels=max_pixels, temporary=temporary
+        )
+        temporary.enter_context(silence_decoders())
+        pictures = _read_headers(found, skipped, max_pixels, n_threads)
+        if not pictures:
+            raise ValueError(_nothing_readable(sources, skipped))
+        in_color = colour == "rgb" or (colour == "auto" and any(header.in_color for _, header in pictures))
+        contents = _contents_to_cut(pictures, crop, n_threads)
+        height, width = _content_size(contents, size) if contents else frame_size(_page_sizes(pictures), size)
+        frame = Frame(height, width, in_color, fit, cut=bool(contents))
+        images, pages = _read_all(pictures, frame, skipped, n_threads=n_threads, progress=progress)
+    if not pages:
+        raise ValueError(_nothing_readable(sources, skipped))
+    if colour == "auto" and images.ndim == 4 and not _mostly_colored(images):
+        images = to_grey(images)
+    # Files that nobody takes for a picture come last.
+    skipped.sort(key=lambda item: (item[1] == NOT_A_PICTURE, item))
     return Bunch(
         images=images,
-        names=[name for name, _ in pictures],
-        files=[str(path.resolve())] * len(pictures),
+        names=[name for name, _ in pages],
+        files=[item.origin for _, item in pages],
         skipped=skipped,
-        rule=f"{pages} {path.name!r}, {shape}, in {'colour' if in_color else 'grey'}.",
-        target=None,
+        rule=_describe_stack(_page_sizes(pictures), frame, images, skipped),
+        crop="content" if frame.cut else "none",
+        target=_folder_labels([item.name for _, item in pages]),
     )
 
 
@@ -169,8 +188,13 @@ def map_in_threads(
     items: Sequence[Item],
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
+    *,
+    stop: threading.Event | None = None,
 ) -> list[Result]:
-    """Apply ``function`` to every item in threads and keep the order; an interruption drops what has not started."""
+    """Apply ``function`` to every item in threads and keep the order.
+
+    An interruption drops what has not started, and sets ``stop`` for calls that can end early.
+    """
     results: dict[int, Result] = {}
     executor = ThreadPoolExecutor(max_workers=n_threads or min(os.cpu_count() or 1, MAX_THREADS))
     try:
@@ -182,6 +206,8 @@ def map_in_threads(
             if progress is not None and done:
                 progress(len(results), len(items))
     finally:
+        if stop is not None:
+            stop.set()
         executor.shutdown(wait=True, cancel_futures=True)
     return [results[i] for i in range(len(items))]
 
@@ -201,7 +227,7 @@ def frame_size(sizes: Sequence[tuple[int, int]], size: Size) -> tuple[int, int]:
     return max(1, round(height * reduction)), max(1, round(width * reduction))
 
 
-def check_image_options(size: Size, colour: str, fit: str, max_pixels: int) -> None:
+def check_image_options(size: Size, colour: str, fit: str, crop: str, max_pixels: int) -> None:
     """Raise an error that names the first option with a value it cannot have."""
     sides = size if isinstance(size, tuple) else (size,) if size is not None else ()
     if not all(isinstance(side, (int, np.integer)) and 1 <= side <= MAX_SIDE for side in sides) or len(sides) > 2:
@@ -210,6 +236,8 @@ def check_image_options(size: Size, colour: str, fit: str, max_pixels: int) -> N
         raise ValueError(f"colour is {colour!r}; choose 'auto', 'grey' or 'rgb'")
     if fit not in ("pad", "crop"):
         raise ValueError(f"fit is {fit!r}; choose 'pad' or 'crop'")
+    if crop not in ("auto", "content", "none"):
+        raise ValueError(f"crop is {crop!r}; choose 'auto', 'content' or 'none'")
     if max_pixels < 1:
         raise ValueError(f"max_pixels is {max_pixels}; give a positive number of pixels")
 
@@ -223,72 +251,39 @@ def _check_folder(path: str | os.PathLike[str]) -> Path:
     return folder.resolve()
 
 
-# --- finding and reading files -----------------------------------------------------------------------------------
+# --- reading files -----------------------------------------------------------------------------------------------
 
 
-def _find_pictures(root: Path, skipped: Skipped, exclude: set[Path], below: str = "") -> Iterator[str]:
-    """Yield the sorted relative names of files that may be pictures; links not followed go to ``skipped``."""
-    try:
-        entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
-    except OSError as error:
-        skipped.append((below, (error.strerror or "unreadable folder").lower()))
-        return
-    for entry in entries:
-        name = f"{below}/{entry.name}" if below else entry.name
-        if entry.name.startswith("."):
-            continue
-        is_picture = Path(entry.name).suffix.lower() in PICTURE_SUFFIXES
-        if entry.is_symlink() and (is_picture or entry.is_dir()):
-            reason = _reason_against_link(root, Path(entry.path))
-            if reason:
-                skipped.append((name, reason))
-                continue
-        if entry.is_dir(follow_symlinks=False):
-            if Path(entry.path) not in exclude:
-                yield from _find_pictures(root, skipped, exclude, name)
-        elif is_picture:
-            yield name
-
-
-def _reason_against_link(root: Path, link: Path) -> str:
-    """Return why a link is not followed; empty for a link to a file inside the folder."""
-    try:
-        target = link.resolve(strict=True)
-    except (OSError, RuntimeError):
-        return "broken link"
-    if not target.is_relative_to(root):
-        return "link leading out of the folder, not followed"
-    return "link to a folder, not followed" if target.is_dir() else ""
-
-
-def _read_headers(
-    root: Path, names: Sequence[str], skipped: Skipped, max_pixels: int, n_threads: int | None
-) -> list[Header]:
-    def header_or_reason(name: str) -> Header | PictureError:
+def _read_headers(found: Sequence[Found], skipped: Skipped, max_pixels: int, n_threads: int | None) -> list[Picture]:
+    def header_or_reason(item: Found) -> Header | PictureError:
         try:
-            return read_header(root / name, max_pixels=max_pixels)
+            return read_header(item.file, max_pixels=max_pixels)
         except PictureError as reason:
             return reason
 
-    headers = []
-    for name, header in zip(names, map_in_threads(header_or_reason, names, n_threads), strict=True):
-        if isinstance(header, Header):
-            headers.append(header)
+    pictures, inflated, most = [], 0, TOTAL_INFLATION * max_pixels
+    for item, header in zip(found, map_in_threads(header_or_reason, found, n_threads), strict=True):
+        if isinstance(header, PictureError):
+            skipped.append((item.name, str(header)))
+            continue
+        inflated += header.n_inflated
+        if header.n_inflated and inflated > most:
+            skipped.append((item.name, f"small files decode to over {most} pixels in all (--max-pixels)"))
         else:
-            skipped.append((name, str(header)))
-    return headers
+            pictures.append((item, header))
+    return pictures
 
 
 def _read_all(
-    root: Path,
-    headers: Sequence[Header],
+    pictures: Sequence[Picture],
     frame: Frame,
     skipped: Skipped,
     *,
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
-) -> tuple[Pixels, list[tuple[str, Path]]]:
+) -> tuple[Pixels, list[tuple[str, Found]]]:
     """Decode every page directly into one array, and return it without the damaged ones, with names and files."""
+    headers = [header for _, header in pictures]
     starts = np.cumsum([0, *(len(header.sizes) for header in headers)]).tolist()
     shape = (starts[-1], *frame.shape)
     check_stack_size(count(starts[-1], "picture"), shape, "choose a smaller size")
@@ -296,52 +291,103 @@ def _read_all(
     good, unscaled = np.zeros(len(images), dtype=bool), np.zeros(len(images), dtype=bool)
     reasons: dict[int, str] = {}
 
+    stop = threading.Event()
+
     def read(item: tuple[int, Header]) -> None:
         start, header = item
         for page, outcome in read_pages(header, frame):
+            if stop.is_set():
+                return
             if isinstance(outcome, PictureError):
                 reasons[start + page] = str(outcome)
             else:
                 images[start + page] = outcome.pixels
                 good[start + page], unscaled[start + page] = True, outcome.needs_scaling
 
-    map_in_threads(read, list(zip(starts, headers, strict=False)), n_threads, progress)
-    pictures = []
-    for index, (name, file) in enumerate(_page_names(root, headers)):
+    map_in_threads(read, list(zip(starts, headers, strict=False)), n_threads, progress, stop=stop)
+    pages = []
+    for index, (name, item) in enumerate(_page_names(pictures)):
         if good[index]:
-            pictures.append((name, file))
+            pages.append((name, item))
         else:
             skipped.append((name, reasons.get(index, "damaged")))
     _scale_together(images, good & unscaled)
-    return (images if good.all() else images[good]), pictures
+    return (images if good.all() else images[good]), pages
 
 
-def _page_names(root: Path, headers: Sequence[Header]) -> Iterator[tuple[str, Path]]:
+def _page_names(pictures: Sequence[Picture]) -> Iterator[tuple[str, Found]]:
     """Yield the name and the file of every page."""
-    for header in headers:
-        name = header.path.relative_to(root).as_posix()
+    for item, header in pictures:
         for page in range(1, len(header.sizes) + 1):
-            yield (f"{name}#{page}" if len(header.sizes) > 1 else name), header.path
+            yield (f"{item.name}#{page}" if len(header.sizes) > 1 else item.name), item
 
 
 def _scale_together(images: Pixels, which: NDArray[np.bool_]) -> None:
-    """Bring pictures without a known full scale (floats, 32-bit integers) to [0, 1] by their common range, in place."""
+    """Bring pictures without a known full scale (floats, 32-bit integers) to [0, 1] by their common range, in place.
+
+    A picture far outside the range of most others does not count for the common range, and is cut to it.
+    """
     indices = np.flatnonzero(which)
     if not len(indices):
         return
-    low = min(float(images[i].min()) for i in indices)
-    high = max(float(images[i].max()) for i in indices)
+    low, high = _common_range(
+        np.array([images[i].min() for i in indices], dtype=np.float64),
+        np.array([images[i].max() for i in indices], dtype=np.float64),
+    )
     if low >= 0.0 and high <= 1.0:
-        return
+        low, high = 0.0, 1.0
     for i in indices:
-        images[i] = (images[i] - low) / max(high - low, np.finfo(np.float32).tiny)
+        images[i] = np.clip((images[i].astype(np.float64) - low) / max(high - low, TINY), 0.0, 1.0)
+
+
+def _common_range(lows: NDArray[np.float64], highs: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the lowest and the highest value of the pictures, without those that are far from most others.
+
+    >>> _common_range(np.array([0.0, 2.0, 1.0]), np.array([9.0, 7.0, 1e30]))
+    (0.0, 9.0)
+    """
+    extents = highs - lows
+    if not extents.any():
+        return float(lows.min()), float(highs.max())
+    # The lower median is that of a usual picture even if there are only two.
+    typical = np.percentile(extents[extents > 0.0], 50, method="lower")
+    middle = np.percentile((lows + highs) / 2.0, 50, method="lower")
+    usual = (lows >= middle - FAR * typical) & (highs <= middle + FAR * typical)
+    if not usual.any():
+        return float(lows.min()), float(highs.max())
+    return float(lows[usual].min()), float(highs[usual].max())
 
 
 # --- the rule and its description --------------------------------------------------------------------------------
 
 
-def _page_sizes(headers: Sequence[Header]) -> list[tuple[int, int]]:
-    return [page for header in headers for page in header.sizes]
+def _page_sizes(pictures: Sequence[Picture]) -> list[tuple[int, int]]:
+    return [page for _, header in pictures for page in header.sizes]
+
+
+def _contents_to_cut(pictures: Sequence[Picture], crop: str, n_threads: int | None) -> list[Content]:
+    """Return the contents of a sample of pictures, or an empty list if pictures are not to be cut."""
+    if crop == "none":
+        return []
+    step = -(-len(pictures) // SAMPLE)
+    headers = [header for _, header in pictures[::step]]
+    measured = zip(headers, map_in_threads(measure_content, headers, n_threads), strict=True)
+    shown = [(header, content) for header, content in measured if content is not None and content.height]
+    contents = [content for _, content in shown]
+    if crop == "content" or not contents:
+        return contents
+    worth = [content.uniform and (content.height, content.width) != header.sizes[0] for header, content in shown]
+    clear = float(np.median([content.moved for content in contents])) <= MAX_MOVE
+    return contents if clear and 2 * sum(worth) >= len(worth) else []
+
+
+def _content_size(contents: Sequence[Content], size: Size) -> tuple[int, int]:
+    """Return the common size of pictures that are cut: a square, since contents differ in shape, with a margin."""
+    if isinstance(size, tuple):
+        return size
+    height, width = np.median([(content.height, content.width) for content in contents], axis=0).tolist()
+    side = max(1, round(min(size or LONGER_SIDE, max(height, width) * WITH_MARGIN)))
+    return side, side
 
 
 def _mostly_colored(images: Pixels) -> bool:
@@ -349,31 +395,36 @@ def _mostly_colored(images: Pixels) -> bool:
     return float(np.mean([value > VISIBLE_COLOR for value in spread])) > 0.5
 
 
-def _folder_labels(names: Sequence[Path]) -> NDArray[np.str_] | None:
-    parents = [name.parent.as_posix() for name in names]
+def _folder_labels(names: Sequence[str]) -> NDArray[np.str_] | None:
+    parents = [PurePosixPath(name).parent.as_posix() for name in names]
     return None if "." in parents or len(set(parents)) < 2 else np.array(parents)
 
 
-def _describe_stack(headers: Sequence[Header], frame: Frame, images: Pixels, skipped: Skipped) -> str:
-    sizes = set(_page_sizes(headers))
+def _describe_stack(page_sizes: Sequence[tuple[int, int]], frame: Frame, images: Pixels, skipped: Skipped) -> str:
+    sizes = set(page_sizes)
     shape = shape_text((frame.height, frame.width))
-    if sizes == {(frame.height, frame.width)}:
+    if frame.cut:
+        how = f"cut to {'its' if len(images) == 1 else 'their'} content and resized to {shape}"
+    elif sizes == {(frame.height, frame.width)}:
         how = f"all {shape} already"
     elif len(sizes) == 1:
         how = f"resized from {shape_text(next(iter(sizes)))} to {shape}"
     else:
-        kept = "whole, borders repeated" if frame.fit == "pad" else "cut to the middle"
+        kept = "whole, on the colour of their border" if frame.fit == "pad" else "cut to the middle"
         how = f"{len(sizes)} different sizes resized to {shape} ({kept})"
     tone = "in colour" if images.ndim == 4 else "in grey"
     left_out = f"; {len(skipped)} skipped" if skipped else ""
     return f"{count(len(images), 'picture')}, {how}, {tone}{left_out}."
 
 
-def _nothing_readable(root: Path, skipped: Skipped) -> str:
-    if skipped:
-        name, reason = skipped[0]
-        return (
-            f"no picture in {str(root)!r} can be read: {count(len(skipped), 'file')} skipped "
-            f"(the first, {name!r}: {reason}); give a folder with images"
-        )
-    return f"no pictures in {str(root)!r}; give a folder with PNG, JPEG, GIF, BMP, PGM, WebP or TIFF files"
+def _nothing_readable(sources: Sequence[Path], skipped: Skipped) -> str:
+    where = repr(str(sources[0])) if len(sources) == 1 else count(len(sources), "source")
+    if not skipped:
+        return f"no pictures in {where}; give a folder with PNG, JPEG, GIF, BMP, PGM, WebP, AVIF or TIFF files"
+    name, reason = min(skipped, key=lambda item: (item[1] == NOT_A_PICTURE, item))
+    if len(sources) == 1 and sources[0].name == name:
+        return f"{name!r} cannot be read: {reason}"
+    return (
+        f"no picture in {where} can be read: {count(len(skipped), 'file')} skipped "
+        f"(the first, {name!r}: {reason}); give a folder with images"
+    )

@@ -2,63 +2,85 @@
 
 File contents are not trusted: whatever is wrong with a file becomes a :class:`PictureError` whose text is the reason.
 Only the formats named here are tried, so that a renamed file cannot reach another decoder.
+
+A decoder cannot be interrupted, so a file is judged by its headers before anything is decoded. All limits follow from
+``max_pixels`` and from the size of the file (:class:`Allowance`): pixels of one page and of all pages, bytes per page,
+pages, scans of a JPEG, and processor time spent on headers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
+import lzma
 import math
 import os
 import stat
 import threading
+import time
 import warnings
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps, UnidentifiedImageError, features
 
-from tubal.text import count, error_text, shape_text
+from tubal.images.frames import (
+    LOW,
+    Content,
+    Frame,
+    Pixels,
+    content_box,
+    content_of,
+    fit_into,
+    ground_of,
+    place,
+    resize_array,
+    to_grey,
+)
+from tubal.text import count, error_text
 
 if TYPE_CHECKING:
-    from tifffile import TiffPageSeries
+    from tifffile import TiffFrame, TiffPage, TiffPageSeries
 
 __all__ = [
     "PICTURE_SUFFIXES",
-    "Frame",
+    "Allowance",
     "Header",
     "Page",
     "PictureError",
-    "Pixels",
-    "check_stack_size",
+    "measure_content",
     "read_header",
     "read_pages",
-    "resize_array",
     "silence_decoders",
-    "to_grey",
 ]
 
-Pixels = NDArray[np.float32]
-
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "DIB", "PPM", "WEBP", "TIFF")
+AVIF_SUFFIXES = frozenset({".avif", ".avifs"})
+HEIC_SUFFIXES = frozenset({".heic", ".heif", ".hif"})
 TIFF_SUFFIXES = frozenset({".tif", ".tiff"})
 PICTURE_SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".gif", ".bmp", ".dib", ".webp"}
-    | {".pgm", ".ppm", ".pbm", ".pnm"}
+    | {".pgm", ".ppm", ".pbm", ".pnm", ".apng"}
     | TIFF_SUFFIXES
+    | AVIF_SUFFIXES
+    | HEIC_SUFFIXES
 )
 GREY_MODES = frozenset({"1", "L", "LA", "La", "I", "F", "I;16", "I;16B", "I;16L", "I;16N"})
 ORIENTATION_TAG = 274
-MAX_PAGES = 100_000
-MAX_STACK_BYTES = 8 * 2**30
+DECODER_BYTES = {"WEBP": 8, "AVIF": 8}  # per pixel; these decoders keep several copies of a picture
+TILE_TAGS = (322, 323)  # width and height of a tile
+DEFLATE, LZMA = (8, 32946), 34925  # compressions of a TIFF
 LARGE_PICTURE = 16_000_000  # pixels
 # Large pictures are decoded one at a time, because several at once would need too much memory.
 _one_large_picture = threading.Semaphore(1)
-LUMINANCE = np.array([0.299, 0.587, 0.114], dtype=np.float32)
+SAMPLE_SIDE = 512  # pixels that are enough to find the content
 
 # Both libraries log warnings about damaged files; our callers report the reason instead.
 for _library in ("tifffile", "PIL.TiffImagePlugin"):
@@ -81,28 +103,92 @@ class PictureError(ValueError):
 
 
 @dataclass(frozen=True)
+class Allowance:
+    """How much a file of ``n_bytes`` may decode to, given that one picture may have ``max_pixels`` pixels.
+
+    Real pictures are rarely compressed to less than a byte per hundred pixels. A file that decodes to more than that
+    is decoded only as long as it stays below ``max_pixels`` in all.
+
+    >>> Allowance(80_000_000, n_bytes=500_000).pixels, Allowance(80_000_000, n_bytes=2_000_000).pixels
+    (80000000, 200000000)
+    """
+
+    max_pixels: int
+    n_bytes: int
+
+    PIXELS_PER_BYTE: ClassVar[int] = 100
+    PIXELS_PER_SECOND: ClassVar[int] = 16_000_000  # slower than any decoder
+    BYTES_PER_PIXEL: ClassVar[int] = 4
+    BYTES_PER_PAGE: ClassVar[int] = 1024
+    PIXELS_PER_FREE_PAGE: ClassVar[int] = 80_000
+    SCANS: ClassVar[int] = 16  # encoders write about ten
+
+    @property
+    def pixels(self) -> int:
+        """The pixels of all pages together."""
+        return max(self.max_pixels, self.PIXELS_PER_BYTE * self.n_bytes)
+
+    @property
+    def pages(self) -> int:
+        """The number of pages."""
+        return max(1000, self.max_pixels // self.PIXELS_PER_FREE_PAGE) + self.n_bytes // self.BYTES_PER_PAGE
+
+    @property
+    def seconds(self) -> float:
+        """The processor time for reading the headers."""
+        return self.pixels / self.PIXELS_PER_SECOND
+
+    def check_page(self, n_pixels: int, bytes_per_pixel: int = 1) -> None:
+        """Raise an error if one page has too many pixels, or takes too many bytes once it is decoded."""
+        if n_pixels > self.max_pixels:
+            raise PictureError(f"too large: {n_pixels} pixels, {self._limit(self.max_pixels)}")
+        n_bytes, most = n_pixels * bytes_per_pixel, self.BYTES_PER_PIXEL * self.max_pixels
+        if n_bytes > most:
+            size = f"{n_bytes / 1e6:.0f} MB"
+            raise PictureError(f"too large: {size} when decoded, the limit is {most / 1e6:.0f} MB (--max-pixels)")
+
+    def check_file(self, n_pages: int, n_pixels: int) -> None:
+        """Raise an error if the pages of a file are too many, or have too many pixels together."""
+        if n_pages > self.pages:
+            raise PictureError(
+                f"too many pages for a file of {self.n_bytes} bytes, the limit is {self.pages} (--max-pixels)"
+            )
+        if n_pixels > self.pixels:
+            raise PictureError(
+                f"too large: over {n_pixels} pixels in {count(n_pages, 'page')} of a file of {self.n_bytes} bytes, "
+                f"{self._limit(self.pixels)}"
+            )
+
+    def check_scans(self, n_scans: int, n_pixels: int) -> None:
+        """Raise an error if a JPEG has too many scans: every scan passes over all pixels."""
+        most = self.SCANS * max(1, self.max_pixels // max(n_pixels, 1))
+        if n_scans > most:
+            raise PictureError(f"a JPEG of {n_scans} scans, the limit for its size is {most} (--max-pixels)")
+
+    @staticmethod
+    def _limit(pixels: int) -> str:
+        return f"the limit is {pixels} (--max-pixels)"
+
+
+@dataclass(frozen=True)
 class Header:
     """What is known about a file before its pixels are decoded: the upright ``(height, width)`` of each page."""
 
     path: Path
     sizes: tuple[tuple[int, int], ...]
     in_color: bool
+    allowance: Allowance
     reader: str = "pillow"
 
-
-@dataclass(frozen=True)
-class Frame:
-    """The common shape of all pictures; ``fit`` is ``"pad"`` or ``"crop"``."""
-
-    height: int
-    width: int
-    in_color: bool
-    fit: str = "pad"
+    @property
+    def n_pixels(self) -> int:
+        """The pixels of all pages together."""
+        return sum(height * width for height, width in self.sizes)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of one picture as an array."""
-        return (self.height, self.width, 3) if self.in_color else (self.height, self.width)
+    def n_inflated(self) -> int:
+        """The pixels beyond what a file of this size usually holds."""
+        return max(0, self.n_pixels - Allowance.PIXELS_PER_BYTE * self.allowance.n_bytes)
 
 
 @dataclass(frozen=True)
@@ -124,14 +210,14 @@ def read_header(path: Path, *, max_pixels: int) -> Header:
             raise PictureError("not an ordinary file")
         if status.st_size == 0:
             raise PictureError("empty file")
+        allowance = Allowance(max_pixels, status.st_size)
         with _open(path) as image:
-            pages = min(getattr(image, "n_frames", 1), MAX_PAGES) if image.format == "TIFF" else 1
-            sizes = tuple(_upright_size(image, page, max_pixels) for page in range(pages))
-            header = Header(path, sizes, image.mode not in GREY_MODES)
-        return _header_of_all_pages(header, max_pixels)
+            sizes = tuple(_page_sizes(image, allowance))
+            header = Header(path, sizes, image.mode not in GREY_MODES, allowance)
+        return _header_of_all_pages(header)
     except UnidentifiedImageError:
         if path.suffix.lower() in TIFF_SUFFIXES:
-            return _series_header(path, max_pixels)
+            return _series_header(path, allowance)
         raise PictureError("not a picture in a known format") from None
     except PictureError:
         raise
@@ -141,153 +227,206 @@ def read_header(path: Path, *, max_pixels: int) -> Header:
 
 def read_pages(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:
     """Yield ``(page number, page resized to the frame)``, or the reason in place of a damaged page."""
-    large = max(height * width for height, width in header.sizes) > LARGE_PICTURE
-    if large:
-        _one_large_picture.acquire()
+    reader = _read_series if header.reader == "tifffile" else _read_with_pillow
     try:
-        reader = _read_series if header.reader == "tifffile" else _read_with_pillow
-        yield from reader(header, frame)
+        with _memory_for(header):
+            yield from reader(header, frame)
     except Exception as error:  # the file can no longer be opened
         for page in range(len(header.sizes)):
             yield page, PictureError(_reason(error))
-    finally:
-        if large:
-            _one_large_picture.release()
 
 
-def check_stack_size(what: str, shape: tuple[int, ...], advice: str) -> None:
-    """Raise an error before a stack of float32 images is allocated that would not fit into memory."""
-    n_bytes = 4 * math.prod(shape)
-    if n_bytes > MAX_STACK_BYTES:
-        raise ValueError(
-            f"{what} would take {n_bytes / 2**30:.0f} GiB as an array of {shape_text(shape)}; "
-            f"at most {MAX_STACK_BYTES // 2**30} GiB are read at once, so {advice}"
-        )
+def measure_content(header: Header) -> Content | None:
+    """Return where the content of a file's first page lies, or None if that cannot be told."""
+    if header.reader != "pillow":
+        return None
+    try:
+        with _memory_for(header), _open_checked(header) as image:
+            image.draft(None, (SAMPLE_SIDE, SAMPLE_SIDE))
+            values = _plain_values(_load_upright(image, SAMPLE_SIDE))
+    except Exception:  # the reason is given when the picture is read
+        return None
+    return content_of(values, header.sizes[0])
 
 
-def to_grey(pixels: Pixels) -> Pixels:
-    """Return the luminance ``(..., h, w)`` of colour pictures ``(..., h, w, 3)``."""
-    return np.asarray(pixels @ LUMINANCE)
-
-
-def resize_array(pixels: Pixels, frame: Frame) -> Pixels:
-    """Bring a float array ``(h, w)`` or ``(h, w, 3)`` to the shape of the frame, keeping its range of values."""
-    if pixels.ndim == 3 and not frame.in_color:
-        pixels = to_grey(pixels)
-    if pixels.shape[:2] != (frame.height, frame.width):
-        planes = pixels[..., None] if pixels.ndim == 2 else pixels
-        resized = [
-            np.asarray(_resize(Image.fromarray(np.ascontiguousarray(plane, dtype=np.float32)), frame))
-            for plane in np.moveaxis(planes, -1, 0)
-        ]
-        pixels = resized[0] if pixels.ndim == 2 else np.stack(resized, axis=-1)
-        pixels = _pad_edges(pixels, frame)
-    if frame.in_color and pixels.ndim == 2:
-        pixels = np.repeat(pixels[..., None], 3, axis=-1)
-    return np.ascontiguousarray(pixels, dtype=np.float32)
+@contextlib.contextmanager
+def _memory_for(header: Header) -> Iterator[None]:
+    """Wait until no other large picture is being decoded, if this one is large."""
+    large = max(height * width for height, width in header.sizes) > LARGE_PICTURE
+    with _one_large_picture if large else contextlib.nullcontext():
+        yield
 
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[Image.Image]:
     # By stream, not by name: Pillow 13 memory-maps an uncompressed TIFF by its rotated size and garbles it.
-    with open(path, "rb") as stream, Image.open(stream, formats=FORMATS) as image:
+    with open(path, "rb") as stream, Image.open(stream, formats=_formats_for(path)) as image:
+        yield image
+
+
+def _formats_for(path: Path) -> tuple[str, ...]:
+    """Return the formats to try for a file; raise an error if the one its name promises needs another package."""
+    suffix = path.suffix.lower()
+    if suffix in HEIC_SUFFIXES:
+        try:
+            import pillow_heif
+        except ImportError:
+            raise PictureError("HEIC pictures need pillow-heif: pip install pillow-heif") from None
+        pillow_heif.register_heif_opener()
+        return (*_formats(), "HEIF")
+    if suffix in AVIF_SUFFIXES and "AVIF" not in _formats():
+        raise PictureError("AVIF pictures need Pillow 11.3 or later: pip install --upgrade pillow")
+    return _formats()
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    return (*FORMATS, "AVIF") if features.check("avif") else FORMATS
+
+
+@contextlib.contextmanager
+def _open_checked(header: Header) -> Iterator[Image.Image]:
+    """Open a picture for decoding, after a check of the scans of a JPEG."""
+    with _open(header.path) as image:
+        if image.format in ("JPEG", "MPO"):
+            header.allowance.check_scans(_count_scans(header.path), header.n_pixels)
         yield image
 
 
 def _read_with_pillow(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:
-    with _open(header.path) as image:
+    # A picture that is cut fills the frame with a part of itself, so it is decoded at a larger size.
+    side = (8 if frame.cut else 2) * max(frame.height, frame.width)
+    with _open_checked(header) as image:
         for page in range(len(header.sizes)):
             try:
                 if page:
                     image.seek(page)
                 # A JPEG can be decoded directly at a half, a quarter or an eighth of its size.
-                longest = 2 * max(frame.height, frame.width)
-                image.draft(None, (longest, longest))
-                yield page, _decode_page(image, frame)
+                image.draft(None, (side, side))
+                yield page, _decode_page(_load_upright(image, 2 * side), frame)
             except Exception as error:
                 yield page, PictureError(_reason(error))
 
 
-def _decode_page(image: Image.Image, frame: Frame) -> Page:
+def _count_scans(path: Path) -> int:
+    """Return how many scans a JPEG has: their marker cannot occur inside compressed data."""
+    marker, n_scans, tail = b"\xff\xda", 0, b""
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            n_scans += (tail + block).count(marker)
+            tail = block[-1:]
+    return n_scans
+
+
+def _load_upright(image: Image.Image, side: int) -> Image.Image:
+    """Decode a picture and turn it upright; a very large one is shrunk, but no side to less than ``side``."""
     image.load()
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode.startswith("I") or upright.mode == "F":
-        return _decode_deep(upright, frame)
-    plain = _without_alpha(upright).convert("RGB" if frame.in_color else "L")
-    pixels = _pad_edges(np.asarray(_resize(plain, frame)), frame)
-    return Page(pixels.astype(np.float32) / np.float32(255.0), needs_scaling=False)
+    ImageOps.exif_transpose(image, in_place=True)
+    width, height = image.size
+    factor = min(width, height) // side
+    if width * height <= LARGE_PICTURE or factor < 2 or image.mode.startswith("I;16"):
+        return image
+    plain = _without_palette(image)
+    shrunk = (plain.convert("L") if plain.mode == "1" else plain).reduce(factor)
+    shrunk.format = image.format  # tells 16-bit pictures from others
+    return shrunk
+
+
+def _is_deep(image: Image.Image) -> bool:
+    return image.mode.startswith("I") or image.mode == "F"
+
+
+def _plain(image: Image.Image) -> Image.Image:
+    """Return a picture of eight bits per channel in grey or in colour, without transparency."""
+    opaque = _without_alpha(image)
+    return opaque.convert("L" if opaque.mode in GREY_MODES else "RGB")
+
+
+def _decode_page(image: Image.Image, frame: Frame) -> Page:
+    if _is_deep(image):
+        return _decode_deep(image, frame)
+    plain, ground = _plain(image), None
+    if frame.cut:
+        values = np.asarray(plain)
+        ground = ground_of(values)
+        box = content_box(values, ground, LOW * 255.0)
+        plain = plain.crop((box[2], box[0], box[3], box[1])) if box else plain
+    placed = place(np.asarray(fit_into(plain, frame)), frame, ground)
+    pixels = placed.astype(np.float32) / np.float32(255.0)
+    if frame.in_color and pixels.ndim == 2:
+        pixels = np.repeat(pixels[..., None], 3, axis=-1)
+    return Page(pixels if frame.in_color or pixels.ndim == 2 else to_grey(pixels), needs_scaling=False)
 
 
 def _decode_deep(image: Image.Image, frame: Frame) -> Page:
     """Decode a picture of more than eight bits per channel."""
     values = np.asarray(image).astype(np.float32)
-    if not np.isfinite(values).all():
-        raise PictureError("contains NaN or infinity")
     # Pillow keeps 16-bit PGM and PNG pictures as 32-bit integers, in the range of 16 bits.
     sixteen_bits = image.mode.startswith("I;16") or getattr(image, "format", None) in ("PPM", "PNG")
     if sixteen_bits:
         values /= np.float32(65535.0)
-    return Page(resize_array(values, frame), needs_scaling=not sixteen_bits)
+    return _deep_page(values, frame, needs_scaling=not sixteen_bits)
+
+
+def _deep_page(values: Pixels, frame: Frame, *, needs_scaling: bool) -> Page:
+    if not np.isfinite(values).all():
+        raise PictureError("contains NaN or infinity")
+    pixels = resize_array(values, frame)
+    if not np.isfinite(pixels).all():
+        raise PictureError(f"values up to {float(np.abs(values).max()):.0e} are too large to compute with")
+    return Page(pixels, needs_scaling)
 
 
 def _without_alpha(image: Image.Image) -> Image.Image:
-    """Put a transparent picture on a white background, as a browser does; palettes become colours first."""
-    if image.mode == "P":
-        image = image.convert("RGBA" if "transparency" in image.info else "RGB")
-    elif "transparency" in image.info and image.mode in ("1", "L", "RGB"):
-        image = image.convert("RGBA")
+    """Put a transparent picture on a white ground, as a browser does, or on black if it would not be seen on white."""
+    image = _without_palette(image)
     if image.mode not in ("LA", "La", "PA", "RGBA", "RGBa"):
         return image
     layer = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    on_white = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
+    if min(low for low, _ in on_white.getextrema()) < 255 or layer.getextrema()[3][1] == 0:  # type: ignore[misc, index]
+        return on_white
+    return Image.alpha_composite(Image.new("RGBA", layer.size, "black"), layer).convert("RGB")
 
 
-def _resize(image: Image.Image, frame: Frame) -> Image.Image:
-    """Scale a picture to lie inside the frame (pad), or to cover it and keep the middle (crop)."""
-    width, height = image.size
-    if (height, width) == (frame.height, frame.width):
-        return image
-    # A reducing gap lets Pillow shrink large pictures in two quick steps; it does not support float planes.
-    gap = 3.0 if image.mode != "F" else None
-    if frame.fit == "crop":
-        scale = max(frame.width / width, frame.height / height)
-        box_width, box_height = frame.width / scale, frame.height / scale
-        left, top = (width - box_width) / 2.0, (height - box_height) / 2.0
-        box = (max(left, 0.0), max(top, 0.0), min(left + box_width, width), min(top + box_height, height))
-        return image.resize((frame.width, frame.height), Image.Resampling.BILINEAR, box=box, reducing_gap=gap)
-    scale = min(frame.width / width, frame.height / height)
-    size = (
-        min(max(1, round(width * scale)), frame.width),
-        min(max(1, round(height * scale)), frame.height),
-    )
-    return image.resize(size, Image.Resampling.BILINEAR, reducing_gap=gap)
+def _without_palette(image: Image.Image) -> Image.Image:
+    """Return a picture with a palette, or with one transparent colour, as plain colours and alpha."""
+    if image.mode == "P":
+        return image.convert("RGBA" if "transparency" in image.info else "RGB")
+    if "transparency" in image.info and image.mode in ("1", "L", "RGB"):
+        return image.convert("RGBA")
+    return image
 
 
-def _pad_edges(pixels: NDArray[Any], frame: Frame) -> NDArray[Any]:
-    """Repeat the border pixels up to the frame; a margin of one colour would add an edge."""
-    missing = (frame.height - pixels.shape[0], frame.width - pixels.shape[1])
-    if missing == (0, 0):
-        return pixels
-    margins = [(extra // 2, extra - extra // 2) for extra in missing] + [(0, 0)] * (pixels.ndim - 2)
-    return np.pad(pixels, margins, mode="edge")
+def _plain_values(image: Image.Image) -> NDArray[Any]:
+    return np.asarray(image).astype(np.float32) if _is_deep(image) else np.asarray(_plain(image))
 
 
-def _upright_size(image: Image.Image, page: int, max_pixels: int) -> tuple[int, int]:
-    if page:
-        image.seek(page)
-    width, height = image.size
-    _check_pixels(width * height, max_pixels)
-    # Pillow rotates TIFF pages itself and reports their upright size.
-    rotated = image.format != "TIFF" and image.getexif().get(ORIENTATION_TAG, 1) in (5, 6, 7, 8)
-    return (width, height) if rotated else (height, width)
+def _page_sizes(image: Image.Image, allowance: Allowance) -> Iterator[tuple[int, int]]:
+    """Yield the upright size of every page; raise an error as soon as the file passes a limit."""
+    start, n_pixels = time.thread_time(), 0
+    for page in itertools.count():
+        try:
+            image.seek(page)
+        except EOFError:
+            return
+        width, height = image.size
+        n_pixels += width * height
+        allowance.check_page(width * height, DECODER_BYTES.get(image.format or "", 1))
+        allowance.check_file(page + 1, n_pixels)
+        if time.thread_time() - start > allowance.seconds:
+            raise PictureError(f"its headers take over {allowance.seconds:.0f} s to read (--max-pixels)")
+        if image.format != "TIFF":
+            rotated = image.getexif().get(ORIENTATION_TAG, 1) in (5, 6, 7, 8)
+            yield (width, height) if rotated else (height, width)
+            return
+        # libtiff allocates a whole tile, whatever the size of the page. Pillow rotates pages itself.
+        tile_width, tile_height = (int(image.tag_v2.get(tag, 1)) for tag in TILE_TAGS)  # type: ignore[attr-defined]
+        allowance.check_page(tile_width * tile_height)
+        yield height, width
 
 
-def _check_pixels(n_pixels: int, max_pixels: int) -> None:
-    if n_pixels > max_pixels:
-        raise PictureError(f"too large: {n_pixels} pixels, the limit is {max_pixels} (max_pixels)")
-
-
-def _header_of_all_pages(header: Header, max_pixels: int) -> Header:
+def _header_of_all_pages(header: Header) -> Header:
     """Return a header for tifffile if the file is an ImageJ stack: only its first page has a header for Pillow."""
     if header.path.suffix.lower() not in TIFF_SUFFIXES or len(header.sizes) > 1:
         return header
@@ -295,34 +434,62 @@ def _header_of_all_pages(header: Header, max_pixels: int) -> Header:
         if b"ImageJ=" not in stream.read(1 << 16):
             return header
     try:
-        series = _series_header(header.path, max_pixels)
+        series = _series_header(header.path, header.allowance)
     except PictureError:
         return header
     return series if len(series.sizes) > 1 else header
 
 
-def _series_header(path: Path, max_pixels: int) -> Header:
+def _series_header(path: Path, allowance: Allowance) -> Header:
     with _open_series(path) as series:
         n_pages, height, width, *channels = _series_shape(series)
-        _check_pixels(height * width, max_pixels)
-        if not 0 < n_pages <= MAX_PAGES:
-            raise PictureError(f"a TIFF of {count(n_pages, 'page')}; at most {MAX_PAGES} are read")
-    return Header(path, ((height, width),) * n_pages, bool(channels), reader="tifffile")
+        pixel_bytes = series.dtype.itemsize * math.prod(channels)
+        allowance.check_page(height * width, pixel_bytes)
+        allowance.check_file(n_pages, n_pages * height * width)
+        tile = series.keyframe.tilewidth * series.keyframe.tilelength if series.keyframe.is_tiled else 0
+        allowance.check_page(tile, pixel_bytes)
+    return Header(path, ((height, width),) * n_pages, bool(channels), allowance, reader="tifffile")
 
 
 def _read_series(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:
     with _open_series(header.path) as series:
         shape = _series_shape(series)
         planar = series.axes.endswith("SYX") and len(shape) == 4
-        values = series.asarray()
-    stack = (np.moveaxis(values, -3, -1) if planar else values).reshape(shape)
-    scale = {"uint8": 255.0, "uint16": 65535.0}.get(stack.dtype.name)
-    for page, page_values in enumerate(stack):
-        pixels = np.asarray(page_values, dtype=np.float32) / np.float32(scale or 1.0)
-        if np.isfinite(pixels).all():
-            yield page, Page(resize_array(pixels, frame), needs_scaling=scale is None)
-        else:
-            yield page, PictureError("contains NaN or infinity")
+        scale = {"uint8": 255.0, "uint16": 65535.0}.get(series.dtype.name)
+        for page, values in enumerate(_series_pages(series, shape[0], header.allowance)):
+            upright = (np.moveaxis(values, -3, -1) if planar else values).reshape(shape[1:])
+            with np.errstate(over="ignore"):  # too large for 32 bits: infinite, and an error below
+                pixels = np.asarray(upright, dtype=np.float32) / np.float32(scale or 1.0)
+            try:
+                yield page, _deep_page(pixels, frame, needs_scaling=scale is None)
+            except PictureError as reason:
+                yield page, reason
+
+
+def _series_pages(series: TiffPageSeries, n_pages: int, allowance: Allowance) -> Iterator[NDArray[Any]]:
+    """Yield the pages one after the other; only a stack that lies in the file as one block is read as a whole."""
+    if len(series.pages) == n_pages:
+        for page in series.pages:
+            _check_segments(page)
+            yield page.asarray()
+        return
+    if series.dataoffset is None:
+        allowance.check_page(math.prod(series.shape), series.dtype.itemsize)
+        for page in series.pages:
+            _check_segments(page)
+    yield from series.asarray().reshape(n_pages, -1)
+
+
+def _check_segments(page: TiffPage | TiffFrame) -> None:
+    """Raise an error if a strip or tile of a page decompresses to more than its share: tifffile would take it all."""
+    compression = int(page.keyframe.compression)
+    if compression not in (*DEFLATE, LZMA):
+        return
+    most = page.keyframe.nbytes + page.keyframe.dtype.itemsize * math.prod(page.keyframe.chunks)
+    for segment, _ in page.parent.filehandle.read_segments(page.dataoffsets, page.databytecounts):
+        decoder = lzma.LZMADecompressor() if compression == LZMA else zlib.decompressobj()
+        if segment and len(decoder.decompress(segment, most + 1)) > most:
+            raise PictureError("a part of it decompresses to more than the whole picture")
 
 
 @contextlib.contextmanager
@@ -360,7 +527,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "not a picture in a known format"
     if isinstance(error, Image.DecompressionBombError):
-        return "too large: looks like a decompression bomb"
+        return f"too large: over {2 * (Image.MAX_IMAGE_PIXELS or 0)} pixels, the most that Pillow opens"
     if isinstance(error, MemoryError):
         return "too large for the memory of this machine"
     if isinstance(error, OSError) and error.strerror:

@@ -7,17 +7,20 @@ the last axis, and an image that is stored as a row has to be reshaped column by
 from __future__ import annotations
 
 import math
+import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.images.pictures import Pixels, check_stack_size
+from tubal.images.frames import Pixels, check_stack_size
+from tubal.images.pictures import Allowance
 from tubal.text import count, error_text, shape_text
 
 if TYPE_CHECKING:
@@ -30,17 +33,26 @@ ARRAY_SUFFIXES = frozenset({".npy", ".npz", ".mat", ".h5", ".hdf5"})
 IMAGE_NAMES = ("images", "x", "fea", "data", "imgs", "pictures", "x_train", "faces")
 LABEL_NAMES = ("y", "gnd", "target", "labels", "label", "targets", "y_train")
 NUMERIC = "buif"  # kinds of dtype: boolean, integers, floats
+MAX_ARRAYS = 10_000
+MAT_COMPRESSED = 15  # type of a compressed element in a MATLAB file
+MAT_OVERHEAD = 1 << 20  # bytes
 MIN_SIDE = 4  # a row of fewer than 4×4 values is not taken for an image
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One array of a file, known from its header; ``matlab`` arrays are stored column by column."""
+    """One array of a file, known from its header.
+
+    ``stored`` is the number of bytes it takes in the file, ``matlab`` arrays are stored column by column, and the
+    values of an ``outside`` array lie in other files.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    stored: int
     matlab: bool = False
+    outside: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,16 +64,19 @@ class Stack:
     note: str
 
 
-def read_stack(path: Path, *, variable: str | None = None, image_shape: tuple[int, int] | None = None) -> Stack:
+def read_stack(
+    path: Path, *, max_pixels: int, variable: str | None = None, image_shape: tuple[int, int] | None = None
+) -> Stack:
     """Return the stack of images in an array file.
 
     ``variable`` names the array if several are possible; arrays of several names, separated by commas, are joined.
-    ``image_shape`` is the shape of images that are stored as rows and are not square.
+    ``image_shape`` is the shape of images that are stored as rows and are not square. An array of more than
+    ``max_pixels`` values must take at least a hundredth of a byte per value in the file.
     """
     entries = _list_entries(path)
     chosen = _choose_by_name(entries, variable, path) if variable else [_choose(entries, image_shape, path)]
     for entry in chosen:
-        _check_entry(entry, path)
+        _check_entry(entry, path, max_pixels)
     parts = [_as_images(_read_entry(path, entry), entry, image_shape) for entry in chosen]
     images = np.concatenate([part for part, _ in parts]) if len(parts) > 1 else parts[0][0]
     names = ", ".join(repr(entry.name) for entry in chosen)
@@ -81,7 +96,8 @@ def to_unit_interval(values: NDArray[Any]) -> Pixels:
     depth = {"uint8": 255.0, "uint16": 65535.0}.get(values.dtype.name)
     if depth and values.size and values.max() <= 1:
         depth = 1.0  # a mask of zeros and ones
-    images = np.asarray(values, dtype=np.float32)
+    with np.errstate(over="ignore"):  # too large for 32 bits: infinite, and an error below
+        images = np.asarray(values, dtype=np.float32)
     if depth:
         return images / np.float32(depth)
     if not np.isfinite(images).all():
@@ -90,7 +106,8 @@ def to_unit_interval(values: NDArray[Any]) -> Pixels:
     if low >= 0.0 and high <= 1.0:
         return images
     if low < 0.0:
-        return (images - np.float32(low)) / np.float32(high - low)
+        # Halves, so that the difference of two very large values is finite.
+        return (images * np.float32(0.5) - np.float32(low / 2)) / np.float32(high / 2 - low / 2)
     # Eight-bit pixels that are stored as floats or wide integers rarely reach 255 exactly.
     return images / np.float32(255.0 if 128.0 < high <= 255.0 else high)
 
@@ -149,8 +166,10 @@ def _is_image_like(entry: Entry, image_shape: tuple[int, int] | None) -> bool:
     return len(entry.shape) == 3
 
 
-def _check_entry(entry: Entry, path: Path) -> None:
+def _check_entry(entry: Entry, path: Path, max_pixels: int) -> None:
     what = f"{entry.name!r} in {path.name!r}"
+    if entry.outside:
+        raise ValueError(f"the values of {what} lie in other files, which are not opened; copy them into this file")
     if entry.dtype.kind not in NUMERIC:
         raise ValueError(f"{what} holds {entry.dtype}, not numbers; pickles are not read")
     check_stack_size(what, entry.shape, "split the file")
@@ -158,6 +177,11 @@ def _check_entry(entry: Entry, path: Path) -> None:
         raise ValueError(f"{what} has shape {entry.shape}; wanted (n, height, width)")
     if 0 in entry.shape:
         raise ValueError(f"{what} has shape {entry.shape}, so it holds no images; name another array or file")
+    n_values, most = math.prod(entry.shape), Allowance(max_pixels, entry.stored).pixels
+    if n_values > most:
+        raise ValueError(
+            f"{what} expands from {entry.stored} bytes to {n_values} values, the limit is {most} (--max-pixels)"
+        )
 
 
 def _sides_of_row(length: int, image_shape: tuple[int, int] | None) -> tuple[int, int] | None:
@@ -175,7 +199,10 @@ def _find_labels(path: Path, entries: Sequence[Entry], chosen: Sequence[Entry], 
     vectors = [
         entry
         for entry in entries
-        if entry not in chosen and math.prod(entry.shape) == n_images and entry.dtype.kind in NUMERIC + "SU"
+        if entry not in chosen
+        and not entry.outside
+        and math.prod(entry.shape) == n_images
+        and entry.dtype.kind in NUMERIC + "SU"
     ]
     candidates = [entry for entry in vectors if entry.name.lower() in LABEL_NAMES] or vectors
     if len(candidates) != 1:
@@ -229,7 +256,7 @@ def _list_entries(path: Path) -> list[Entry]:
     try:
         if suffix == ".npy":
             array = np.load(path, mmap_mode="r", allow_pickle=False)
-            return [Entry("array", array.shape, array.dtype)]
+            return [Entry("array", array.shape, array.dtype, array.nbytes)]
         if suffix == ".npz":
             return _list_npz(path)
         return _list_mat(path) if suffix == ".mat" and not _is_hdf5(path) else _list_hdf5(path)
@@ -242,12 +269,16 @@ def _list_entries(path: Path) -> list[Entry]:
 def _list_npz(path: Path) -> list[Entry]:
     entries = []
     with zipfile.ZipFile(path) as archive:
-        for member in archive.namelist():
+        members = archive.infolist()
+        if len(members) > MAX_ARRAYS:
+            raise ValueError(f"it holds {len(members)} arrays, at most {MAX_ARRAYS} are read")
+        for member in members:
             with archive.open(member) as stream:
                 version = np.lib.format.read_magic(stream)
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else None
                 shape, _, dtype = (read or np.lib.format.read_array_header_2_0)(stream)
-            entries.append(Entry(member.removesuffix(".npy"), shape, dtype))
+            stored = min(member.compress_size, path.stat().st_size)
+            entries.append(Entry(member.filename.removesuffix(".npy"), shape, dtype, stored))
     return entries
 
 
@@ -255,12 +286,59 @@ def _list_mat(path: Path) -> list[Entry]:
     """Return the arrays of a MATLAB file before version 7.3."""
     from scipy.io import whosmat
 
+    stored = path.stat().st_size
     types = {"logical": "u1", "char": "U1", "cell": "O", "struct": "O", "single": "f4", "double": "f8"}
     return [
-        Entry(name, tuple(shape), np.dtype(types.get(kind, kind)), matlab=True)
+        Entry(name, tuple(shape), np.dtype(types.get(kind, kind)), stored, matlab=True)
         for name, shape, kind in whosmat(path)
         if kind in types or kind.startswith(("int", "uint"))
     ]
+
+
+def _check_mat(path: Path, entry: Entry) -> None:
+    """Raise an error if an array decompresses to more than its header says: SciPy would take it all into memory.
+
+    A file of version 5 is a header of 128 bytes and a list of elements; type 15 is compressed. Its contents begin
+    with a tag, 16 bytes of flags, the dimensions and the name, all padded to eight bytes.
+    """
+    most = 16 * math.prod(entry.shape) + MAT_OVERHEAD
+    with open(path, "rb") as stream:
+        order = "<" if stream.read(128)[126:128] == b"IM" else ">"
+        while len(tag := stream.read(8)) == 8:
+            kind, size = struct.unpack(order + "II", tag)
+            if not 1 <= kind <= 18:  # not a type of version 5
+                return
+            following = stream.tell() + size
+            if kind == MAT_COMPRESSED and _mat_name(stream.read(min(size, 1024)), order) == entry.name:
+                stream.seek(following - size)
+                _check_inflated(stream, size, most)
+            stream.seek(following)
+
+
+def _mat_name(packed: bytes, order: str) -> str:
+    """Return the name of the array at the beginning of a compressed element; empty if it has none."""
+    head = zlib.decompressobj().decompress(packed, 1024)
+    try:
+        (dimension_bytes,) = struct.unpack_from(order + "I", head, 28)
+        start = 32 + -(-dimension_bytes // 8) * 8
+        kind, size = struct.unpack_from(order + "II", head, start)
+    except struct.error:
+        return ""
+    # Up to four characters stand in the tag itself, behind their number.
+    name = head[start + 4 : start + 4 + (kind >> 16)] if kind >> 16 else head[start + 8 : start + 8 + size]
+    return name.decode("latin-1")
+
+
+def _check_inflated(stream: IO[bytes], size: int, most: int) -> None:
+    """Decompress ``size`` bytes without keeping the result; raise an error if it has more than ``most`` bytes."""
+    inflater, n_bytes = zlib.decompressobj(), 0
+    while size > 0 and (block := stream.read(min(size, 1 << 20))):
+        size -= len(block)
+        while block:
+            n_bytes += len(inflater.decompress(block, 1 << 24))
+            block = inflater.unconsumed_tail
+            if n_bytes > most:
+                raise ValueError(f"it decompresses to over {most} bytes, more than its header says")
 
 
 def _list_hdf5(path: Path) -> list[Entry]:
@@ -272,9 +350,13 @@ def _list_hdf5(path: Path) -> list[Entry]:
             if isinstance(item, h5py.Dataset) and item.dtype.kind in NUMERIC + "SU":
                 matlab = "MATLAB_class" in item.attrs
                 shape = tuple(reversed(item.shape)) if matlab else tuple(item.shape)
-                entries.append(Entry(name, shape, item.dtype, matlab))
+                outside = item.is_virtual or bool(item.external)
+                stored = min(item.id.get_storage_size(), path.stat().st_size)
+                entries.append(Entry(name, shape, item.dtype, stored, matlab, outside))
+            if len(entries) > MAX_ARRAYS:
+                raise ValueError(f"it holds more than {MAX_ARRAYS} arrays")
 
-        file.visititems(add)
+        file.visititems(add)  # follows no link to another file
     return entries
 
 
@@ -289,6 +371,7 @@ def _read_entry(path: Path, entry: Entry) -> NDArray[Any]:
         if suffix == ".mat" and not _is_hdf5(path):
             from scipy.io import loadmat
 
+            _check_mat(path, entry)
             return np.asarray(loadmat(path, variable_names=[entry.name])[entry.name])
         with import_h5py(path).File(path, "r") as file:
             values = np.asarray(file[entry.name])
