@@ -25,6 +25,8 @@ RESOLUTION = 2.0
 # Above this many points Ward's tree is built on a sample: so many points per cluster, but half the limit at least.
 _TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
 _KMEANS_ITERATIONS = 100
+# A cluster with a larger share of all images is suspect, unless all other partitions have a lower modularity than this.
+_LOPSIDED, _NEARLY_EQUAL = 0.9, 0.015
 # Rows whose distances to all others are in memory at a time.
 _BLOCK = 1024
 # Representative images per component, and of all components together.
@@ -53,7 +55,7 @@ def partition_graph(
         return order_by_size(join_components(component, n_clusters, links=links))
     proposals = [ward_kmeans(features.astype(np.float64), n_clusters, seed)] if propose_from_features else []
     labels = diffusion_cut(affinity, n_clusters, features=features, proposals=proposals, seed=seed)
-    _warn_if_fewer(labels, n_clusters)
+    warn_if_fewer(labels, n_clusters)
     return labels
 
 
@@ -382,7 +384,7 @@ def kmeans(features: NDArray[Any], n_clusters: int, *, n_starts: int = 10, seed:
     """
     check_cluster_count(n_clusters, len(features))
     labels = order_by_size(_kmeans_labels(features, n_clusters, n_init=n_starts, random_state=seed))
-    _warn_if_fewer(labels, n_clusters)
+    warn_if_fewer(labels, n_clusters)
     return labels
 
 
@@ -447,7 +449,8 @@ def check_cluster_count(n_clusters: int, n_images: int) -> None:
         )
 
 
-def _warn_if_fewer(labels: LabelArray, n_clusters: int) -> None:
+def warn_if_fewer(labels: LabelArray, n_clusters: int) -> None:
+    """Warn if there are fewer clusters than were asked for."""
     n_found = int(labels.max()) + 1
     if n_found < n_clusters:
         from sklearn.exceptions import ConvergenceWarning
@@ -457,3 +460,39 @@ def _warn_if_fewer(labels: LabelArray, n_clusters: int) -> None:
             ConvergenceWarning,
             stacklevel=3,
         )
+
+
+def warn_if_lopsided(
+    labels: LabelArray,
+    affinity: SparseMatrix,
+    features: NDArray[Any],
+    *,
+    counts: IndexArray | None = None,
+    seed: int = 0,
+) -> None:
+    """Warn if one cluster holds over 90 % of the images and the graph does not ask for it.
+
+    It does not if K-means on ``features`` (n, d) finds a balanced partition whose modularity on ``affinity`` (n, n) is
+    no lower, up to 0.015. ``counts`` (n,) says how many images each row represents; None for one.
+    """
+    n_clusters = int(labels.max()) + 1
+    if n_clusters == 1 or _largest_share(labels, counts) <= _LOPSIDED:
+        return
+    balanced = ward_kmeans(np.asarray(features, dtype=np.float64), n_clusters, seed)
+    if _largest_share(balanced, counts) > _LOPSIDED:
+        return
+    if modularity(affinity, balanced) < modularity(affinity, labels) - _NEARLY_EQUAL:
+        return
+    from sklearn.exceptions import ConvergenceWarning
+
+    warnings.warn(
+        f"one cluster holds {100 * _largest_share(labels, counts):.0f} % of the images, although a more even division "
+        "fits their likeness about as well; try another number of clusters or more neighbours",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+
+
+def _largest_share(labels: LabelArray, counts: IndexArray | None) -> float:
+    sizes = np.bincount(labels, counts)
+    return float(sizes.max() / sizes.sum())
