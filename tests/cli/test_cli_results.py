@@ -252,3 +252,11 @@ def test_fit_and_info(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "without clusters" in one_sentence(capsys)
     assert run(["fit", str(shapes), "--out", str(model), "-q"]) == 2
     assert "--force" in one_sentence(capsys)
+
+
+def test_fewer_clusters_than_asked_are_announced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = np.repeat(make_shifted_shapes(3, n_classes=3, image_shape=(12, 12), random_state=0).images, 6, axis=0)
+    export(np.clip(images, 0, 1), tmp_path / "pictures")
+    assert run(["cluster", str(tmp_path / "pictures"), "-k", "5", "-o", str(tmp_path / "out"), "-q"]) == 0
+    assert one_sentence(capsys).startswith("tubal: 5 clusters were asked for, but only 3 could be told apart")
+    assert len({row["cluster"] for row in read_csv(tmp_path / "out" / "labels.csv")}) == 3

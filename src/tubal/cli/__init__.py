@@ -13,6 +13,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
+from typing import TextIO
 
 import click
 
@@ -167,10 +168,25 @@ def _describe_error(error: BaseException) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def _hide_warnings(state: State) -> Iterator[None]:
-    """Show Python's warnings, which are meant for programmers, only with --debug."""
+    """Print warnings about clusters as one sentence; others, meant for programmers, only with --debug."""
     with warnings.catch_warnings():
         show = warnings.showwarning
-        warnings.showwarning = lambda *parts: show(*parts) if state.debug else None
+
+        # scikit-learn's class is known by its name, so that ``tubal --help`` need not import it.
+        def print_or_hide(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if state.debug:
+                show(message, category, filename, lineno, file, line)
+            elif category.__name__ == "ConvergenceWarning" and "cluster" in str(message):
+                click.echo(f"tubal: {printable(str(message))}", err=True)
+
+        warnings.showwarning = print_or_hide
         yield
 
 

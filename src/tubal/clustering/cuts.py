@@ -25,8 +25,8 @@ RESOLUTION = 2.0
 # Above this many points Ward's tree is built on a sample: so many points per cluster, but half the limit at least.
 _TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
 _KMEANS_ITERATIONS = 100
-# A cluster with a larger share of all images is suspect, unless all other partitions have a lower modularity than this.
-_LOPSIDED, _NEARLY_EQUAL = 0.9, 0.015
+# A cluster with a larger share of all images is suspect if a balanced partition keeps nearly as much edge weight.
+_LOPSIDED, _NEARLY_EQUAL = 0.9, 0.1
 # Rows whose distances to all others are in memory at a time.
 _BLOCK = 1024
 # Representative images per component, and of all components together.
@@ -472,8 +472,9 @@ def warn_if_lopsided(
 ) -> None:
     """Warn if one cluster holds over 90 % of the images and the graph does not ask for it.
 
-    It does not if K-means on ``features`` (n, d) finds a balanced partition whose modularity on ``affinity`` (n, n) is
-    no lower, up to 0.015. ``counts`` (n,) says how many images each row represents; None for one.
+    It does not if K-means on ``features`` (n, d) finds a balanced partition that cuts hardly more of ``affinity``
+    (n, n): the share of edge weight that stays inside a cluster, in the mean over clusters, is lower by at most 0.1.
+    ``counts`` (n,) says how many images each row represents; None for one.
     """
     n_clusters = int(labels.max()) + 1
     if n_clusters == 1 or _largest_share(labels, counts) <= _LOPSIDED:
@@ -481,7 +482,7 @@ def warn_if_lopsided(
     balanced = ward_kmeans(np.asarray(features, dtype=np.float64), n_clusters, seed)
     if _largest_share(balanced, counts) > _LOPSIDED:
         return
-    if modularity(affinity, balanced) < modularity(affinity, labels) - _NEARLY_EQUAL:
+    if _kept_weight(affinity, balanced) < _kept_weight(affinity, labels) - _NEARLY_EQUAL:
         return
     from sklearn.exceptions import ConvergenceWarning
 
@@ -491,6 +492,15 @@ def warn_if_lopsided(
         ConvergenceWarning,
         stacklevel=3,
     )
+
+
+def _kept_weight(adjacency: SparseMatrix, labels: LabelArray) -> float:
+    """Return the share of edge weight that stays inside a cluster, in the mean over clusters that have edges."""
+    edges = adjacency.tocoo()
+    inside = labels[edges.row] == labels[edges.col]
+    within = np.bincount(labels[edges.row], edges.data * inside)
+    volume = np.bincount(labels[edges.row], edges.data)
+    return float(np.mean(within[volume > 0.0] / volume[volume > 0.0])) if (volume > 0.0).any() else 0.0
 
 
 def _largest_share(labels: LabelArray, counts: IndexArray | None) -> float:
