@@ -485,3 +485,20 @@ def test_tight_classes_are_not_taken_for_copies(rng):
     for n_clusters in (12, None):
         model = ImageClusterer(n_clusters, random_state=0).fit(images)
         assert clustering_accuracy(np.repeat(np.arange(12), 8), model.labels_) == 1.0
+
+
+def test_bursts_of_copies_do_not_take_all_clusters(rng):
+    # Twelve groups of near-copies have no neighbour elsewhere: with the digits, more components than clusters.
+    images, target = noisy_copies(300, 1)
+    bursts = np.repeat(rng.random((12, 8, 8)), 8, axis=0) + 0.01 * rng.random((96, 8, 8))
+    found = ImageClusterer(10, random_state=0).fit_predict(np.concatenate([images, bursts]))
+    assert clustering_nmi(target, found[:300]) > 0.85
+
+
+def test_shifted_copies_do_not_collapse(rng):
+    # Whole-pixel shifts lie within the deformations of the graph, so the versions of a digit are near-copies.
+    images, target = noisy_copies(200, 1)
+    wide = np.pad(np.kron(images, np.ones((1, 2, 2))), ((0, 0), (2, 2), (2, 2)))
+    shifted = np.concatenate([np.roll(wide, by, axis=(1, 2)) for by in rng.integers(-1, 2, (9, 2))])
+    found = ImageClusterer(10, random_state=0).fit_predict(shifted)
+    assert clustering_nmi(np.tile(target, 9), found) > 0.8

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
 from tubal.clustering.copies import crowding_groups, near_copies
-from tubal.clustering.cuts import cheapest_links, ward_kmeans, warn_if_lopsided
+from tubal.clustering.cuts import cheapest_links, join_components, ward_kmeans, warn_if_lopsided
 from tubal.clustering.eigenvectors import _DENSE_LIMIT
 from tubal.graph import knn_graph
 from tubal.metrics import clustering_accuracy
@@ -167,6 +167,17 @@ def test_cheapest_links_match_all_pairs(rng):
     for a, b in itertools.combinations(range(4), 2):
         gaps = np.linalg.norm(features[component == a][:, None] - features[component == b], axis=-1)
         assert links[a, b] == pytest.approx(gaps.min())
+
+
+def test_mean_links_do_not_chain():
+    # Twelve points in a row, slightly closer at one end: cheapest links join them one by one.
+    places = np.cumsum(np.linspace(1.0, 1.2, 12))
+    links = np.abs(places[:, None] - places)
+    sizes = {
+        way: np.bincount(join_components(np.arange(12), 2, links=links, method=way)) for way in ("single", "average")
+    }
+    assert sizes["single"].max() == 11
+    assert sizes["average"].max() <= 8
 
 
 def test_joining_needs_features():

@@ -45,14 +45,18 @@ def partition_graph(
 ) -> LabelArray:
     """Return labels (n,) of ``n_clusters`` clusters: ``affinity`` (n, n) cut, or its components joined.
 
-    With more components than clusters, those with the cheapest links are joined, see :func:`component_links`.
+    With more components than clusters, those with the cheapest links are joined, see :func:`component_links`; if this
+    chains over 90 % of the images into one cluster, those with the least mean links.
     Otherwise the graph is cut, see :func:`diffusion_cut`; with ``propose_from_features``, K-means on ``features``
     (n, d) competes with the cuts.
     """
     n_components, component = connected_components(affinity, directed=False)
     if n_components > n_clusters:
         links = component_links(graph, component, features)
-        return order_by_size(join_components(component, n_clusters, links=links))
+        joined = (join_components(component, n_clusters, links=links, method=way) for way in ("single", "average"))
+        # Cheapest links may chain most components together; mean links do not.
+        first, second = joined
+        return order_by_size(second if _largest_share(second) < _LOPSIDED < _largest_share(first) else first)
     proposals = [ward_kmeans(features.astype(np.float64), n_clusters, seed)] if propose_from_features else []
     labels = diffusion_cut(affinity, n_clusters, features=features, proposals=proposals, seed=seed)
     warn_if_fewer(labels, n_clusters)
@@ -209,12 +213,14 @@ def join_components(
     *,
     features: NDArray[Any] | None = None,
     links: Float64Array | None = None,
+    method: str = "single",
 ) -> LabelArray:
     """Join components, cheapest link first, until ``n_clusters`` groups are left; return labels (n,).
 
     The cost of joining two groups is their cheapest link, so this is Kruskal's algorithm over components. Costs are
     the matrix ``links`` (c, c) between components, or the smallest distances between their images in ``features``
-    (n, d). Without either, fewer clusters than components raise an error.
+    (n, d). Without either, fewer clusters than components raise an error. With ``method="average"`` the cost is the
+    mean of all links between two groups.
 
     >>> join_components(np.array([0, 0, 1, 2]), 2, features=np.array([[0.0], [1.0], [1.5], [9.0]]))
     array([0, 0, 0, 1])
@@ -232,7 +238,7 @@ def join_components(
     if links is None:
         links = cheapest_links(np.asarray(features, dtype=np.float64), component)
     # Kruskal's order is the merge order of single linkage; it stops when enough groups are left.
-    tree = linkage(squareform(links, checks=False), method="single")
+    tree = linkage(squareform(links, checks=False), method=method)
     return groups_after_merges(tree[: n_components - n_clusters], n_components)[component]
 
 
@@ -503,6 +509,6 @@ def _kept_weight(adjacency: SparseMatrix, labels: LabelArray) -> float:
     return float(np.mean(within[volume > 0.0] / volume[volume > 0.0])) if (volume > 0.0).any() else 0.0
 
 
-def _largest_share(labels: LabelArray, counts: IndexArray | None) -> float:
+def _largest_share(labels: LabelArray, counts: IndexArray | None = None) -> float:
     sizes = np.bincount(labels, counts)
     return float(sizes.max() / sizes.sum())
