@@ -16,7 +16,7 @@ from tubal.datasets import fetch
 from tubal.experiments.runner import resident_bytes
 from tubal.graph import Graph, candidate_recall, deformable_graph
 from tubal.graph.deformable import Effort
-from tubal.metrics import clustering_accuracy
+from tubal.metrics import clustering_accuracy, clustering_nmi
 
 SMALL = ("coil20", "orl", "yale", "digits")
 
@@ -137,6 +137,39 @@ def shifted_digits(n_images: int, seed: int = 0, size: int = 16) -> tuple[NDArra
         ]
         images[part] = map_coordinates(source, places, order=1)
     return images + 0.03 * generator.standard_normal(images.shape, np.float32), digits.target[chosen]
+
+
+# --- copies ----------------------------------------------------------------------------------------------------
+def preset_on_copies(numbers: Sequence[int] = (2, 4, 6, 12), sizes: Sequence[int] = (8000,)) -> list[Row]:
+    """Measure the NMI of noisy copies of the digits, and of many deformed digits, against that of few."""
+    once = nmi_of_preset(*noisy_digits(1))
+    rows = [{"problem": "digits, 1 copy", "images": 1797, "NMI": once}]
+    for number in numbers:
+        images, target = noisy_digits(number)
+        score = nmi_of_preset(images, target)
+        rows.append({"problem": f"digits, {number} copies", "images": len(images), "NMI": score, "target": once - 2.0})
+    few = nmi_of_preset(*shifted_digits(2000))
+    rows.append({"problem": "shifted digits, 2000 images", "images": 2000, "NMI": few})
+    for size in sizes:
+        score = nmi_of_preset(*shifted_digits(size))
+        rows.append({"problem": f"shifted digits, {size} images", "images": size, "NMI": score, "target": few})
+    return rows
+
+
+def nmi_of_preset(images: NDArray[np.float32], target: NDArray[np.intp]) -> float:
+    """Return the NMI, in percent, of the default preset with the true number of clusters."""
+    found = ImageClusterer(len(np.unique(target)), random_state=0).fit_predict(images)
+    return 100 * float(clustering_nmi(target, found))
+
+
+def noisy_digits(n_copies: int, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
+    """Return the digits of scikit-learn, repeated with Gaussian noise of 2 % unless there is one copy, and classes."""
+    bunch = fetch("digits")
+    images = np.repeat(bunch.images / bunch.images.max(), n_copies, axis=0)
+    if n_copies > 1:
+        noise = np.random.default_rng(seed).normal(scale=0.02, size=images.shape)
+        images = np.maximum(images + noise, 0.0)
+    return images.astype(np.float32), np.repeat(bunch.target, n_copies)
 
 
 def approximate_index(name: str = "usps") -> list[Row]:

@@ -282,6 +282,16 @@ def test_results_inside_the_source_are_not_read(shapes: Path, tmp_path: Path) ->
     source = tmp_path / "source"
     shutil.copytree(shapes, source)
     base = ["cluster", str(source), "-k", "3", "--quiet"]
-    assert run([*base, "--sort", "copy", "--out", str(source / "first")]) == 0
-    assert run([*base, "--out", str(source / "second")]) == 0
-    assert len(read_csv(source / "second" / "labels.csv")) == 60
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert run([*base, "--sort", "copy", "--out", str(first)]) == 0
+    shutil.move(first, source / "first")
+    assert run([*base, "--out", str(second)]) == 0
+    assert len(read_csv(second / "labels.csv")) == 60
+
+
+def test_fewer_clusters_than_asked_are_announced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = np.repeat(make_shifted_shapes(3, n_classes=3, image_shape=(12, 12), random_state=0).images, 6, axis=0)
+    export(np.clip(images, 0, 1), tmp_path / "pictures")
+    assert run(["cluster", str(tmp_path / "pictures"), "-k", "5", "-o", str(tmp_path / "out"), "-q"]) == 0
+    assert one_sentence(capsys).startswith("tubal: 5 clusters were asked for, but only 3 could be told apart")
+    assert len({row["cluster"] for row in read_csv(tmp_path / "out" / "labels.csv")}) == 3

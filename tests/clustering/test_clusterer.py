@@ -411,3 +411,94 @@ def test_fewer_clusters_than_requested_give_a_warning(rng, preset):
     assert model.n_clusters_ == 4 or any("4 clusters were asked for" in message for message in announced)
     if preset == "paper":
         assert announced == ["4 clusters were asked for, but only 2 could be told apart; ask for at most 2"]
+
+
+# --- copies ----------------------------------------------------------------------------------------------
+def noisy_copies(n_digits, n_copies, seed=0):
+    """Return the first digits of scikit-learn, each repeated with 2 % noise, and their classes."""
+    bunch = fetch("digits")
+    images = np.repeat(bunch.images[:n_digits] / bunch.images.max(), n_copies, axis=0)
+    noise = np.random.default_rng(seed).normal(scale=0.02, size=images.shape)
+    return np.maximum(images + (noise if n_copies > 1 else 0.0), 0.0), np.repeat(bunch.target[:n_digits], n_copies)
+
+
+@pytest.mark.parametrize("n_copies", [2, 4, 6, 12])
+def test_noisy_copies_keep_the_clusters(n_copies):
+    images, target = noisy_copies(300, 1)
+    once = clustering_nmi(target, ImageClusterer(10, random_state=0).fit_predict(images))
+    images, target = noisy_copies(300, n_copies)
+    model = ImageClusterer(10, random_state=0).fit(images)
+    assert clustering_nmi(target, model.labels_) >= once - 0.02
+    assert_array_equal(model.labels_for(10), model.labels_)
+    copies = model.labels_.reshape(300, n_copies)
+    assert np.mean(copies == copies[:, :1]) > 0.99
+
+
+def test_number_of_clusters_is_estimated_despite_copies():
+    images, _ = noisy_copies(200, 6)
+    once = ImageClusterer(random_state=0).fit(noisy_copies(200, 1)[0]).n_clusters_
+    assert abs(ImageClusterer(random_state=0).fit(images).n_clusters_ - once) <= 1
+
+
+def test_images_without_copies_represent_themselves(fitted):
+    model, images, _ = fitted
+    assert_array_equal(model.copy_of_, np.arange(len(images)))
+
+
+def test_exact_copies_are_one_cluster(rng):
+    images, labels = shapes(rng, n_classes=4, n_each=20)
+    crowd = np.concatenate([images, np.repeat(images[7:8], 60, axis=0)])
+    model = ImageClusterer(4, random_state=0).fit(crowd)
+    assert clustering_accuracy(labels, model.labels_[:80]) == 1.0
+    assert set(model.labels_[80:]) == {model.labels_[7]}
+    assert_array_equal(model.predict(crowd), model.labels_)
+
+
+@pytest.mark.parametrize("n_clusters", [10, 11])
+def test_blanks_do_not_spoil_the_rest(n_clusters):
+    images, target = noisy_copies(300, 1)
+    alone = ImageClusterer(10, random_state=0).fit_predict(images)
+    model = ImageClusterer(n_clusters, random_state=0).fit(np.concatenate([images, np.zeros((90, 8, 8))]))
+    assert len(set(model.labels_[300:])) == 1
+    assert clustering_nmi(target, model.labels_[:300]) >= clustering_nmi(target, alone) - 0.03
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_equal_images_have_equal_labels(rng, preset):
+    images, _ = shapes(rng)
+    images = np.concatenate([images, images[:5], images[:3]])
+    model = ImageClusterer(9, preset=preset, n_atoms=10, random_state=0).fit(images)
+    assert_array_equal(model.labels_[48:53], model.labels_[:5])
+    assert_array_equal(model.labels_[53:], model.labels_[:3])
+    assert_array_equal(model.predict(images), model.labels_)
+
+
+def test_fewer_distinct_images_than_clusters(rng):
+    images = np.repeat(rng.random((3, 8, 8)), 10, axis=0)
+    with pytest.warns(ConvergenceWarning, match="5 clusters were asked for, but only 3 could be told apart"):
+        model = ImageClusterer(5, random_state=0).fit(images)
+    assert_array_equal(model.labels_, np.repeat([0, 1, 2], 10))
+
+
+def test_tight_classes_are_not_taken_for_copies(rng):
+    images = np.repeat(rng.normal(size=(12, 12, 12)), 8, axis=0) + 0.01 * rng.normal(size=(96, 12, 12))
+    for n_clusters in (12, None):
+        model = ImageClusterer(n_clusters, random_state=0).fit(images)
+        assert clustering_accuracy(np.repeat(np.arange(12), 8), model.labels_) == 1.0
+
+
+def test_bursts_of_copies_do_not_take_all_clusters(rng):
+    # Twelve groups of near-copies have no neighbour elsewhere: with the digits, more components than clusters.
+    images, target = noisy_copies(300, 1)
+    bursts = np.repeat(rng.random((12, 8, 8)), 8, axis=0) + 0.01 * rng.random((96, 8, 8))
+    found = ImageClusterer(10, random_state=0).fit_predict(np.concatenate([images, bursts]))
+    assert clustering_nmi(target, found[:300]) > 0.85
+
+
+def test_shifted_copies_do_not_collapse(rng):
+    # Whole-pixel shifts lie within the deformations of the graph, so the versions of a digit are near-copies.
+    images, target = noisy_copies(200, 1)
+    wide = np.pad(np.kron(images, np.ones((1, 2, 2))), ((0, 0), (2, 2), (2, 2)))
+    shifted = np.concatenate([np.roll(wide, by, axis=(1, 2)) for by in rng.integers(-1, 2, (9, 2))])
+    found = ImageClusterer(10, random_state=0).fit_predict(shifted)
+    assert clustering_nmi(np.tile(target, 9), found) > 0.8

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
-from tubal.clustering.cuts import cheapest_links, ward_kmeans
+from tubal.clustering.copies import crowding_groups, near_copies
+from tubal.clustering.cuts import cheapest_links, join_components, ward_kmeans, warn_if_lopsided
 from tubal.clustering.eigenvectors import _DENSE_LIMIT
+from tubal.graph import knn_graph
 from tubal.metrics import clustering_accuracy
 
 
@@ -165,9 +169,47 @@ def test_cheapest_links_match_all_pairs(rng):
         assert links[a, b] == pytest.approx(gaps.min())
 
 
+def test_mean_links_do_not_chain():
+    # Twelve points in a row, slightly closer at one end: cheapest links join them one by one.
+    positions = np.cumsum(np.linspace(1.0, 1.2, 12))
+    links = np.abs(positions[:, None] - positions)
+    sizes = {
+        way: np.bincount(join_components(np.arange(12), 2, links=links, method=way)) for way in ("single", "average")
+    }
+    assert sizes["single"].max() == 11
+    assert sizes["average"].max() <= 8
+
+
 def test_joining_components_without_features_raises():
     with pytest.raises(ValueError, match="3 separate parts but 2 clusters"):
         clustering.spectral_cut(blocks(3, 3, 3), 2)
+
+
+# --- copies ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_near_copies_are_found_by_a_jump(rng, metric):
+    points = np.repeat(rng.normal(size=(30, 20)), 4, axis=0) + 0.05 * rng.normal(size=(120, 20))
+    assert_array_equal(near_copies(knn_graph(points, 8, metric=metric)), np.repeat(np.arange(30), 4))
+
+
+def test_ordinary_points_have_no_copies(rng):
+    group = near_copies(knn_graph(rng.normal(size=(300, 20)), 10))
+    assert len(np.unique(group)) > 290
+    assert_array_equal(crowding_groups(group, 5), np.arange(300))
+
+
+def test_lopsided_partition_is_announced(rng):
+    adjacency, halves = planted(rng, [60, 60], outside=0.02)
+    features = halves[:, None] + 0.1 * rng.normal(size=(120, 3))
+    lopsided = (np.arange(120) < 3).astype(int)
+    with pytest.warns(ConvergenceWarning, match="one cluster holds 98 % of the images"):
+        warn_if_lopsided(lopsided, adjacency, features)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_if_lopsided(halves, adjacency, features)
+        # The graph has one large group and one small one: a lopsided partition is right.
+        adjacency, uneven = planted(rng, [114, 6], outside=0.001)
+        warn_if_lopsided(uneven, adjacency, features)
 
 
 # --- weights ---------------------------------------------------------------------------------------------

@@ -207,10 +207,11 @@ def _describe_error(error: BaseException) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def _hide_warnings(state: State) -> Iterator[None]:
-    """Show Python's warnings, which are meant for programmers, only with --debug; warnings of ours in one sentence."""
+    """Print our warnings, and those about convergence, as one sentence; others, for programmers, only with --debug."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
+        # scikit-learn's class is known by its name, so that ``tubal --help`` need not import it.
         def show_ours(
             message: Warning | str,
             category: type[Warning],
@@ -221,7 +222,7 @@ def _hide_warnings(state: State) -> Iterator[None]:
         ) -> None:
             if state.debug:
                 show(message, category, filename, lineno, file, line)
-            elif category.__module__.startswith("tubal."):
+            elif category.__module__.startswith("tubal.") or category.__name__ == "ConvergenceWarning":
                 click.echo(f"tubal: {printable(' '.join(str(message).split()))}", err=True)
 
         warnings.showwarning = show_ours

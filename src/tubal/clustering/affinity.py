@@ -64,7 +64,7 @@ def choose_neighbors(lists: Graph, n_neighbors: int) -> Graph:
 
 def keep_nearest(lists: Graph, n_neighbors: int) -> Graph:
     """Return the graph of the ``n_neighbors`` nearest of longer neighbour lists."""
-    _, distances = _lists_of(lists)
+    _, distances = lists_of(lists)
     return _keep_first(lists, distances, n_neighbors)
 
 
@@ -75,7 +75,7 @@ def keep_nearest_rescaled(lists: Graph, n_neighbors: int) -> Graph:
     ``d_ij / (s_i s_j) ** (1/8)``. Images in sparse regions then get more edges, which helps where classes differ in
     variety and hurts where a large distance means a different class.
     """
-    neighbors, distances = _lists_of(lists)
+    neighbors, distances = lists_of(lists)
     near = np.asarray(distances, dtype=np.float64)[:, :n_neighbors]
     scale = np.where(np.isfinite(near), near, 0.0).mean(axis=1)
     positive = scale[scale > 0.0]
@@ -91,13 +91,14 @@ def mutual_share(graph: Graph) -> float:
     >>> round(mutual_share(graph), 3)
     0.667
     """
-    edges = mutual_adjacency(_lists_of(graph)[0]).data
+    edges = mutual_adjacency(lists_of(graph)[0]).data
     # A mutual edge has weight 1 and is stored twice, an edge chosen by one side has weight 1/2.
     n_mutual, n_choices = np.count_nonzero(edges == 1.0), edges.sum()
     return float(n_mutual / n_choices) if n_choices else 1.0
 
 
-def _lists_of(graph: Graph) -> tuple[IndexArray, FloatArray]:
+def lists_of(graph: Graph) -> tuple[IndexArray, FloatArray]:
+    """Return the neighbours and distances of a graph that keeps them."""
     if graph.neighbors is None or graph.distances is None:
         raise ValueError("this graph was given as a matrix and has no neighbour lists; build it with knn_graph()")
     return graph.neighbors, graph.distances
@@ -105,7 +106,7 @@ def _lists_of(graph: Graph) -> tuple[IndexArray, FloatArray]:
 
 def _keep_first(lists: Graph, sort_by: FloatArray, n_neighbors: int) -> Graph:
     """Sort each list by ``sort_by`` and keep its first ``n_neighbors``, limiting how often an image is listed."""
-    found, lengths = _lists_of(lists)
+    found, lengths = lists_of(lists)
     order = np.argsort(sort_by, axis=1, kind="stable")
     ordered = np.take_along_axis(found, order, axis=1)
     ranked = np.where(ordered >= 0, np.take_along_axis(sort_by, order, axis=1), np.inf)

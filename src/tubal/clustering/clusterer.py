@@ -1,7 +1,7 @@
 """ImageClusterer: images in, clusters out.
 
-``fit`` runs the whole method in order: neighbour lists, the number of clusters, the graph, GTSC codes, edge weights,
-labels, and measures for single images.
+``fit`` runs the whole method in order: neighbour lists, near-copies, the number of clusters, the graph, GTSC codes,
+edge weights, labels, and measures for single images.
 """
 
 from __future__ import annotations
@@ -21,8 +21,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from tubal.backends.arrays import Array, to_numpy
 from tubal.clustering.affinity import LIST_FACTOR, build_affinity, choice_weights, choose_neighbors, neighbor_lists
-from tubal.clustering.counting import estimate_n_clusters
-from tubal.clustering.cuts import check_cluster_count, cluster_means, kmeans, partition_graph
+from tubal.clustering.copies import DistinctImages, find_distinct, one_label_per_image
+from tubal.clustering.counting import estimate_n_clusters, most_clusters
+from tubal.clustering.cuts import (
+    check_cluster_count,
+    cluster_means,
+    kmeans,
+    order_by_size,
+    partition_graph,
+    warn_if_fewer,
+    warn_if_lopsided,
+)
 from tubal.clustering.eigenvectors import LabelArray
 from tubal.clustering.embedding import graph_map
 from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, vote
@@ -31,6 +40,7 @@ from tubal.estimators.notebook import NotebookView
 from tubal.estimators.tubal_coders import GTSC
 from tubal.estimators.validation import check_new_stack, check_stack, column_names
 from tubal.graph import Graph, Neighbors
+from tubal.graph.neighbors import as_rows, exact_copies
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
 from tubal.learning.fitting import replace_fitted, scale_images
 from tubal.problems.layout import unit_rows
@@ -86,7 +96,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     """Cluster images by their appearance: a deformation-tolerant graph, GTSC codes, and a partition that uses both.
 
     Graph and codes each propose partitions: cuts of the graph after diffusion for several times, and K-means on the
-    pooled codes. The one with the largest modularity on the graph is kept. No step uses labels.
+    pooled codes. The one with the largest modularity on the graph is kept. No step uses labels. Near-copies, which
+    would fill the neighbour lists of each other, count once and get one label.
 
     Parameters
     ----------
@@ -145,7 +156,9 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     model_ : GTSC
         The fitted coder.
     affinity_ : sparse matrix of shape (n_images, n_images)
-        Edge weights that were cut.
+        Edge weights that were cut; a near-copy has one edge, to its representative.
+    copy_of_ : ndarray of shape (n_images,)
+        Index of the image that represents each image in the cut, its own for most: near-copies count once.
     n_iter_ : int
         Alternations of the dictionary learning.
     seed_ : int
@@ -175,6 +188,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     graph_: Graph
     model_: GTSC
     affinity_: SparseMatrix
+    copy_of_: IndexArray
     n_iter_: int
     seed_: int
 
@@ -239,18 +253,22 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         seed = draw_seed(self.random_state)
 
         lists = self._find_neighbor_lists(images, settings, seed)
-        n_clusters, curves = self._count_clusters(lists, seed)
+        distinct = self._find_distinct(images, lists, settings, seed)
+        n_clusters, curves = self._count_clusters(distinct.lists, seed)
         graph = choose_neighbors(lists, settings.n_neighbors)
-        model = self._new_coder(settings, graph, len(images), seed).fit(images, checkpoint=checkpoint)
+        cut = choose_neighbors(distinct.lists, settings.n_neighbors)
+        joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
+        model = self._new_coder(settings, joined, len(images), seed).fit(images, checkpoint=checkpoint)
         features = to_numpy(unit_rows(model._pool(model.codes_)))
-        affinity = build_affinity(graph, features, self.code_power)
-        labels = assign_labels(settings.assignment, n_clusters, affinity, graph, features, seed)
+        affinity = distinct.spread(build_affinity(cut, features[distinct.kept], self.code_power))
+        pieces = Pieces(affinity, graph, features, distinct.copy_of)
+        labels = assign_labels(settings.assignment, n_clusters, pieces, seed)
 
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
-        fitted |= {"affinity_": affinity, "labels_": labels, "n_clusters_scores_": curves}
-        fitted |= describe_images(labels, affinity, graph, features)
+        fitted |= {"affinity_": affinity, "labels_": labels, "n_clusters_scores_": curves, "copy_of_": distinct.copy_of}
+        fitted |= describe_images(labels, pieces)
         replace_fitted(self, fitted)
         return self
 
@@ -271,7 +289,10 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         n_clusters = check_integer("n_clusters", n_clusters)
         check_cluster_count(n_clusters, len(self.features_))
         assignment = choose_preset(self.preset).assignment
-        return assign_labels(assignment, n_clusters, self.affinity_, self.graph_, self.features_, self.seed_)
+        # Models stored by earlier versions do not know copies.
+        copy_of = getattr(self, "copy_of_", np.arange(len(self.features_)))
+        pieces = Pieces(self.affinity_, self.graph_, self.features_, copy_of)
+        return assign_labels(assignment, n_clusters, pieces, self.seed_)
 
     @cached_property
     def embedding_(self) -> NDArray[np.float32]:
@@ -312,6 +333,19 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         if settings.assignment == "diffusion":
             length = min(LIST_FACTOR * length, len(images) - 1)
         return neighbor_lists(settings.graph, images, length, seed)
+
+    def _find_distinct(self, images: Array, lists: Graph, settings: Preset, seed: int) -> DistinctImages:
+        """Return the images that are cut; near-copies are counted once, unless the graph was given or is not cut."""
+        if settings.assignment != "diffusion" or not isinstance(settings.graph, str):
+            return DistinctImages(np.arange(len(images)), lists)
+        return find_distinct(
+            lists,
+            equal_images(lists),
+            lambda kept: self._find_neighbor_lists(images[kept], settings, seed),
+            n_neighbors=settings.n_neighbors,
+            n_clusters=None if self.n_clusters is None else int(self.n_clusters),
+            most=most_clusters(len(images), self.max_clusters),
+        )
 
     def _count_clusters(self, lists: Graph, seed: int) -> tuple[int, dict[str, NDArray[Any]] | None]:
         """Return the number of clusters, given or estimated, and the curves of the estimate."""
@@ -439,22 +473,73 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         return tags
 
 
-def assign_labels(
-    assignment: str, n_clusters: int, affinity: SparseMatrix, graph: Graph, features: NDArray[Any], seed: int
-) -> LabelArray:
-    """Return labels (n,): K-means on the codes, or the best of cuts of the graph and K-means on the codes."""
+@dataclass(frozen=True)
+class Pieces:
+    """What a partition is made from: edge weights, the graph, codes, and which images are copies of which."""
+
+    affinity: SparseMatrix
+    graph: Graph
+    features: NDArray[Any]
+    copy_of: IndexArray
+
+    def distinct(self) -> Pieces:
+        """Return the same for the representatives alone."""
+        kept = np.unique(self.copy_of)
+        if len(kept) == len(self.copy_of):
+            return self
+        affinity = self.affinity[kept][:, kept]
+        search: Any = self.graph.search
+        graph = Graph(affinity, search=replace(search, images=search.images[kept]))
+        return Pieces(affinity, graph, self.features[kept], np.arange(len(kept)))
+
+
+def equal_images(graph: Graph) -> LabelArray:
+    """Return the group (n,) of equal images that each image belongs to; a graph without images has none."""
+    if graph.search is None:
+        return np.arange(graph.n_images)
+    return exact_copies(as_rows(graph.search.images))[1]
+
+
+def assign_labels(assignment: str, n_clusters: int, pieces: Pieces, seed: int) -> LabelArray:
+    """Return labels (n,): K-means on the codes, or the best of cuts of the graph and K-means on the codes.
+
+    Equal images get equal labels, and near-copies that of their representative.
+    """
     if assignment == "kmeans":
-        return kmeans(features, n_clusters, seed=seed)
-    return partition_graph(affinity, graph, n_clusters, features=features, seed=seed)
+        labels = kmeans(pieces.features, n_clusters, seed=seed)
+    else:
+        labels = _cut(n_clusters, pieces, seed)
+    equal = one_label_per_image(labels, equal_images(pieces.graph))
+    if (equal == labels).all():
+        return labels
+    equal = order_by_size(equal)
+    if len(np.unique(equal)) < len(np.unique(labels)):
+        warn_if_fewer(equal, n_clusters)
+    return equal
 
 
-def describe_images(labels: LabelArray, affinity: SparseMatrix, graph: Graph, features: NDArray[Any]) -> dict[str, Any]:
+def _cut(n_clusters: int, pieces: Pieces, seed: int) -> LabelArray:
+    """Return labels (n,) of the partition of the distinct images; each distinct image is a cluster if they are few."""
+    kept, group, counts = np.unique(pieces.copy_of, return_inverse=True, return_counts=True)
+    if len(kept) < n_clusters:
+        labels = order_by_size(group)
+        warn_if_fewer(labels, n_clusters)
+        return labels
+    cut = pieces.distinct()
+    labels = partition_graph(cut.affinity, cut.graph, n_clusters, features=cut.features, seed=seed)
+    warn_if_lopsided(labels, cut.affinity, cut.features, counts=counts, seed=seed)
+    return labels if len(kept) == len(group) else order_by_size(labels[group])
+
+
+def describe_images(labels: LabelArray, pieces: Pieces) -> dict[str, Any]:
     """Return the fitted attributes that describe clusters and single images."""
-    sure = confidence(affinity, labels)
+    kept, group = np.unique(pieces.copy_of, return_inverse=True)
+    sure = confidence(pieces.distinct().affinity, labels[kept])[group]
+    graph = pieces.graph
     found: dict[str, Any] = {
         "n_clusters_": int(labels.max()) + 1,
         "confidence_": sure,
-        "medoids_": medoids(features, labels, sure),
+        "medoids_": medoids(pieces.features, labels, sure),
         "outliers_": np.zeros(len(labels), dtype=np.bool_),
         "duplicates_": [],
     }

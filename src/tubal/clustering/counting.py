@@ -74,7 +74,7 @@ def estimate_n_clusters(
     4
     """
     n_images = adjacencies[0].shape[0]
-    most = _most_clusters(n_images) if max_clusters is None else min(max_clusters, n_images - 1)
+    most = most_clusters(n_images, max_clusters)
     if all(adjacency.nnz == 0 for adjacency in adjacencies) or most < 2:
         return ClusterCount(1, np.array([1], np.intp), np.zeros(1), np.zeros(1))
     with own_threads():
@@ -86,7 +86,10 @@ def estimate_n_clusters(
     return ClusterCount(int(candidates[plausible[gap[plausible].argmax()]]), candidates, quality, gap)
 
 
-def _most_clusters(n_images: int) -> int:
+def most_clusters(n_images: int, max_clusters: int | None = None) -> int:
+    """Return the largest number of clusters that :func:`estimate_n_clusters` considers."""
+    if max_clusters is not None:
+        return min(max_clusters, n_images - 1)
     return min(n_images // 2, 100 if n_images <= 2000 else 50)
 
 

@@ -25,6 +25,8 @@ RESOLUTION = 2.0
 # Above this many points Ward's tree is built on a sample: so many points per cluster, but half the limit at least.
 _TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
 _KMEANS_ITERATIONS = 100
+# A cluster with a larger share of all images is suspect if a balanced partition keeps nearly as much edge weight.
+_LOPSIDED, _NEARLY_EQUAL = 0.9, 0.1
 # Rows whose distances to all others are in memory at a time.
 _BLOCK = 1024
 # Representative images per component, and of all components together.
@@ -43,17 +45,21 @@ def partition_graph(
 ) -> LabelArray:
     """Return labels (n,) of ``n_clusters`` clusters: ``affinity`` (n, n) cut, or its components joined.
 
-    With more components than clusters, those with the cheapest links are joined, see :func:`component_links`.
+    With more components than clusters, those with the cheapest links are joined, see :func:`component_links`; if this
+    chains over 90 % of the images into one cluster, those with the least mean links.
     Otherwise the graph is cut, see :func:`diffusion_cut`; with ``propose_from_features``, K-means on ``features``
     (n, d) competes with the cuts.
     """
     n_components, component = connected_components(affinity, directed=False)
     if n_components > n_clusters:
         links = component_links(graph, component, features)
-        return order_by_size(join_components(component, n_clusters, links=links))
+        joined = (join_components(component, n_clusters, links=links, method=way) for way in ("single", "average"))
+        # Cheapest links may chain most components together; mean links do not.
+        first, second = joined
+        return order_by_size(second if _largest_share(second) < _LOPSIDED < _largest_share(first) else first)
     proposals = [ward_kmeans(features.astype(np.float64), n_clusters, seed)] if propose_from_features else []
     labels = diffusion_cut(affinity, n_clusters, features=features, proposals=proposals, seed=seed)
-    _warn_if_fewer(labels, n_clusters)
+    warn_if_fewer(labels, n_clusters)
     return labels
 
 
@@ -207,12 +213,14 @@ def join_components(
     *,
     features: NDArray[Any] | None = None,
     links: Float64Array | None = None,
+    method: str = "single",
 ) -> LabelArray:
     """Join components, cheapest link first, until ``n_clusters`` groups are left; return labels (n,).
 
     The cost of joining two groups is their cheapest link, so this is Kruskal's algorithm over components. Costs are
     the matrix ``links`` (c, c) between components, or the smallest distances between their images in ``features``
-    (n, d). Without either, fewer clusters than components raise an error.
+    (n, d). Without either, fewer clusters than components raise an error. With ``method="average"`` the cost is the
+    mean of all links between two groups.
 
     >>> join_components(np.array([0, 0, 1, 2]), 2, features=np.array([[0.0], [1.0], [1.5], [9.0]]))
     array([0, 0, 0, 1])
@@ -230,7 +238,7 @@ def join_components(
     if links is None:
         links = cheapest_links(np.asarray(features, dtype=np.float64), component)
     # Kruskal's order is the merge order of single linkage; it stops when enough groups are left.
-    tree = linkage(squareform(links, checks=False), method="single")
+    tree = linkage(squareform(links, checks=False), method=method)
     return groups_after_merges(tree[: n_components - n_clusters], n_components)[component]
 
 
@@ -382,7 +390,7 @@ def kmeans(features: NDArray[Any], n_clusters: int, *, n_starts: int = 10, seed:
     """
     check_cluster_count(n_clusters, len(features))
     labels = order_by_size(_kmeans_labels(features, n_clusters, n_init=n_starts, random_state=seed))
-    _warn_if_fewer(labels, n_clusters)
+    warn_if_fewer(labels, n_clusters)
     return labels
 
 
@@ -447,7 +455,8 @@ def check_cluster_count(n_clusters: int, n_images: int) -> None:
         )
 
 
-def _warn_if_fewer(labels: LabelArray, n_clusters: int) -> None:
+def warn_if_fewer(labels: LabelArray, n_clusters: int) -> None:
+    """Warn if there are fewer clusters than were asked for."""
     n_found = int(labels.max()) + 1
     if n_found < n_clusters:
         from sklearn.exceptions import ConvergenceWarning
@@ -457,3 +466,49 @@ def _warn_if_fewer(labels: LabelArray, n_clusters: int) -> None:
             ConvergenceWarning,
             stacklevel=3,
         )
+
+
+def warn_if_lopsided(
+    labels: LabelArray,
+    affinity: SparseMatrix,
+    features: NDArray[Any],
+    *,
+    counts: IndexArray | None = None,
+    seed: int = 0,
+) -> None:
+    """Warn if one cluster holds over 90 % of the images and the graph does not ask for it.
+
+    It does not if K-means on ``features`` (n, d) finds a balanced partition that cuts hardly more of ``affinity``
+    (n, n): the share of edge weight that stays inside a cluster, in the mean over clusters, is lower by at most 0.1.
+    ``counts`` (n,) says how many images each row represents; None for one.
+    """
+    n_clusters = int(labels.max()) + 1
+    if n_clusters == 1 or _largest_share(labels, counts) <= _LOPSIDED:
+        return
+    balanced = ward_kmeans(np.asarray(features, dtype=np.float64), n_clusters, seed)
+    if _largest_share(balanced, counts) > _LOPSIDED:
+        return
+    if _kept_weight(affinity, balanced) < _kept_weight(affinity, labels) - _NEARLY_EQUAL:
+        return
+    from sklearn.exceptions import ConvergenceWarning
+
+    warnings.warn(
+        f"one cluster holds {100 * _largest_share(labels, counts):.0f} % of the images, although a more even division "
+        "fits their likeness about as well; try another number of clusters or more neighbours",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
+
+
+def _kept_weight(adjacency: SparseMatrix, labels: LabelArray) -> float:
+    """Return the share of edge weight that stays inside a cluster, in the mean over clusters that have edges."""
+    edges = adjacency.tocoo()
+    inside = labels[edges.row] == labels[edges.col]
+    within = np.bincount(labels[edges.row], edges.data * inside)
+    volume = np.bincount(labels[edges.row], edges.data)
+    return float(np.mean(within[volume > 0.0] / volume[volume > 0.0])) if (volume > 0.0).any() else 0.0
+
+
+def _largest_share(labels: LabelArray, counts: IndexArray | None = None) -> float:
+    sizes = np.bincount(labels, counts)
+    return float(sizes.max() / sizes.sum())

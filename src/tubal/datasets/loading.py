@@ -18,13 +18,12 @@ from tubal.images.folders import (
     Size,
     check_image_options,
     frame_size,
+    is_picture_source,
     load_image_folder,
     load_pictures,
     map_in_threads,
 )
-from tubal.images.frames import Frame, Pixels, resize_array
-from tubal.images.pictures import PICTURE_SUFFIXES
-from tubal.images.sources import is_picture_source
+from tubal.images.pictures import PICTURE_SUFFIXES, Frame, Pixels, resize_array
 from tubal.text import count, shape_text
 
 __all__ = ["load_image_folder", "load_images"]

@@ -19,8 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.images.frames import Pixels, check_stack_size
-from tubal.images.pictures import Allowance
+from tubal.images.pictures import Allowance, Pixels, check_stack_size
 from tubal.text import count, error_text, shape_text
 
 if TYPE_CHECKING:
