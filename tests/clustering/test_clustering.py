@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
-from tubal.clustering.copies import crowding_groups, near_copies
+from tubal.clustering.affinity import crowding_groups, near_copies
 from tubal.clustering.cuts import cheapest_links, join_components, ward_kmeans, warn_if_lopsided
 from tubal.clustering.eigenvectors import _DENSE_LIMIT
 from tubal.graph import knn_graph

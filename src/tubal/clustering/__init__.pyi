@@ -1,7 +1,6 @@
 from .affinity import mutual_adjacency, weight_edges_by_codes, with_second_order
 from .clusterer import ImageClusterer
-from .counting import ClusterCount, estimate_n_clusters
-from .cuts import diffusion_cut, kmeans, modularity, spectral_cut
+from .cuts import ClusterCount, diffusion_cut, estimate_n_clusters, kmeans, modularity, spectral_cut
 from .eigenvectors import Spectrum, spectrum
 from .embedding import graph_map
 from .quality import confidence, medoids, near_duplicates, outliers, vote

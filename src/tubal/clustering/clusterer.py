@@ -20,13 +20,22 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from tubal.backends.arrays import Array, to_numpy
-from tubal.clustering.affinity import LIST_FACTOR, build_affinity, choice_weights, choose_neighbors, neighbor_lists
-from tubal.clustering.copies import DistinctImages, find_distinct, one_label_per_image
-from tubal.clustering.counting import estimate_n_clusters, most_clusters
+from tubal.clustering.affinity import (
+    LIST_FACTOR,
+    DistinctImages,
+    build_affinity,
+    choice_weights,
+    choose_neighbors,
+    find_distinct,
+    neighbor_lists,
+    one_label_per_image,
+)
 from tubal.clustering.cuts import (
     check_cluster_count,
     cluster_means,
+    estimate_n_clusters,
     kmeans,
+    most_clusters,
     order_by_size,
     partition_graph,
     warn_if_fewer,

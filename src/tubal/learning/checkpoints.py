@@ -34,8 +34,9 @@ import numpy as np
 
 from tubal.backends.arrays import Array, restore_like
 from tubal.learning.alternation import ChunkCodes, LearningState, MemoryStore, PassTotals, SaveProgress
-from tubal.learning.disk_store import DiskStore, check_codes_folder, delete_codes_folder
+from tubal.learning.disk_store import DiskStore
 from tubal.storage.archive import DamagedFileError, archive_kind, read_archive, write_archive
+from tubal.storage.files import check_codes_folder, delete_codes_folder
 from tubal.storage.models import Encoder, decode
 
 if TYPE_CHECKING:

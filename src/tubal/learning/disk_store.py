@@ -6,7 +6,6 @@ other. So a process killed at any moment leaves the codes of its last checkpoint
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import tempfile
@@ -26,10 +25,10 @@ from tubal.learning.alternation import ChunkCodes, Indices
 from tubal.problems.base import MomentumState, SplitState
 from tubal.solvers.base import SolverState
 from tubal.storage.archive import DamagedFileError
+from tubal.storage.files import CODES_MARK, check_codes_folder, delete_codes_folder
 
 _STATES = {state.__name__: state for state in (SplitState, MomentumState)}
 # A folder of codes carries this file. Codes are neither written into, nor deleted from, a folder without it.
-_MARK = "tubal-codes.mark"
 # Arrays are converted between samples-last and samples-first this many bytes at a time.
 _BLOCK = 4 << 20
 
@@ -221,7 +220,7 @@ class DiskStore:
     # --- files -----------------------------------------------------------------------------------------------
     def _claim(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / _MARK).touch()
+        (self.folder / CODES_MARK).touch()
 
     def _path(self, index: int, slot: int) -> Path:
         return self.folder / f"chunk-{index:06d}.{'ab'[slot]}"
@@ -237,29 +236,6 @@ class DiskStore:
                 _read_into(stream, rows)
                 found[..., start : start + len(rows)] = np.moveaxis(rows, 0, -1)
         return found
-
-
-def check_codes_folder(folder: Path) -> None:
-    """Raise an error if a folder for codes holds files that are not ours."""
-    if os.path.lexists(folder) and not (folder / _MARK).is_file() and not (folder.is_dir() and _is_empty(folder)):
-        raise FileExistsError(
-            f"{str(folder)!r} was not made by tubal and would hold the codes of the checkpoint; move or rename it"
-        )
-
-
-def delete_codes_folder(folder: Path) -> None:
-    """Delete the codes in a folder that carries our mark, and the folder if nothing else is in it."""
-    if not (folder / _MARK).is_file():
-        return
-    for file in folder.glob("chunk-*.[ab]"):
-        file.unlink(missing_ok=True)
-    (folder / _MARK).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        folder.rmdir()
-
-
-def _is_empty(folder: Path) -> bool:
-    return next(folder.iterdir(), None) is None
 
 
 def _state_arrays(state: SolverState) -> dict[str, NDArray[Any]]:

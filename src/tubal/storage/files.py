@@ -518,3 +518,31 @@ def _sync(path: Path) -> None:
 
 # A rename is durable only after its folder is flushed.
 _sync_folder = _sync
+
+
+# --- folders of codes -------------------------------------------------------------------------------------------
+# This file marks a folder that holds the codes of a fit; only marked folders are overwritten or deleted.
+CODES_MARK = "tubal-codes.mark"
+
+
+def check_codes_folder(folder: Path) -> None:
+    """Raise an error if a folder for codes holds files that are not ours."""
+    if os.path.lexists(folder) and not (folder / CODES_MARK).is_file() and not (folder.is_dir() and _is_empty(folder)):
+        raise FileExistsError(
+            f"{str(folder)!r} was not made by tubal and would hold the codes of the checkpoint; move or rename it"
+        )
+
+
+def delete_codes_folder(folder: Path) -> None:
+    """Delete the codes in a folder that carries our mark, and the folder if nothing else is in it."""
+    if not (folder / CODES_MARK).is_file():
+        return
+    for file in folder.glob("chunk-*.[ab]"):
+        file.unlink(missing_ok=True)
+    (folder / CODES_MARK).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _is_empty(folder: Path) -> bool:
+    return next(folder.iterdir(), None) is None
