@@ -7,6 +7,7 @@ labels, and what they say of single images.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -240,7 +242,11 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         lists = self._find_neighbor_lists(images, settings, seed)
         n_clusters, curves = self._count_clusters(lists, seed)
         graph = choose_neighbors(lists, settings.n_neighbors)
-        model = self._new_coder(settings, graph, len(images), seed).fit(images, checkpoint=checkpoint)
+        model = self._new_coder(settings, graph, len(images), seed)
+        with warnings.catch_warnings():
+            # Presets make few iterations on purpose: the graph decides most labels, and rough codes are enough.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(images, checkpoint=checkpoint)
         features = to_numpy(unit_rows(model._pool(model.codes_)))
         affinity = build_affinity(graph, features, self.code_power)
         labels = assign_labels(settings.assignment, n_clusters, affinity, graph, features, seed)
