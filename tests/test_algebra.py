@@ -89,7 +89,7 @@ def test_transpose_is_the_transposed_circulant(single):
 
 
 @given(tensors(1))
-def test_parseval_on_half_spectra(single):
+def test_parseval_holds_on_half_spectra(single):
     (tensor,) = single
     tube_length = tensor.shape[2]
     spectrum = to_spectrum(tensor)

@@ -33,7 +33,7 @@ def test_accuracy_is_that_of_the_best_assignment(pairs):
 
 @score
 @given(pairs=partitions, seed=st.integers(0, 2**16))
-def test_renaming_labels_changes_nothing(score, pairs, seed):
+def test_renamed_labels_do_not_change_the_scores(score, pairs, seed):
     classes, clusters = np.array(pairs).T
     names = np.random.default_rng(seed).permutation([-7, 3, 10**9, 42, 0])
     words = np.array(["e", "zz", "", "b", "ä"])
@@ -43,7 +43,7 @@ def test_renaming_labels_changes_nothing(score, pairs, seed):
 
 @score
 @given(pairs=partitions)
-def test_order_of_samples_changes_nothing(score, pairs):
+def test_order_of_samples_does_not_change_the_scores(score, pairs):
     classes, clusters = np.array(pairs).T
     assert score(classes[::-1], clusters[::-1]) == pytest.approx(score(classes, clusters), abs=1e-12)
 
@@ -55,7 +55,7 @@ def test_identical_partitions_score_one(score, classes):
 
 
 @given(partitions)
-def test_bounds_and_order_of_scores(pairs):
+def test_scores_are_bounded_and_accuracy_is_at_most_purity(pairs):
     classes, clusters = np.array(pairs).T
     assert 0.0 < clustering_accuracy(classes, clusters) <= purity(classes, clusters) <= 1.0
     assert 0.0 <= clustering_nmi(classes, clusters) <= 1.0
@@ -99,7 +99,7 @@ def test_adjusted_rand_follows_from_pairs(pairs):
 
 
 @given(partitions)
-def test_contingency_counts_pairs(pairs):
+def test_contingency_counts_pairs_of_labels(pairs):
     classes, clusters = zip(*pairs, strict=True)
     counts = Counter(pairs)
     expected = [[counts[row, column] for column in sorted(set(clusters))] for row in sorted(set(classes))]
@@ -112,7 +112,7 @@ def test_larger_entropy_gives_smaller_nmi(pairs):
     assert clustering_nmi(classes, clusters) <= clustering_nmi(classes, clusters, "arithmetic") + 1e-12
 
 
-def test_different_numbers_of_clusters_and_classes():
+def test_numbers_of_clusters_and_classes_may_differ():
     classes = [1, 1, 1, 2, 2, 2]
     assert clustering_accuracy(classes, [0, 0, 1, 2, 2, 3]) == pytest.approx(4 / 6)
     assert clustering_accuracy(classes, [0] * 6) == pytest.approx(0.5)

@@ -221,7 +221,7 @@ def test_equation_14_exact_lipschitz_constant(draw, tube_length):
 
 
 @tube_lengths
-def test_erratum_the_bound_of_equation_14_is_a_bound_but_its_second_line_no_equality(draw, tube_length):
+def test_erratum_equation_14_is_a_bound_but_its_second_line_is_not_an_equality(draw, tube_length):
     dictionary, data, codes, laplacian = draw(tube_length)
     gram = oracles.block_circulant(dictionary).T @ oracles.block_circulant(dictionary)
     change = gram @ oracles.stacked(codes) + 2.0 * GRAPH_WEIGHT * oracles.stacked(codes) @ laplacian
@@ -248,7 +248,7 @@ def test_erratum_printed_constants_are_orders_of_magnitude_too_large(rng):
 
 
 @pytest.mark.parametrize(("graph_weight", "shortfall"), [(0.0, 0.03), (1.0, 1e-5)])
-def test_erratum_growing_constant_stalls_short_of_the_minimum(rng, graph_weight, shortfall):
+def test_erratum_growing_constant_does_not_reach_the_minimum(rng, graph_weight, shortfall):
     """With eta = 1.01 the step sizes are summable: more iterations do not help, and the minimum is not reached."""
     images = np.cumsum(rng.normal(size=(6, 20, 16)), axis=2)  # smooth along the tube, like photographs
     images /= np.sqrt((images**2).sum((0, 2), keepdims=True))

@@ -35,7 +35,7 @@ def rng():
     return np.random.default_rng(0)
 
 
-def test_atoms_are_drawn_with_gaps(rng):
+def test_plotted_atoms_are_separated_by_gaps(rng):
     values = rng.normal(size=(5, 4, 6))
     picture = drawn(plot.atoms(values, n_columns=3))
     assert picture.shape == (2 * 5 - 1, 3 * 7 - 1)
@@ -58,7 +58,7 @@ def test_colour_atoms_are_drawn_in_colour(rng):
     assert drawn(plot.atoms(rng.normal(size=(4, 5, 5, 3)))).shape == (11, 11, 3)
 
 
-def test_shifts_are_circular(rng):
+def test_plotted_shifts_are_circular(rng):
     values = rng.uniform(size=(2, 4, 8))
     axes = plot.shifts(values, atom=1, n_shifts=4)
     assert ticks(axes) == ["0", "2", "4", "6"]
@@ -103,11 +103,11 @@ def test_confusion_puts_agreement_on_the_diagonal():
     assert [text.get_text() for text in axes.texts] == ["3", "1", "4", "4"]
 
 
-def test_more_clusters_than_labels():
+def test_confusion_accepts_more_clusters_than_labels():
     assert drawn(plot.confusion(["a"] * 4, [0, 1, 2, 2])).tolist() == [[2, 1, 1]]
 
 
-def test_estimators_and_clusterers_are_accepted(rng):
+def test_plots_accept_coders_and_clusterers(rng):
     model = SimpleNamespace(atoms_=rng.normal(size=(3, 4, 4)), codes_=rng.normal(size=(2, 3, 4)), objective_=np.ones(3))
     clusterer = SimpleNamespace(
         model_=model, graph_=SimpleNamespace(neighbors=np.array([[1], [0]]), distances=np.ones((2, 1)))

@@ -38,7 +38,7 @@ def mutated_files(share: float) -> list[str]:
     count = round(5000 * share)
     expected = tubal.load(FIXTURE)
 
-    def same(model: object) -> None:
+    def check_same(model: object) -> None:
         np.testing.assert_array_equal(model.atoms_, expected.atoms_)
         np.testing.assert_array_equal(model.codes_, expected.codes_)
         given = expected.get_params(deep=False)
@@ -46,7 +46,7 @@ def mutated_files(share: float) -> list[str]:
             raise AssertionError("a parameter changed without an error")
 
     with tempfile.TemporaryDirectory() as folder:
-        counts = mutations.try_mutations(FIXTURE.read_bytes(), count, Path(folder), 1, same)
+        counts = mutations.try_mutations(FIXTURE.read_bytes(), count, Path(folder), 1, check_same)
     parts = ", ".join(f"{number} {name}" for name, number in counts.items())
     return [f"{count} damaged or forged model files: {parts}; 0 loaded with wrong contents, 0 crashed"]
 

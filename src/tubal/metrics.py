@@ -159,7 +159,7 @@ def contingency(labels_true: ArrayLike, labels_pred: ArrayLike) -> NDArray[np.in
 
 def _encode_both(labels_true: ArrayLike, labels_pred: ArrayLike) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return both partitions as integers from zero, or raise an error that names what is wrong with them."""
-    classes, clusters = _encode(labels_true, "labels_true"), _encode(labels_pred, "labels_pred")
+    classes, clusters = _encode_labels(labels_true, "labels_true"), _encode_labels(labels_pred, "labels_pred")
     if len(classes) != len(clusters):
         raise ValueError(
             f"labels_true has {len(classes)} entries and labels_pred has {len(clusters)}; give one of each per sample"
@@ -167,7 +167,7 @@ def _encode_both(labels_true: ArrayLike, labels_pred: ArrayLike) -> tuple[NDArra
     return classes, clusters
 
 
-def _encode(labels: ArrayLike, name: str) -> NDArray[np.intp]:
+def _encode_labels(labels: ArrayLike, name: str) -> NDArray[np.intp]:
     values = np.asarray(labels)
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"{name} has shape {values.shape}; give a non-empty list with one label per sample")

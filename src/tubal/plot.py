@@ -158,7 +158,7 @@ def neighbors(
     Parameters
     ----------
     source : array-like of int of shape (n_images, n_neighbors), Graph, or estimator
-        The neighbours of each image, a graph that knows them, or an estimator that is fitted and has ``graph_``.
+        The neighbours of each image, a graph with neighbour lists, or a fitted estimator with ``graph_``.
     images : array-like of shape (n_images, height, width[, channels])
         The images of the graph.
     image : int, default=0
@@ -282,10 +282,10 @@ def _diagonal_order(counts: NDArray[np.int64]) -> NDArray[np.intp]:
     from scipy.optimize import linear_sum_assignment
 
     n_rows, n_columns = counts.shape
-    place = np.full(n_columns, n_rows)
+    row_of_column = np.full(n_columns, n_rows)
     matched_rows, matched_columns = linear_sum_assignment(-counts)
-    place[matched_columns] = matched_rows
-    return np.argsort(place, kind="stable")
+    row_of_column[matched_columns] = matched_rows
+    return np.argsort(row_of_column, kind="stable")
 
 
 def _fitted_values(source: ArrayLike | BaseEstimator, name: str) -> ArrayLike:

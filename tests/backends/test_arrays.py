@@ -83,12 +83,12 @@ def test_other_types_compute_in_single_precision(torch, digits, kind):
 
 @pytest.mark.parametrize("estimator", [TubSC, GTSC])
 def test_arrays_and_tensors_mix_between_fit_and_encode(torch, digits, estimator):
-    for fitted, asked in [(digits, torch.as_tensor(digits)), (torch.as_tensor(digits), digits)]:
+    for fitted, new_images in [(digits, torch.as_tensor(digits)), (torch.as_tensor(digits), digits)]:
         model = estimator(n_atoms=8, max_iter=2, random_state=0).fit(fitted)
-        codes = model.encode(asked[:6])
-        assert is_torch(codes) == is_torch(asked)
+        codes = model.encode(new_images[:6])
+        assert is_torch(codes) == is_torch(new_images)
         assert_allclose(to_numpy(codes), to_numpy(model.codes_)[:6], atol=1e-6)
-        assert np.isfinite(to_numpy(model.transform(asked[:6] + 1.0))).all()
+        assert np.isfinite(to_numpy(model.transform(new_images[:6] + 1.0))).all()
 
 
 def test_fitting_arrays_never_loads_torch():
@@ -99,7 +99,7 @@ def test_fitting_arrays_never_loads_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_gradients_are_not_tracked(torch, digits):
+def test_torch_gradients_are_not_tracked(torch, digits):
     images = torch.as_tensor(digits).requires_grad_()
     model = TubSC(n_atoms=4, max_iter=1, random_state=0).fit(images.detach())
     assert not model.codes_.requires_grad
@@ -108,7 +108,7 @@ def test_gradients_are_not_tracked(torch, digits):
 # --- functions --------------------------------------------------------------------------------------------------------
 
 
-def test_namespace_follows_the_array(torch):
+def test_namespace_returns_the_library_of_the_array(torch):
     assert namespace(np.zeros(2)) is np
     assert namespace(torch.zeros(2)) is torch
     assert not is_torch(np.zeros(2))
@@ -157,7 +157,7 @@ def test_missing_gpu_raises(torch):
         to_device(np.zeros(3), "cuda")
 
 
-def test_penalties_and_pooling_on_both_libraries(rng, backend):
+def test_norms_and_thresholds_equal_numpy(rng, backend):
     values = rng.normal(size=(4, 3, 5))
     array = backend(values)
     assert_allclose(to_numpy(soft_threshold(array, 0.5)), np.sign(values) * np.maximum(abs(values) - 0.5, 0))

@@ -13,7 +13,7 @@ KERNELS = sorted(path for path in Path(cpu.__file__).parent.glob("*.py") if path
 
 
 @pytest.mark.parametrize("path", KERNELS, ids=lambda path: path.stem)
-def test_kernels_use_their_own_file_only(path):
+def test_kernels_use_functions_of_their_file_only(path):
     """Numba does not recompile a cached kernel when a constant or a function in another file changes."""
     imported = {
         node.module

@@ -112,7 +112,7 @@ print("restored", blas_threads() == before)
 
 @pytest.fixture(scope="module")
 def overlap():
-    """The lines that OVERLAP prints in a process of its own, where nobody else limits BLAS."""
+    """The lines that OVERLAP prints in a new process, in which nothing else limits BLAS."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}
     found = subprocess.run([sys.executable, "-c", OVERLAP], check=True, capture_output=True, text=True, env=environment)
     return found.stdout.splitlines()

@@ -24,7 +24,7 @@ from tubal.cli.options import Source
 pytest_plugins = ["helpers.cli_fixtures"]
 
 
-def test_help_is_quick() -> None:
+def test_help_takes_little_time() -> None:
     code = (
         "import sys, tubal.cli; code = tubal.cli.run(['--help']); "
         "heavy = {'numpy', 'sklearn', 'scipy', 'numba', 'torch', 'rich', 'PIL'} & set(sys.modules); "
@@ -61,7 +61,7 @@ def test_an_option_has_the_same_names_in_every_command() -> None:
     assert {long: found for long, found in names.items() if len(found) > 1} == {}
 
 
-def test_help_without_arguments_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_arguments_print_help_and_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
     assert "Start here" in capsys.readouterr().out
     assert run(["--version"]) == 0
@@ -70,7 +70,7 @@ def test_help_without_arguments_and_version(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("name", ["encode", "assign", "similar", "explain"])
 @pytest.mark.parametrize("option", ["--seed", "--device", "--size", "--colour"])
-def test_commands_do_not_accept_options_that_the_model_decides(
+def test_commands_reject_options_that_the_model_fixes(
     name: str, option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([name, "images", "--model", "model.tubal", option, "1"]) == 2
@@ -78,12 +78,12 @@ def test_commands_do_not_accept_options_that_the_model_decides(
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_completion_prints_a_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", shell]) == 0
     assert "_TUBAL_COMPLETE" in capsys.readouterr().out
 
 
-def test_completion_of_a_command() -> None:
+def test_shell_completes_commands() -> None:
     environment = {
         **os.environ,
         "_TUBAL_COMPLETE": "bash_complete",
@@ -95,7 +95,7 @@ def test_completion_of_a_command() -> None:
     assert "cluster" in done.stdout
 
 
-def test_completion_of_a_source() -> None:
+def test_shell_completes_collections_and_files() -> None:
     items = Source().shell_complete(None, None, "di")
     assert [(item.value, item.type) for item in items] == [("digits", "plain"), ("di", "file")]
 
@@ -110,7 +110,7 @@ def test_completion_of_a_source() -> None:
         ("\ufefffile,label\na/1.png,cat\n", ["cat", "", ""]),
     ],
 )
-def test_labels_from_csv(tmp_path: Path, text: str, expected: list[str]) -> None:
+def test_labels_are_read_from_csv(tmp_path: Path, text: str, expected: list[str]) -> None:
     (tmp_path / "labels.csv").write_text(text, encoding="utf-8")
     stack = SimpleNamespace(names=["a/1.png", "b/2.png", "3.png"], files=["x"] * 3, target=None)
     assert read_labels(str(tmp_path / "labels.csv"), stack, is_collection=False) == expected
@@ -124,7 +124,7 @@ def test_labels_from_csv(tmp_path: Path, text: str, expected: list[str]) -> None
         ("a,b,c\n1,2,3\n", "wanted file and label"),
     ],
 )
-def test_unusable_label_file(tmp_path: Path, text: str, sentence: str) -> None:
+def test_unusable_label_file_raises(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "labels.csv").write_text(text)
     stack = SimpleNamespace(names=["a/1.png", "b/2.png", "3.png"], files=["x"] * 3, target=None)
     with pytest.raises(ValueError, match=sentence):
@@ -174,7 +174,7 @@ def test_scores_ignore_unlabelled_images() -> None:
         (["datasets", "--nonsense"], "No such option"),
     ],
 )
-def test_mistake_is_one_sentence(
+def test_user_error_is_printed_as_one_sentence(
     arguments: list[str],
     sentence: str,
     shapes: Path,
@@ -194,7 +194,9 @@ def test_mistake_is_one_sentence(
     assert {entry.name for entry in tmp_path.iterdir()} == {"empty", "bad"}, "something was left behind"
 
 
-def test_unreadable_model_is_one_sentence(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unreadable_model_is_reported_in_one_sentence(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     body = (results / "model.tubal").read_bytes()
     (tmp_path / "cut.tubal").write_bytes(body[: len(body) // 2])
     assert run(["info", str(tmp_path / "cut.tubal")]) == 2
@@ -211,7 +213,7 @@ def test_unreadable_model_is_one_sentence(results: Path, tmp_path: Path, capsys:
     assert "99" in one_sentence(capsys)
 
 
-def test_unwritable_folder_is_one_sentence(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_folder_is_reported_in_one_sentence(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cluster", str(shapes), "--out", "/proc/tubal-results", "--quiet"]) == 2
     assert "cannot write results" in one_sentence(capsys)
 
@@ -223,7 +225,7 @@ def test_debug_shows_the_traceback(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_program_failure_exits_with_one(
+def test_program_failure_has_exit_code_1(
     shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:

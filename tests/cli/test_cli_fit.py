@@ -31,7 +31,7 @@ def fit(shapes: Path, model: Path, *options: str) -> int:
         (["--method", "graphsc", "--atoms", "4", "--graph", "cosine"], "GraphSC", (60, 4, 1)),
     ],
 )
-def test_fit_of_every_coder(options, kind, codes, shapes: Path, tmp_path: Path) -> None:
+def test_fit_saves_every_kind_of_coder(options, kind, codes, shapes: Path, tmp_path: Path) -> None:
     assert fit(shapes, tmp_path / "model.tubal", *options) == 0
     model = tubal.load(tmp_path / "model.tubal")
     assert type(model).__name__ == kind
@@ -52,13 +52,13 @@ def test_fit_of_every_coder(options, kind, codes, shapes: Path, tmp_path: Path) 
         (["--atoms", "many"], "'many' is not"),
     ],
 )
-def test_wrong_option_is_one_sentence(options, sentence, shapes, tmp_path, capsys) -> None:
+def test_wrong_option_is_reported_in_one_sentence(options, sentence, shapes, tmp_path, capsys) -> None:
     assert fit(shapes, tmp_path / "model.tubal", *options) == 2
     assert sentence in one_sentence(capsys)
     assert not list(tmp_path.iterdir())
 
 
-def test_missing_scheduler_is_one_sentence(shapes: Path, tmp_path: Path, capsys) -> None:
+def test_missing_scheduler_is_reported_in_one_sentence(shapes: Path, tmp_path: Path, capsys) -> None:
     pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tubal[dask]'")
     from distributed import Client
 
@@ -68,7 +68,7 @@ def test_missing_scheduler_is_one_sentence(shapes: Path, tmp_path: Path, capsys)
     assert "no Dask scheduler at 'tcp://127.0.0.1:9'" in one_sentence(capsys)
 
 
-def test_cluster_fit_equals_local_fit(shapes: Path, tmp_path: Path) -> None:
+def test_fit_on_a_dask_cluster_equals_local_fit(shapes: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tubal[dask]'")
     options = ["--method", "tubsc", "--atoms", "4", "--sparsity", "0.05"]
     assert fit(shapes, tmp_path / "home.tubal", *options) == 0
@@ -122,22 +122,24 @@ def test_checkpoint_of_another_fit_is_an_error(shapes: Path, tmp_path: Path, cap
     assert checkpoint.exists()
 
 
-def test_resumed_cluster_run_gives_the_same_labels(
+def test_resumed_cluster_command_gives_the_same_labels(
     shapes: Path, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["cluster", str(shapes), "-k", "3", "--labels", "folders", "--out", str(tmp_path / "out")]
+    arguments = ["cluster", str(shapes), "-k", "3", "--labels", "folders", "--out", str(tmp_path / "out")]
     with pytest.MonkeyPatch.context() as patch:
         interrupt_at(patch, 2)
-        assert run([*asked, "--quiet"]) == 130
+        assert run([*arguments, "--quiet"]) == 130
     assert "the progress is saved in" in one_sentence(capsys)
     assert {entry.name for entry in tmp_path.iterdir()} == {"out.checkpoint"}
-    assert run([*asked, "--resume", "--json"]) == 0
+    assert run([*arguments, "--resume", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["clusters"] == 3
     assert {entry.name for entry in tmp_path.iterdir()} == {"out"}
     assert (tmp_path / "out" / "labels.csv").read_bytes() == (results / "labels.csv").read_bytes()
 
 
-def test_resume_without_checkpoint(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resume_without_checkpoint_starts_from_the_beginning(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ["--method", "sc", "--atoms", "2", "--resume", "--out", str(tmp_path / "model.tubal")]
     assert run(["fit", str(shapes), *options]) == 0
     assert "to resume; starting from the beginning" in capsys.readouterr().err

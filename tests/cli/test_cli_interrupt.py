@@ -27,7 +27,7 @@ pytest_plugins = ["helpers.cli_fixtures"]
         ("writing results", True),
     ],
 )
-def test_ctrl_c_leaves_nothing_half_written(
+def test_interrupt_leaves_no_partial_file(
     moment: str, with_earlier_results: bool, shapes: Path, results: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -37,8 +37,8 @@ def test_ctrl_c_leaves_nothing_half_written(
             (out / name).write_bytes((results / name).read_bytes())
     before = {file.name: file.read_bytes() for file in out.iterdir()} if out.exists() else {}
     code = "import tubal.cli; tubal.cli.main()"
-    asked = ["cluster", str(shapes), "-k", "4", "-o", str(out), "--force", "--sort", "copy"]
-    process = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, text=True, bufsize=1)
+    arguments = ["cluster", str(shapes), "-k", "4", "-o", str(out), "--force", "--sort", "copy"]
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True, bufsize=1)
     assert process.stderr is not None
     printed = ""
     if moment[0].isdigit():

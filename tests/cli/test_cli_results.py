@@ -37,7 +37,7 @@ def test_cluster_writes_every_result(results: Path, shapes: Path) -> None:
         assert features["labels"].tolist() == [int(row["cluster"]) for row in rows]
 
 
-def test_run_record(results: Path) -> None:
+def test_run_json_records_seed_versions_and_hashes(results: Path) -> None:
     record = json.loads((results / "run.json").read_text())
     assert record["seed"] == 0
     assert record["images"] == 60
@@ -72,7 +72,7 @@ def test_json_on_stdout_and_messages_on_stderr(
     assert printed.out == printed.err == ""
 
 
-def test_sorting_into_folders(shapes: Path, tmp_path: Path) -> None:
+def test_sort_copies_or_links_images_into_cluster_folders(shapes: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     base = ["cluster", str(shapes), "-k", "3", "--out", str(out), "--quiet"]
     assert run([*base, "--sort", "copy"]) == 0
@@ -91,12 +91,12 @@ def test_sorting_into_folders(shapes: Path, tmp_path: Path) -> None:
     assert (out / "my notes.txt").read_text() == "kept"
 
 
-def test_array_file_with_label_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_array_file_is_clustered_with_a_label_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bunch = make_shifted_shapes(40, n_classes=2, image_shape=(10, 10), random_state=1)
     np.save(tmp_path / "stack.npy", bunch.images)
     (tmp_path / "labels.csv").write_text("label\n" + "\n".join(f"kind {value}" for value in bunch.target))
     out = tmp_path / "out"
-    asked = [
+    arguments = [
         "cluster",
         str(tmp_path / "stack.npy"),
         "-k",
@@ -106,7 +106,7 @@ def test_array_file_with_label_file(tmp_path: Path, capsys: pytest.CaptureFixtur
         "--labels",
         str(tmp_path / "labels.csv"),
     ]
-    assert run([*asked, "--sort", "copy", "--json", "-q"]) == 0
+    assert run([*arguments, "--sort", "copy", "--json", "-q"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["scores"]["labelled_images"] == 40
     first = read_csv(out / "labels.csv")[0]
@@ -114,7 +114,7 @@ def test_array_file_with_label_file(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (out / "clusters" / f"cluster-{first['cluster']}" / "stack.npy#1.png").is_file()
 
 
-def test_thousand_mixed_pictures(tmp_path: Path) -> None:
+def test_folder_of_1000_mixed_pictures_is_clustered(tmp_path: Path) -> None:
     folder, bad = build_mixed_folder(tmp_path, n_images=1000)
     out = tmp_path / "out"
     assert run(["cluster", str(folder), "-k", "5", "-o", str(out), "-q", "--size", "16", "--colour", "grey"]) == 0
@@ -128,7 +128,7 @@ def test_thousand_mixed_pictures(tmp_path: Path) -> None:
 
 
 @pytest.mark.collection("coil20")
-def test_command_and_library_give_the_same_labels(tmp_path: Path) -> None:
+def test_cluster_command_gives_the_labels_of_the_library(tmp_path: Path) -> None:
     images = fetch("coil20").images
     export(images, tmp_path / "coil20")
     out = tmp_path / "out"
@@ -171,7 +171,9 @@ def test_assign_finds_the_cluster_of_known_pictures(
     assert "--force" in one_sentence(capsys)
 
 
-def test_results_in_the_current_folder(shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_can_be_written_to_the_current_folder(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     assert run(["cluster", str(shapes), "-k", "3", "--out", ".", "--quiet"]) == 0
@@ -237,7 +239,7 @@ def test_encode_writes_features_and_codes(
         assert np.isfinite(arrays["features"]).all()
 
 
-def test_fit_and_info(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_describes_a_fitted_model(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "model.tubal"
     assert run(["fit", str(shapes), "--method", "tubsc", "--atoms", "6", "--out", str(model), "-q"]) == 0
     assert run(["info", str(model), "--json"]) == 0

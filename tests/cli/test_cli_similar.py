@@ -1,4 +1,4 @@
-"""``tubal similar`` and ``ImageClusterer.similar`` give the same answer."""
+"""``tubal similar`` and ``ImageClusterer.similar`` give the same result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tubal.datasets import load_images, make_shifted_shapes
 
 @pytest.fixture(scope="module", params=[(preset, color) for preset in ("default", "paper") for color in (False, True)])
 def clustered(request, tmp_path_factory):
-    """A folder of 40 pictures, 10 more that the model does not know, and the results folder of the model."""
+    """A folder of 40 pictures, 10 more that the model was not fitted on, and the results folder of the model."""
     preset, color = request.param
     home = tmp_path_factory.mktemp("similar")
     images = make_shifted_shapes(50, n_classes=3, image_shape=(12, 12), random_state=0).images
@@ -40,7 +40,7 @@ def test_command_line_and_python_agree(clustered, place, capsys):
     # Given a model and a picture
     model = tubal.load(clustered / "results" / "model.tubal")
     picture = clustered / place
-    # When both are asked for its neighbours
+    # When its neighbours are computed in both ways
     shown = from_command_line(picture, clustered / "results", capsys)
     found = model.similar(load_images(picture).images, 4)
     distances, indices = model.kneighbors(load_images(picture).images, 4)

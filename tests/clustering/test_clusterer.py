@@ -23,7 +23,7 @@ from tubal.problems.layout import unit_rows
 
 
 @parametrize_with_checks([ImageClusterer()])
-def test_scikit_learn_checks(estimator, check):
+def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -65,14 +65,14 @@ def test_fitted_attributes_have_their_shapes(fitted):
     assert model.model_.atoms_.shape[1:] == images.shape[1:]
 
 
-def test_labels_for_other_numbers_of_clusters(fitted):
+def test_labels_for_gives_other_numbers_of_clusters(fitted):
     model, _, _ = fitted
     assert_array_equal(model.labels_for(4), model.labels_)
     for n_clusters in (1, 2, 7):
         assert len(np.unique(model.labels_for(n_clusters))) == n_clusters
 
 
-def test_new_images_join_their_cluster(fitted):
+def test_new_images_are_assigned_to_their_cluster(fitted):
     model, images, labels = fitted
     new, truth = images[:, ::-1, ::-1][:, ::-1, ::-1] + 0.01, labels
     assert_array_equal(model.predict(new), model.labels_)
@@ -119,7 +119,7 @@ def test_number_of_clusters_is_estimated(rng):
     assert 5 in model.n_clusters_scores_["n_clusters"]
 
 
-def test_paper_preset_is_gtsc_and_kmeans(rng):
+def test_paper_preset_equals_gtsc_and_kmeans(rng):
     images, _ = shapes(rng)
     model = ImageClusterer(4, preset="paper", n_atoms=12, random_state=0).fit(images)
     coder = GTSC(12, graph_weight=1.0, n_neighbors=3, graph="euclidean", random_state=model.seed_)
@@ -148,7 +148,7 @@ def test_rows_and_images_agree(rng):
     assert_array_equal(from_rows.labels_, from_images.labels_)
 
 
-def test_matrix_serves_as_graph(rng):
+def test_matrix_is_accepted_as_graph(rng):
     images, labels = shapes(rng)
     adjacency = (labels[:, None] == labels).astype(float)
     np.fill_diagonal(adjacency, 0.0)
@@ -159,7 +159,7 @@ def test_matrix_serves_as_graph(rng):
         model.kneighbors()
 
 
-def test_distances_are_rescaled_only_with_hubs(rng):
+def test_distances_are_rescaled_only_if_hubs_dominate(rng):
     # All images list image 0 first and image 1 second.
     n_images = 40
     lists = np.array(
@@ -201,7 +201,7 @@ def test_exact_copies_are_reported(rng):
         (np.random.default_rng(0).random((5, 8, 8)), 0, "n_clusters=0"),
     ],
 )
-def test_bad_input_gets_one_sentence(images, n_clusters, message):
+def test_bad_input_raises_a_one_sentence_error(images, n_clusters, message):
     with pytest.raises(ValueError, match=message):
         ImageClusterer(n_clusters).fit(images)
 
@@ -216,7 +216,7 @@ def test_bad_input_gets_one_sentence(images, n_clusters, message):
         ({"graph": "nearest"}, ValueError, "known names"),
     ],
 )
-def test_bad_parameters_get_one_sentence(rng, parameters, error, message):
+def test_bad_parameters_raise_a_one_sentence_error(rng, parameters, error, message):
     images, _ = shapes(rng)
     with pytest.raises(error, match=message):
         ImageClusterer(**parameters).fit(images)
@@ -279,7 +279,7 @@ def test_components_are_never_split_before_joining(rng, n_clusters):
         assert len(set(model.labels_[start : start + 8])) == 1
 
 
-def test_blank_image_does_not_disturb_others(rng):
+def test_blank_image_does_not_change_the_other_labels(rng):
     images, labels = shapes(rng)
     images[0] = 0.0
     found = ImageClusterer(4, random_state=0).fit_predict(images)
@@ -292,7 +292,7 @@ def test_blank_image_does_not_disturb_others(rng):
     ("name", "accuracy", "nmi"),
     [("coil20", 98.5, 98.5), ("usps", 98.0, 95.0), ("orl", 84.0, 91.0), ("yale", 90.5, 88.5)],
 )
-def test_scores_on_the_collections(name, accuracy, nmi):
+def test_scores_on_collections_reach_their_thresholds(name, accuracy, nmi):
     bunch = fetch(name)
     found = ImageClusterer(len(np.unique(bunch.target)), random_state=0).fit_predict(bunch.images)
     assert 100 * clustering_accuracy(bunch.target, found) >= accuracy
@@ -324,7 +324,7 @@ def fitted_state(model):
     return {name: value for name, value in vars(model).items() if name.endswith("_")}
 
 
-def test_interrupted_fit_keeps_the_former_fit(rng):
+def test_interrupted_fit_keeps_the_previous_fit(rng):
     images, _ = shapes(rng)
 
     def interrupt(progress):
@@ -342,7 +342,7 @@ def test_interrupted_fit_keeps_the_former_fit(rng):
     assert_array_equal(model.predict(images), model.labels_)
 
 
-def test_second_fit_replaces_everything(rng):
+def test_second_fit_replaces_all_fitted_attributes(rng):
     images, _ = shapes(rng)
     model = ImageClusterer(4, random_state=0).fit(images)
     model.file_names_ = np.array(["a"] * len(images))
@@ -391,7 +391,7 @@ def test_kneighbors_of_training_images_respects_the_number(fitted):
 
 # --- numbers of clusters ---------------------------------------------------------------------------------
 @pytest.mark.parametrize("n_images", [18, 26, 27, 28, 31])
-def test_every_image_a_neighbor_of_every_other(n_images):
+def test_complete_graph_is_clustered(n_images):
     # All non-trivial eigenvalues of such a graph are equal, which some eigensolvers cannot handle.
     images = np.random.default_rng(0).random((n_images, 8, 8))
     for n_clusters in (3, None):
@@ -401,7 +401,7 @@ def test_every_image_a_neighbor_of_every_other(n_images):
 
 
 @pytest.mark.parametrize("preset", ["default", "paper"])
-def test_fewer_clusters_than_asked_are_announced(rng, preset):
+def test_fewer_clusters_than_requested_give_a_warning(rng, preset):
     images = np.repeat(rng.random((2, 8, 8)), 6, axis=0)
     model = ImageClusterer(4, preset=preset, random_state=0)
     with warnings.catch_warnings(record=True) as caught:

@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from tubal import clustering
-from tubal.clustering.components import cheapest_links
-from tubal.clustering.cuts import ward_kmeans
+from tubal.clustering.cuts import cheapest_links, ward_kmeans
 from tubal.clustering.eigenvectors import _DENSE_LIMIT
 from tubal.metrics import clustering_accuracy
 
@@ -45,14 +44,14 @@ def test_spectrum_agrees_with_a_dense_eigensolver(rng, n_images):
 
 
 @pytest.mark.parametrize("size", [8, 300])
-def test_each_component_has_eigenvalue_one(size):
+def test_eigenvalue_one_occurs_once_per_component(size):
     found = clustering.spectrum(blocks(*[size] * 4), 6)
     assert_array_equal(found.values[:4], 1.0)
     assert found.values[4] < 0.9
 
 
 @pytest.mark.parametrize("size", [13, 18, 23, 26, 28, 31])
-def test_spectrum_of_a_complete_graph(size):
+def test_spectrum_of_a_complete_graph_is_correct(size):
     """All eigenvalues but one are equal: LAPACK may find too few eigenvectors, or fail."""
     adjacency = blocks(size)
     dense = adjacency.toarray() / (size - 1)
@@ -122,7 +121,7 @@ def test_diffusion_cut_keeps_large_groups_apart(rng):
     assert clustering_accuracy(np.minimum(labels, 2) % 2, clustering.spectral_cut(adjacency, 2)) < 0.7
 
 
-def test_only_better_proposals_are_taken(rng):
+def test_diffusion_cut_rejects_worse_proposals(rng):
     adjacency, labels = planted(rng, [30, 30, 30], inside=0.3, outside=0.05)
     nonsense = rng.integers(0, 3, 90)
     found = clustering.diffusion_cut(adjacency, 3, proposals=[nonsense])
@@ -143,7 +142,7 @@ def test_ward_kmeans_recovers_separated_points(rng, n_points):
 
 
 @pytest.mark.parametrize("n_clusters", [0, -1, 9])
-def test_impossible_number_of_clusters_is_refused(n_clusters):
+def test_impossible_number_of_clusters_raises(n_clusters):
     with pytest.raises(ValueError, match="n_clusters"):
         clustering.spectral_cut(blocks(4, 4), n_clusters)
 
@@ -166,19 +165,19 @@ def test_cheapest_links_match_all_pairs(rng):
         assert links[a, b] == pytest.approx(gaps.min())
 
 
-def test_joining_needs_features():
+def test_joining_components_without_features_raises():
     with pytest.raises(ValueError, match="3 separate parts but 2 clusters"):
         clustering.spectral_cut(blocks(3, 3, 3), 2)
 
 
 # --- weights ---------------------------------------------------------------------------------------------
-def test_mutual_edges_count_twice():
+def test_mutual_edges_have_twice_the_weight():
     weights = clustering.mutual_adjacency(np.array([[1, 2], [0, -1], [1, -1]]))
     expected = [[0.0, 1.0, 0.5], [1.0, 0.0, 0.5], [0.5, 0.5, 0.0]]
     assert_array_equal(weights.toarray(), expected)
 
 
-def test_second_order_counts_paths(rng):
+def test_second_order_weights_count_paths(rng):
     adjacency, _ = planted(rng, [8, 8])
     dense = adjacency.toarray()
     expected = dense + dense @ dense
@@ -221,7 +220,7 @@ def test_modularity_follows_its_definition(rng):
 
 
 # --- single images ---------------------------------------------------------------------------------------
-def test_confidence_is_lower_between_clusters(rng):
+def test_confidence_is_lower_for_images_between_clusters(rng):
     adjacency, labels = planted(rng, [20, 20], outside=0.0)
     adjacency = adjacency.tolil()
     adjacency[0, 20:30] = 1.0
@@ -239,7 +238,7 @@ def test_only_far_images_are_outliers(rng):
     assert_array_equal(np.flatnonzero(clustering.outliers(distances)), [7])
 
 
-def test_near_duplicates_form_chains():
+def test_near_duplicates_are_transitive():
     neighbors = np.array([[1, 2], [0, 2], [1, 3], [4, 2], [3, 5], [4, 3]])
     distances = np.array([[0.01, 1.0], [0.01, 0.02], [0.02, 1.0], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
     groups = clustering.near_duplicates(neighbors, distances)
@@ -247,7 +246,7 @@ def test_near_duplicates_form_chains():
     assert_array_equal(groups[0], [0, 1, 2])
 
 
-def test_medoids_are_the_most_typical(rng):
+def test_medoids_have_the_largest_mean_cosine(rng):
     labels = np.repeat([0, 1], 15)
     features = np.repeat(rng.normal(size=(2, 6)), 15, axis=0) + 0.3 * rng.normal(size=(30, 6))
     unit = features / np.linalg.norm(features, axis=1, keepdims=True)
@@ -257,7 +256,7 @@ def test_medoids_are_the_most_typical(rng):
         assert found == members[mean_cosine.argmax()]
 
 
-def test_votes_follow_weights_and_trust():
+def test_votes_are_weighted():
     labels, neighbors = np.array([0, 1, 1]), np.array([[0, 1, -1], [0, 1, 2]])
     shares = clustering.vote(neighbors, np.ones((2, 3)), labels, trust=np.array([1.0, 0.5, 0.5]))
     assert_allclose(shares, [[2 / 3, 1 / 3], [0.5, 0.5]], atol=1e-5)
@@ -276,7 +275,7 @@ def test_map_separates_groups(rng):
 
 
 @pytest.mark.parametrize("n_images", [1, 2, 5])
-def test_map_of_a_few_isolated_images(n_images):
+def test_map_of_isolated_images_is_finite(n_images):
     points = clustering.graph_map(sparse.csr_matrix((n_images, n_images)))
     assert points.shape == (n_images, 2)
     assert np.isfinite(points).all()

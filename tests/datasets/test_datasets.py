@@ -77,7 +77,7 @@ def test_faces_are_upright(name):
 
 
 @pytest.mark.collection("usps")
-def test_usps_digits_are_upright_and_in_order():
+def test_usps_digits_are_upright_and_in_published_order():
     bunch = datasets.fetch_usps()
     ones, sevens = bunch.images[bunch.target == 1].mean(axis=0), bunch.images[bunch.target == 7].mean(axis=0)
     assert ones[:, 6:10].sum() > 3 * ones[6:10, :].sum()  # a stroke from top to bottom
@@ -91,7 +91,7 @@ def test_yale_has_two_identical_pairs():
 
 
 @pytest.mark.collection("orl")
-def test_return_x_y_and_data_home(monkeypatch):
+def test_fetch_respects_return_x_y_and_data_home(monkeypatch):
     folder = datasets.data_folder()
     monkeypatch.delenv("TUBAL_DATA")
     data, target = datasets.fetch_orl(data_home=folder, return_X_y=True)
@@ -113,7 +113,7 @@ def test_data_folder_prefers_argument_then_variable_then_earlier_default(tmp_pat
         datasets.fetch_orl(download_if_missing=False)
 
 
-def test_toy_is_read_upright_with_labels_from_zero(toy, tmp_path):
+def test_matlab_collection_is_read_upright_with_labels_from_zero(toy, tmp_path):
     bunch = datasets.fetch("toy", data_home=tmp_path)
     np.testing.assert_allclose(bunch.images, toy.astype(np.float32) / 255)
     assert bunch.target.tolist() == [0, 0, 1, 1, 2, 2]
@@ -127,7 +127,7 @@ def test_damaged_file_is_kept(toy, tmp_path, monkeypatch):
     assert (tmp_path / "toy.mat").read_bytes() == b"damaged"
 
 
-def test_missing_file_is_explained(tmp_path):
+def test_error_for_a_missing_file_states_what_to_do(tmp_path):
     with pytest.raises(FileNotFoundError, match=rf"put ORL.mat into {tmp_path}.*TUBAL_DATA"):
         datasets.fetch_orl(data_home=tmp_path, download_if_missing=False)
 
@@ -147,7 +147,7 @@ def test_missing_file_is_downloaded(toy, tmp_path, monkeypatch):
     np.testing.assert_allclose(bunch.images, toy.astype(np.float32) / 255)
 
 
-def test_unreachable_network_is_explained(tmp_path, monkeypatch):
+def test_error_without_network_states_what_to_do(tmp_path, monkeypatch):
     entry = dataclasses.replace(COLLECTIONS["orl"], addresses=("http://127.0.0.1:9/ORL.mat",))
     monkeypatch.setitem(registry.COLLECTIONS, "orl", entry)
     monkeypatch.setattr(fetchers, "download", partial(fetchers.download, attempts=1))
@@ -217,12 +217,12 @@ def test_shapes_depend_on_the_seed():
         ({"noise": -1.0}, "noise is -1.0"),
     ],
 )
-def test_wrong_shape_parameters(arguments, message):
+def test_bad_parameters_of_shifted_shapes_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         datasets.make_shifted_shapes(**arguments)
 
 
-def test_command_lists_collections(toy, tmp_path, monkeypatch):
+def test_datasets_command_lists_collections(toy, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     result = CliRunner().invoke(command, ["--data-home", str(tmp_path)])
     assert result.exit_code == 0, result.output
@@ -233,7 +233,7 @@ def test_command_lists_collections(toy, tmp_path, monkeypatch):
     assert str(tmp_path) in result.output
 
 
-def test_command_reports_damage_as_json(toy, tmp_path):
+def test_datasets_command_reports_damaged_files_as_json(toy, tmp_path):
     (tmp_path / "toy.mat").write_bytes(b"damaged")
     result = CliRunner().invoke(command, ["--data-home", str(tmp_path), "--json"])
     entries = {entry["name"]: entry for entry in json.loads(result.output)}

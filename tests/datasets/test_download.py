@@ -84,11 +84,11 @@ def test_permanent_failure_leaves_no_file(server, tmp_path, path, reason, reques
     assert list(tmp_path.iterdir()) == []
 
 
-def test_next_address_is_tried(server, tmp_path):
+def test_next_address_is_tried_after_a_failure(server, tmp_path):
     assert fetch_from(server, "missing", "other", "whole", to=tmp_path / "data.bin").read_bytes() == BODY
 
 
-def test_refused_connection(tmp_path):
+def test_refused_connection_raises_after_three_attempts(tmp_path):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]

@@ -21,7 +21,7 @@ def images() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, size=(20, 9, 6), dtype=np.uint8)
 
 
-def test_npy_and_npz(tmp_path: Path, images: np.ndarray) -> None:
+def test_npy_and_npz_files_are_read(tmp_path: Path, images: np.ndarray) -> None:
     np.save(tmp_path / "a.npy", images)
     np.savez(tmp_path / "b.npz", pictures=images, y=np.arange(20) % 3, scalar=3.0)
     for name in ("a.npy", "b.npz"):
@@ -33,7 +33,7 @@ def test_npy_and_npz(tmp_path: Path, images: np.ndarray) -> None:
     assert load_images(tmp_path / "a.npy").target is None
 
 
-def test_channel_axes(tmp_path: Path) -> None:
+def test_channels_are_read_first_or_last(tmp_path: Path) -> None:
     colour = np.random.default_rng(1).random((5, 8, 7, 3)).astype(np.float32)
     np.save(tmp_path / "last.npy", colour)
     np.save(tmp_path / "first.npy", np.moveaxis(colour, -1, 1))
@@ -44,7 +44,7 @@ def test_channel_axes(tmp_path: Path) -> None:
     assert load_images(tmp_path / "last.npy", colour="grey").images.shape == (5, 8, 7)
 
 
-def test_image_axis(tmp_path: Path) -> None:
+def test_axis_of_images_is_detected(tmp_path: Path) -> None:
     np.save(tmp_path / "first.npy", np.random.default_rng(5).random((12, 12, 10)))
     assert load_images(tmp_path / "first.npy").images.shape == (12, 12, 10)
     np.save(tmp_path / "last.npy", np.random.default_rng(5).random((12, 12, 100)))
@@ -127,7 +127,7 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.mat", "a.h5", "a.png", "a.tif"])
 @pytest.mark.parametrize("body", [b"", b"not what the name says", b"\x93NUMPY\x01\x00\xff\xff"])
-def test_wrong_file_contents(tmp_path: Path, name: str, body: bytes) -> None:
+def test_wrong_file_contents_raise(tmp_path: Path, name: str, body: bytes) -> None:
     (tmp_path / name).write_bytes(body)
     with pytest.raises(ValueError, match=re.escape(name)):
         load_images(tmp_path / name)
@@ -174,7 +174,7 @@ def test_nan_is_an_error(tmp_path: Path) -> None:
         load_images(tmp_path / "a.npy")
 
 
-def test_collections_and_single_pictures(tmp_path: Path) -> None:
+def test_load_images_reads_collections_and_multipage_tiffs(tmp_path: Path) -> None:
     digits = load_images("digits")
     assert digits.images.shape == (1797, 8, 8)
     assert digits.target is not None

@@ -52,7 +52,7 @@ def coder(name="GTSC", **parameters):
 
 
 @pytest.mark.parametrize("name", ["TubSC", "SparseCoding"])
-def test_without_graph_equals_one_process(name, images, client):
+def test_fit_without_graph_equals_one_process(name, images, client):
     expected = coder(name).fit(images)
     model = fit(coder(name), da.from_array(images, chunks=(17, 7, 6)), client)
     assert_allclose(model.objective_, expected.objective_, rtol=1e-6)
@@ -60,7 +60,7 @@ def test_without_graph_equals_one_process(name, images, client):
     assert_allclose(model.transform(images[:4]), expected.transform(images[:4]), atol=1e-5)
 
 
-def test_with_graph_the_objective_never_rises(images, client):
+def test_objective_with_graph_never_increases(images, client):
     expected = coder(max_iter=15).fit(images)
     model = fit(coder(max_iter=15), images, client)
     assert (np.diff(model.objective_) <= 1e-10 * model.objective_[0]).all()
@@ -90,14 +90,14 @@ def test_workers_read_files_and_keep_codes(images, client, tmp_path):
     assert_allclose(model.codes_.compute(), expected.codes_, atol=1e-5)
 
 
-def test_reseeding_and_scale_by_the_largest_pixel(images, client):
+def test_replaced_atoms_and_scale_equal_one_process(images, client):
     expected = coder("TubSC", scale="max", sparsity=1.0, n_atoms=20).fit(images)
     model = fit(coder("TubSC", scale="max", sparsity=1.0, n_atoms=20), images, client)
     assert model.n_reseeded_ == expected.n_reseeded_ > 0
     assert_allclose(model.objective_, expected.objective_, rtol=1e-6)
 
 
-def kill_one(client, delay):
+def kill_worker(client, delay):
     """Kill a worker process with SIGKILL after a delay."""
 
     def work():
@@ -111,41 +111,41 @@ def kill_one(client, delay):
 
 
 @pytest.fixture(scope="module")
-def victims():
+def killable_client():
     with start(3) as cluster, Client(cluster) as found:
         yield found
 
 
-def test_killed_worker_changes_nothing(images, victims):
-    expected = fit(coder(max_iter=6), images, victims, n_partitions=4)
+def test_killed_worker_does_not_change_the_result(images, killable_client):
+    expected = fit(coder(max_iter=6), images, killable_client, n_partitions=4)
     model, killer = coder(max_iter=6), None
 
     def begin(progress):
         nonlocal killer
         if progress.n_iter == 3:
-            killer = kill_one(victims, 0.0)
+            killer = kill_worker(killable_client, 0.0)
 
-    fit(model.set_params(callbacks=begin), images, victims, n_partitions=4)
+    fit(model.set_params(callbacks=begin), images, killable_client, n_partitions=4)
     killer.join()
     assert_array_equal(model.objective_, expected.objective_)
     assert_array_equal(model.codes_, expected.codes_)
 
 
-def test_worker_killed_during_the_graph_changes_nothing(images, victims, monkeypatch):
+def test_worker_killed_during_the_graph_does_not_change_the_result(images, killable_client, monkeypatch):
     import tubal.distributed.fitting as module
 
-    expected = fit(coder(max_iter=1), images, victims, n_partitions=4)
+    expected = fit(coder(max_iter=1), images, killable_client, n_partitions=4)
     search = module.block_graph
 
-    def and_kill(*arguments):
-        killer = kill_one(victims, 0.05)
+    def block_graph_and_kill(*arguments):
+        killer = kill_worker(killable_client, 0.05)
         try:
             return search(*arguments)
         finally:
             killer.join()
 
-    monkeypatch.setattr(module, "block_graph", and_kill)
-    model = fit(coder(max_iter=1), images, victims, n_partitions=4)
+    monkeypatch.setattr(module, "block_graph", block_graph_and_kill)
+    model = fit(coder(max_iter=1), images, killable_client, n_partitions=4)
     assert_array_equal(model.graph_.neighbors, expected.graph_.neighbors)
     assert_array_equal(model.codes_, expected.codes_)
 
@@ -156,13 +156,13 @@ def test_fit_resumes_after_a_lost_scheduler(images, client, tmp_path):
     cluster = start(2)
     lost = Client(cluster)
 
-    def pull_the_plug(progress):
+    def close_scheduler(progress):
         if progress.n_iter == 4:
             cluster.close(timeout=1)
 
     with pytest.raises(ConnectionError, match=r"scheduler .* was lost; start one and fit again with Checkpoint"):
         fit(
-            coder(max_iter=6, callbacks=pull_the_plug), images, lost, n_partitions=4,
+            coder(max_iter=6, callbacks=close_scheduler), images, lost, n_partitions=4,
             checkpoint=Checkpoint(place, every_seconds=0.0),
         )  # fmt: skip
     lost.close(timeout=1)
@@ -176,7 +176,7 @@ def test_fit_resumes_after_a_lost_scheduler(images, client, tmp_path):
     assert_allclose(resumed.codes_, expected.codes_, atol=1e-6)
 
 
-def test_errors_say_what_is_wrong(images, client):
+def test_errors_state_their_cause(images, client):
     with pytest.raises(ConnectionError, match="no Dask scheduler at"):
         connect("tcp://127.0.0.1:9")
     with pytest.raises(ValueError, match="NaN or infinity"):
@@ -188,7 +188,7 @@ def test_errors_say_what_is_wrong(images, client):
 @pytest.mark.collection("coil20")
 def test_real_images_reach_the_objective_of_one_process(client):
     images = np.asarray(fetch_coil20().images, np.float64)[:432:2]
-    # With few steps the cluster's objective is up to 1 % lower on the way; after convergence both agree.
+    # With few steps the cluster's objective is up to 1 % lower before convergence; after convergence both agree.
     model = tubal.GTSC(n_atoms=15, random_state=0, max_iter=40, tol=0.0, code_solver=Admm(max_iter=20, tol=1e-3))
     expected = model.fit(images).objective_[-1]
     found = fit(model, images, client).objective_[-1]

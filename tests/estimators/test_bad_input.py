@@ -57,7 +57,7 @@ BAD_IMAGES = [
 
 @pytest.mark.parametrize(("images", "words"), [case[1:] for case in BAD_IMAGES], ids=[case[0] for case in BAD_IMAGES])
 @pytest.mark.parametrize("estimator", [TubSC, GTSC])
-def test_bad_images(estimator, images, words):
+def test_bad_images_raise_a_one_sentence_error(estimator, images, words):
     with pytest.raises((ValueError, TypeError)) as caught:
         estimator(n_atoms=3).fit(images)
     check_sentence(caught, *words)
@@ -74,7 +74,7 @@ def test_bad_images(estimator, images, words):
     ],
     ids=["NaN", "infinity", "complex", "empty", "one vector"],
 )
-def test_bad_tensors(change, words):
+def test_bad_tensors_raise_a_one_sentence_error(change, words):
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
     with pytest.raises(ValueError) as caught:
         GTSC(n_atoms=3).fit(change(torch.as_tensor(IMAGES), torch))
@@ -124,7 +124,7 @@ BAD_PARAMETERS = [
 
 
 @pytest.mark.parametrize(("parameters", "words"), BAD_PARAMETERS, ids=[str(sorted(p))[1:-1] for p, _ in BAD_PARAMETERS])
-def test_bad_parameters(parameters, words):
+def test_bad_parameters_raise_one_sentence_errors(parameters, words):
     with pytest.raises((ValueError, TypeError)) as caught:
         GTSC(**{"n_atoms": 3, "max_iter": 3} | parameters).fit(IMAGES)
     check_sentence(caught, *words)
@@ -142,14 +142,14 @@ def test_bad_parameters(parameters, words):
         ("5x4", ("'5x4'", "(height, width)")),
     ],
 )
-def test_wrong_shape_of_rows(shape, words):
+def test_wrong_shape_of_rows_raises(shape, words):
     with pytest.raises((ValueError, TypeError)) as caught:
         TubSC(n_atoms=3, image_shape=shape).fit(IMAGES.reshape(N, -1))
     check_sentence(caught, *words)
 
 
 @pytest.mark.parametrize("estimator", [GTSC, GraphSC])
-def test_one_image_has_no_neighbours(estimator):
+def test_graph_of_one_image_raises(estimator):
     with pytest.raises(ValueError) as caught:
         estimator(n_atoms=2).fit(IMAGES[:1])
     check_sentence(caught, "n_samples = 1", "lower n_neighbors or pass more images")
@@ -176,7 +176,7 @@ def fitted():
         (lambda model: model.explain(IMAGES[0, :4]), ("(4, 4)", "(5, 4)", "resize")),
     ],
 )
-def test_bad_arguments_of_a_fitted_model(fitted, call, words):
+def test_bad_arguments_of_a_fitted_model_raise(fitted, call, words):
     with pytest.raises(ValueError) as caught:
         call(fitted)
     check_sentence(caught, *words)

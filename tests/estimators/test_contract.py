@@ -11,7 +11,7 @@ ALL = [TubSC, GTSC, SparseCoding, GraphSC]
 
 
 @parametrize_with_checks([estimator() for estimator in ALL])
-def test_scikit_learn_contract(estimator, check):
+def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 

@@ -35,7 +35,7 @@ def small(estimator, **parameters):
 @pytest.mark.parametrize("tube_axis", [-1, -2])
 @pytest.mark.parametrize("shape", [(8, 7), (5, 5), (1, 6), (6, 1), (4, 5), (5, 4, 3), (4, 2)])
 @pytest.mark.parametrize("estimator", ALL)
-def test_shapes_of_everything(rng, backend, estimator, shape, tube_axis):
+def test_fitted_arrays_have_documented_shapes(rng, backend, estimator, shape, tube_axis):
     images = backend(rng.random((12, *shape)))
     model = small(estimator, tube_axis=tube_axis)
     features = model.fit_transform(images)
@@ -54,7 +54,7 @@ def test_shapes_of_everything(rng, backend, estimator, shape, tube_axis):
 
 
 @pytest.mark.parametrize("tube_length", oracles.TUBE_LENGTHS)
-def test_tube_lengths(rng, tube_length):
+def test_decode_equals_the_t_product_for_every_tube_length(rng, tube_length):
     images = rng.random((12, 4, tube_length))
     model = small(GTSC).fit(images)
     assert_allclose(model.decode(model.codes_), reconstruct(model), atol=1e-10)
@@ -67,7 +67,7 @@ def reconstruct(model):
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_rows_with_a_shape_are_images(shapes, estimator):
+def test_rows_with_image_shape_equal_images(shapes, estimator):
     stack = small(estimator).fit(shapes)
     rows = small(estimator, image_shape=(8, 9)).fit(shapes.reshape(30, -1))
     assert_array_equal(rows.codes_, stack.codes_)
@@ -75,7 +75,7 @@ def test_rows_with_a_shape_are_images(shapes, estimator):
     assert rows.atoms_.shape == (5, 8, 9)
 
 
-def test_rows_without_a_shape_are_one_row_images(shapes):
+def test_rows_without_image_shape_are_one_row_images(shapes):
     model = small(TubSC).fit(shapes.reshape(30, -1))
     assert model.image_shape_ == (1, 72)
     assert model.codes_.shape == (30, 5, 72)
@@ -88,7 +88,7 @@ def test_tube_axis_transposes_the_image(shapes):
     assert_allclose(down.atoms_, across.atoms_.swapaxes(1, 2), atol=1e-5)
 
 
-def test_sparse_coding_is_tubsc_of_columns(shapes):
+def test_sparse_coding_equals_tubsc_on_columns(shapes):
     columns = small(TubSC, image_shape=(72, 1)).fit(shapes.reshape(30, -1))
     whole = small(SparseCoding).fit(shapes)
     assert_array_equal(whole.codes_, columns.codes_)
@@ -96,7 +96,7 @@ def test_sparse_coding_is_tubsc_of_columns(shapes):
     assert_array_equal(columns.transform(shapes.reshape(30, -1)), abs(columns.codes_[:, :, 0]))
 
 
-def test_no_graph_weight_is_tubsc(shapes):
+def test_gtsc_without_graph_weight_equals_tubsc(shapes):
     without_weight = small(GTSC, graph_weight=0.0).fit(shapes)
     without_graph = small(TubSC).fit(shapes)
     assert_array_equal(without_weight.codes_, without_graph.codes_)
@@ -104,13 +104,13 @@ def test_no_graph_weight_is_tubsc(shapes):
 
 
 @pytest.mark.parametrize("estimator", TUBAL)
-def test_features_are_equation_20(shapes, estimator):
+def test_features_equal_equation_20(shapes, estimator):
     model = small(estimator).fit(shapes)
     expected = np.sqrt((model.codes_**2).sum(2))
     assert_allclose(model.transform(shapes), expected, rtol=1e-6)
 
 
-def test_objective_is_equation_8(shapes):
+def test_objective_equals_equation_8(shapes):
     images = shapes.astype(np.float64)
     model = small(GTSC, code_solver=Admm(max_iter=400, tol=1e-10), graph_weight=0.5, sparsity=0.02).fit(images)
     unit = images / np.sqrt((images**2).sum((1, 2), keepdims=True))
@@ -138,7 +138,7 @@ def test_constructor_keeps_parameters_as_given(estimator):
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_defaults_are_those_of_the_paper(estimator):
+def test_default_parameters_are_those_of_the_paper(estimator):
     parameters = estimator().get_params()
     assert parameters["n_atoms"] == 45
     if "graph_weight" in parameters:
@@ -148,14 +148,14 @@ def test_defaults_are_those_of_the_paper(estimator):
 @pytest.mark.parametrize("code_solver", [Admm(max_iter=20), Fista(max_iter=60), PrintedIstt(max_iter=60)], ids=type)
 @pytest.mark.parametrize("dictionary_solver", [LagrangeDual(), ProjectedGradient()], ids=type)
 @pytest.mark.parametrize("estimator", TUBAL)
-def test_solvers_are_injected(shapes, estimator, code_solver, dictionary_solver):
+def test_given_solvers_are_used(shapes, estimator, code_solver, dictionary_solver):
     model = small(estimator, code_solver=code_solver, dictionary_solver=dictionary_solver).fit(shapes)
     assert np.isfinite(model.codes_).all()
     assert model.objective_[-1] < model.objective_[0]
 
 
 @pytest.mark.parametrize("scale", ["unit", "max", None])
-def test_scale(shapes, scale):
+def test_decode_restores_every_scale(shapes, scale):
     images = 7.0 * shapes.astype(np.float64)
     model = small(TubSC, scale=scale, n_atoms=20, sparsity=1e-5, max_iter=20).fit(images)
     lengths = np.sqrt((images**2).sum((1, 2)))
@@ -179,7 +179,7 @@ def small_transform(model, images):
     return unscaled.transform(images / model.scale_factor_)
 
 
-def test_initial_atoms_may_be_given(shapes, rng):
+def test_init_accepts_atoms(shapes, rng):
     init = rng.normal(size=(9, 8, 5))
     first, second = (small(TubSC, init=init, random_state=seed).fit(shapes) for seed in (0, 1))
     assert_array_equal(first.codes_, second.codes_)
@@ -199,19 +199,19 @@ def test_seeds_reproduce_bit_for_bit(shapes, backend, estimator, init):
     assert not np.array_equal(first.objective_, other.objective_)
 
 
-def test_callbacks_stop_and_verbose_draws_on_standard_error(shapes, capsys):
+def test_callbacks_stop_the_fit_and_verbose_prints_to_standard_error(shapes, capsys):
     seen = []
 
-    def watch(progress):
+    def record_and_stop(progress):
         seen.append((progress.n_iter, progress.objective))
         return progress.n_iter == 2
 
-    model = small(GTSC, max_iter=9, tol=0.0, callbacks=watch, verbose=1).fit(shapes)
+    model = small(GTSC, max_iter=9, tol=0.0, callbacks=record_and_stop, verbose=1).fit(shapes)
     assert model.n_iter_ == 2
     assert [value for _, value in seen] == list(model.objective_)
     captured = capsys.readouterr()
     assert captured.out == ""
-    small(GTSC, callbacks=[watch, seen.append]).fit(shapes)
+    small(GTSC, callbacks=[record_and_stop, seen.append]).fit(shapes)
     assert capsys.readouterr().err == ""
 
 
@@ -221,13 +221,13 @@ def test_reseeded_atoms_are_counted(shapes):
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_pickles(shapes, estimator):
+def test_pickled_model_gives_the_same_features(shapes, estimator):
     model = small(estimator).fit(shapes)
     assert_array_equal(pickle.loads(pickle.dumps(model)).transform(shapes), model.transform(shapes))
 
 
 @pytest.mark.parametrize("estimator", ALL)
-def test_names_of_features(shapes, estimator):
+def test_feature_names_start_with_the_class_name(shapes, estimator):
     model = small(estimator).fit(shapes)
     prefix = estimator.__name__.lower()
     assert list(model.get_feature_names_out()) == [f"{prefix}{index}" for index in range(5)]
@@ -257,7 +257,7 @@ def test_codes_do_not_depend_on_the_batch(shapes, estimator):
         assert_allclose(model.encode(shapes[[image]])[0], together[image - 20], atol=1e-6)
 
 
-def test_new_images_are_joined_to_fixed_neighbours(shapes):
+def test_new_images_are_coded_with_fixed_neighbors(shapes):
     """The code of a new image minimises its own part of eq. 8, neighbours' codes held fixed."""
     images = shapes.astype(np.float64)
     model = small(GTSC, code_solver=Admm(max_iter=500, tol=1e-11)).fit(images[:25])
@@ -267,12 +267,12 @@ def test_new_images_are_joined_to_fixed_neighbours(shapes):
     assert_array_equal(weights, 1.0)
     assert indices.shape == (5, 3)
     gradient = oracles.coding_gradient(np.moveaxis(model.atoms_, 0, 1), np.moveaxis(unit[25:], 0, 1), codes)
-    pulls = sum(codes - np.moveaxis(model.codes_[indices[:, slot]], 0, 1) for slot in range(3))
-    gradient = gradient + 2.0 * model.graph_weight * oracles.stacked(pulls)
+    differences = sum(codes - np.moveaxis(model.codes_[indices[:, slot]], 0, 1) for slot in range(3))
+    gradient = gradient + 2.0 * model.graph_weight * oracles.stacked(differences)
     assert oracles.kkt_residual(gradient, oracles.stacked(codes), model.sparsity) < 1e-7
 
 
-def test_neighbours_may_be_named(shapes):
+def test_encode_accepts_neighbors(shapes):
     model = small(GTSC).fit(shapes[:20])
     unit = shapes / np.sqrt((shapes**2).sum((1, 2), keepdims=True))
     indices, _ = model.graph_.query(unit[20:])
@@ -282,7 +282,7 @@ def test_neighbours_may_be_named(shapes):
 
 
 @pytest.mark.parametrize("kind", ["matrix", "array", "Graph"])
-def test_graph_may_be_given(shapes, kind):
+def test_graph_accepts_a_matrix_or_a_graph(shapes, kind):
     unit = shapes / np.sqrt((shapes**2).sum((1, 2), keepdims=True))
     graph = knn_graph(unit, 3)
     given = {"matrix": graph.adjacency, "array": graph.adjacency.toarray(), "Graph": graph}[kind]
@@ -292,14 +292,14 @@ def test_graph_may_be_given(shapes, kind):
         assert model.transform(shapes[:2] + 0.1).shape == (2, 5)
 
 
-def test_several_components_and_isolated_images(shapes):
+def test_disconnected_graph_gives_finite_codes(shapes):
     adjacency = np.zeros((30, 30))
     adjacency[0, 1] = adjacency[1, 0] = adjacency[2, 3] = adjacency[3, 2] = 1.0
     model = small(GTSC, graph=adjacency).fit(shapes)
     assert np.isfinite(model.codes_).all()
 
 
-def test_neighbours_pull_codes_together(shapes):
+def test_graph_weight_makes_codes_of_neighbors_similar(shapes):
     def spread(graph_weight):
         model = small(GTSC, graph_weight=graph_weight).fit(shapes.astype(np.float64))
         codes = model.codes_.reshape(30, -1)
@@ -312,7 +312,7 @@ def test_neighbours_pull_codes_together(shapes):
 # --- shift invariance, batches ---------------------------------------------------------------------------------
 
 
-def test_codes_shift_with_the_image(shapes):
+def test_shifted_image_has_shifted_codes(shapes):
     """Shift invariance, the point of the model: an image rolled along the tube has the same codes, rolled."""
     images = shapes.astype(np.float64)
     model = small(TubSC, n_atoms=4, code_solver=Admm(max_iter=500, tol=1e-12)).fit(images)
@@ -322,7 +322,7 @@ def test_codes_shift_with_the_image(shapes):
 
 
 @pytest.mark.parametrize("estimator", [TubSC, GTSC])
-def test_encoding_in_batches_changes_nothing(estimator, shapes, monkeypatch):
+def test_batch_size_does_not_change_the_codes(estimator, shapes, monkeypatch):
     model = small(estimator).fit(shapes)
     new = np.concatenate([shapes[:2], shapes + 0.01])
     expected = model.encode(new)

@@ -24,7 +24,7 @@ def shapes():
 @pytest.mark.parametrize("tube_axis", [-1, -2])
 @pytest.mark.parametrize("shape", [(8, 7), (5, 4, 3)])
 @pytest.mark.parametrize("estimator", [TubSC, GTSC, SparseCoding, GraphSC])
-def test_explanation_adds_up_to_the_reconstruction(rng, estimator, shape, tube_axis):
+def test_terms_of_an_explanation_sum_to_the_reconstruction(rng, estimator, shape, tube_axis):
     images = rng.random((12, *shape))
     model = estimator(n_atoms=5, max_iter=3, random_state=0, tube_axis=tube_axis).fit(images)
     explanation = model.explain(images[3], with_graph=True)
@@ -58,7 +58,7 @@ def test_rows_are_explained_as_images(shapes):
     assert from_row.image.shape == (8, 9)
 
 
-def test_default_explanation_ignores_the_graph(shapes):
+def test_explanation_ignores_the_graph_by_default(shapes):
     """With a strong graph a model's codes are dense and rebuild badly; an explanation must do both better."""
     model = GTSC(n_atoms=20, graph_weight=10.0, sparsity=0.003, max_iter=2, random_state=0).fit(shapes)
     alone, joined = (explain_images(model, shapes, with_graph=flag) for flag in (False, True))
@@ -101,14 +101,14 @@ def explained_by_command(model, image, folder, capsys, n_terms=60):
     ],
     ids=lambda model: type(model).__name__,
 )
-def test_command_and_python_explain_a_coder_alike(model, shapes, tmp_path, capsys):
+def test_command_and_python_give_the_same_explanation_of_a_coder(model, shapes, tmp_path, capsys):
     explanation = model.fit(shapes).explain(shapes[7])
     terms, unexplained = explained_by_command(model, shapes[7], tmp_path, capsys)
     assert_allclose(terms, explanation.table(60), atol=1e-6)
     assert_allclose(unexplained, explanation.unexplained(60), rtol=1e-5)
 
 
-def test_command_report_and_python_explain_a_clusterer_alike(shapes, tmp_path, capsys):
+def test_command_report_and_python_give_the_same_explanation_of_a_clusterer(shapes, tmp_path, capsys):
     clusterer = ImageClusterer(3, n_atoms=8, random_state=0).fit(shapes)
     explanation = explain_images(clusterer, shapes[7:8])[0]
     terms, unexplained = explained_by_command(clusterer, shapes[7], tmp_path, capsys)

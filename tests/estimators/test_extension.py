@@ -44,7 +44,7 @@ class OwnGraphCoder(GraphCoder):
         self.graph = graph
 
 
-def test_own_coder_equals_sparse_coding():
+def test_user_defined_coder_equals_sparse_coding():
     own = OwnCoder(random_state=0).fit(IMAGES)
     expected = SparseCoding(n_atoms=4, max_iter=3, random_state=0).fit(IMAGES)
     assert_array_equal(own.codes_, expected.codes_)
@@ -52,7 +52,7 @@ def test_own_coder_equals_sparse_coding():
 
 
 @pytest.mark.parametrize("estimator", [OwnCoder, OwnGraphCoder])
-def test_own_coder_fits_in_every_way(estimator, tmp_path):
+def test_user_defined_coder_supports_checkpoints_chunks_and_explanations(estimator, tmp_path):
     own = estimator(random_state=0)
     whole = clone(own).fit(IMAGES, checkpoint=tmp_path / "fit.ckpt")
     chunked = clone(own).fit(IMAGES, chunk_size=8)
@@ -62,13 +62,13 @@ def test_own_coder_fits_in_every_way(estimator, tmp_path):
     assert whole.decode(whole.codes_).shape == IMAGES.shape
 
 
-def test_own_coder_learns_from_batches():
+def test_user_defined_coder_learns_from_batches():
     own = OwnCoder(random_state=0).partial_fit(IMAGES[:10]).partial_fit(IMAGES[10:])
     assert own.n_samples_seen_ == 20
     assert not hasattr(OwnGraphCoder(), "partial_fit")
 
 
-def test_parameters_of_own_coders_are_checked():
+def test_parameters_of_user_defined_coders_are_checked():
     with pytest.raises(ValueError, match="n_atoms=0; it must be at least 1"):
         OwnCoder(n_atoms=0).fit(IMAGES)
     with pytest.raises(ValueError, match="graph_weight=-1"):

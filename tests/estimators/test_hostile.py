@@ -1,4 +1,4 @@
-"""Every estimator on every hostile input: the right result, or one clear error."""
+"""Every estimator on every extreme or malformed input: a correct result, or one clear error."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tubal.solvers import Admm, Fista
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_fit(name, case):
+def test_fit_on_extreme_input_gives_a_result_or_a_clear_error(name, case):
     wanted = "either" if name in ("TenSR", "CSC") and case in TOO_SMALL else CASES[case][1]
     found = outcome(name, case)
     assert wanted in (found, "either"), f"{name} on {case}: {found}"
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_cluster(case):
+def test_clustering_extreme_input_gives_a_result_or_a_clear_error(case):
     make, wanted = CASES[case]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -38,7 +38,7 @@ def test_cluster(case):
 
 @settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(fits())
-def test_generated_fits(case):
+def test_generated_fits_give_a_result_or_a_clear_error(case):
     check_fit(case)
 
 
@@ -70,7 +70,7 @@ def hostile_file(name, folder):
 
 @pytest.mark.parametrize("loader", [tubal.load, load_images])
 @pytest.mark.parametrize("name", FILES)
-def test_load(loader, name, tmp_path):
+def test_malformed_files_raise_a_clear_error(loader, name, tmp_path):
     path = hostile_file(name, tmp_path)
     with pytest.raises((ValueError, OSError)) as caught:
         loader(path)

@@ -43,7 +43,7 @@ def check_untouched(model, before):
 
 @pytest.mark.parametrize("chunk_size", [None, 10])
 @pytest.mark.parametrize("name", CODERS)
-def test_interrupted_second_fit_changes_nothing(name, chunk_size):
+def test_interrupted_second_fit_keeps_the_first_fit(name, chunk_size):
     model = coder(name).fit(IMAGES)
     before, features = fitted(model), model.transform(IMAGES)
     model.set_params(callbacks=interrupt)
@@ -62,7 +62,7 @@ def test_interrupted_first_fit_leaves_the_model_unfitted(name):
 
 
 @pytest.mark.parametrize("wrong", [np.full((5, 3, 3), np.nan), np.zeros((0, 6, 5)), "images"])
-def test_bad_images_change_nothing(wrong):
+def test_fit_on_bad_images_keeps_the_previous_fit(wrong):
     model = coder("GTSC").fit(IMAGES)
     before = fitted(model)
     with pytest.raises((ValueError, TypeError)):
@@ -78,7 +78,7 @@ class Failing(Admm):
         raise Interrupted
 
 
-def test_interrupted_partial_fit_changes_nothing():
+def test_interrupted_partial_fit_keeps_the_previous_fit():
     model = coder("TubSC").partial_fit(IMAGES)
     before, n_objectives = fitted(model), len(model.objective_)
     model.set_params(code_solver=Failing())
@@ -88,7 +88,7 @@ def test_interrupted_partial_fit_changes_nothing():
     assert len(model.objective_) == n_objectives
 
 
-def test_fit_discards_a_stream():
+def test_fit_discards_earlier_partial_fits():
     model = coder("TubSC").partial_fit(OTHERS).fit(IMAGES)
     assert not hasattr(model, "statistics_")
     assert model.partial_fit(IMAGES).n_samples_seen_ == len(IMAGES)
@@ -98,7 +98,7 @@ class Frame(np.ndarray):
     """Rows with named columns, in place of a data frame."""
 
 
-def test_names_of_columns_belong_to_the_last_fit(monkeypatch):
+def test_feature_names_in_is_replaced_by_fit(monkeypatch):
     names = np.array([f"pixel {index}" for index in range(30)], object)
     monkeypatch.setattr(
         "sklearn.utils.validation._get_feature_names", lambda X: names if isinstance(X, Frame) else None

@@ -65,7 +65,7 @@ def test_cell_counts_each_run_once_and_times_the_processor():
     ("best", "sentence"),
     [("gcsc", "CSC + graph is better than GTSC in both scores"), ("gtsc", "GTSC stays the recommendation")],
 )
-def test_findings_name_the_winner(best, sentence):
+def test_findings_state_the_best_member(best, sentence):
     records = [
         record(method, accuracy=80.0 if method == best else 50.0, nmi=80.0 if method == best else 60.0)
         for method in MEMBERS
@@ -85,7 +85,7 @@ def test_findings_name_the_winner(best, sentence):
         ([31.0, 30.0, 29.0], "gtsc", "CSC + graph is worse than GTSC in both scores"),
     ],
 )
-def test_differences_within_two_standard_errors_are_ties(scores, best, sentence):
+def test_differences_within_two_standard_errors_do_not_count(scores, best, sentence):
     records = [
         record(method, run=run, accuracy=score, nmi=score)
         for method, values in (("gtsc", [48.0, 50.0, 52.0]), ("gcsc", scores))
@@ -125,7 +125,7 @@ def test_short_page_has_the_averages():
 
 
 # --- the committed table ---------------------------------------------------------------------------------------
-def test_committed_table_is_complete():
+def test_stored_table_is_complete():
     """Every member on every collection, ten runs each, timed on the processor."""
     summary = json.loads((ROOT / "results" / "family.json").read_text(encoding="utf-8"))
 
@@ -138,7 +138,7 @@ def test_committed_table_is_complete():
     assert family.recommended(summary) == summary["recommended"]
 
 
-def test_committed_curves_are_complete():
+def test_stored_curves_are_complete():
     summary = json.loads((ROOT / "results" / "family.json").read_text(encoding="utf-8"))
 
     for curves in summary["rate"].values():

@@ -53,11 +53,11 @@ def test_principal_components_keep_the_wanted_variance():
     assert 0.98 <= kept < 0.985
 
 
-def test_given_sparsity_is_absolute():
+def test_sparsity_is_absolute_if_given():
     assert absolute_sparsity(np.ones((3, 2)), {"sparsity": 0.3}) == 0.3
 
 
-def test_missing_package_is_one_sentence(monkeypatch):
+def test_missing_package_is_reported_in_one_sentence(monkeypatch):
     monkeypatch.setattr("tubal.experiments.trials.find_spec", lambda name: None)
     assert table2.METHODS["umap"].unavailable() == "UMAP + K-means needs the package umap: pip install 'tubal[bench]'"
     assert table2.METHODS["kmeans"].unavailable() is None
@@ -144,7 +144,7 @@ def test_methods_separate_noisy_patterns(noisy_patterns, method):
         *("Euclidean graph", "q = 2"),
     ],
 )
-def test_ablation_changes_one_thing(noisy_patterns, row):
+def test_ablation_changes_one_part(noisy_patterns, row):
     model = fit_default_preset(noisy_patterns, 3, beyond.settings_for("default", row), 0)
     assert model.graph_.neighbors.shape == (36, 2 if row == "q = 2" else 5)
     if row == "no affine bank":

@@ -93,7 +93,7 @@ def test_finished_trials_are_not_run_again(tmp_path, instant_trials):
     assert list(run_trials(wanted, store)) == []
 
 
-def test_other_settings_are_another_trial(tmp_path, instant_trials):
+def test_other_settings_make_another_trial(tmp_path, instant_trials):
     store = TrialStore(tmp_path / "trials.jsonl")
     changed = Trial(
         table="2", dataset="digits", method="kmeans", row="label-free", run=0, settings={"n_starts": 2, "scale": "unit"}
@@ -116,7 +116,7 @@ def test_interrupt_keeps_finished_trials(tmp_path, instant_trials):
     assert [record["run"] for record in store.records()] == [0, 1]
 
 
-def test_line_cut_short_is_ignored_and_run_again(tmp_path, instant_trials):
+def test_truncated_line_is_ignored_and_run_again(tmp_path, instant_trials):
     store = TrialStore(tmp_path / "trials.jsonl")
     wanted = [kmeans_trial(run) for run in range(2)]
     list(run_trials(wanted, store))
@@ -128,7 +128,7 @@ def test_line_cut_short_is_ignored_and_run_again(tmp_path, instant_trials):
     assert [record["run"] for record in store.records()] == [0, 1]
 
 
-def test_forecast_learns_from_finished_trials():
+def test_forecast_uses_times_of_finished_trials():
     wanted = [kmeans_trial(run) for run in range(10)]
     forecast = Forecast(wanted, [], jobs=2)
 

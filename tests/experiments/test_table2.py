@@ -32,8 +32,8 @@ def test_printed_averages_follow_from_the_printed_cells():
             assert mean == pytest.approx(printed, abs=0.02), (method, score)
 
 
-def test_printed_accuracies_are_counts_of_one_run():
-    """The paper speaks of ten tests, but a mean of ten runs is rarely a whole number of images."""
+def test_printed_accuracies_are_those_of_single_runs():
+    """The paper states means over ten tests, but a mean of ten runs is rarely a whole number of images."""
     for name in ("coil20", "orl", "yale"):
         collection = load_paper()[name]
         for scores in collection.printed.values():
@@ -102,7 +102,7 @@ def test_cell_has_statistics_and_difference_to_the_paper():
     assert summary["targets"]["figures"] == 8
 
 
-def test_best_score_below_the_rule_is_named():
+def test_best_score_below_the_label_free_score_is_reported():
     records = records_of_all_cells({"graphsc": 60.0})
     for entry in records:
         if entry["row"] == "best-score" and entry["dataset"] == "usps":
@@ -114,7 +114,7 @@ def test_best_score_below_the_rule_is_named():
     assert "do worse than the rule over all runs: GraphSC on USPS." in table2.page(summary)
 
 
-def test_every_environment_is_named():
+def test_every_environment_is_reported():
     records = records_of_all_cells({"gtsc": 70.0})
     records[0].update(versions={"tubal": "0", "python": "3.99"}, jobs=16)
 
@@ -124,7 +124,7 @@ def test_every_environment_is_named():
     assert "23 trials, 1 at a time: tubal 0." in text
 
 
-def test_rows_are_never_mixed():
+def test_label_free_and_best_score_rows_are_not_mixed():
     records = records_of_all_cells({"gtsc": 70.0})
     for entry in records:
         entry["accuracy"] += 10 if entry["row"] == "best-score" else 0
@@ -135,7 +135,7 @@ def test_rows_are_never_mixed():
     assert rows["best-score"]["gtsc"]["orl"]["accuracy"]["mean"] == 80.0
 
 
-def test_claims_that_fail_are_stated():
+def test_failed_claims_are_reported():
     summary = table2.summarise(records_of_all_cells({"gtsc": 60.0, "tubsc": 70.0, "graphsc": 55.0, "sc": 50.0}))
 
     text = table2.page(summary)
@@ -145,7 +145,7 @@ def test_claims_that_fail_are_stated():
     assert "GTSC beats GraphSC in accuracy on average" in table2.short_page(summary)
 
 
-def test_sweeps_do_not_enter_the_table(tmp_path):
+def test_sweeps_do_not_change_the_table(tmp_path):
     planned = table2.plan(["orl"], ["kmeans", "gtsc"], 2, sweep=True)
     records = [make_record(trial, accuracy=60.0) for trial in planned if trial["method"] == "gtsc"]
 

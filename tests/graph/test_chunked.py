@@ -19,7 +19,7 @@ def test_small_collections_list_every_neighbor_once(rng, n_images, n_neighbors, 
 
 
 @pytest.mark.parametrize("n_copies", [1, 30])
-def test_copies_lie_at_distance_zero(rng, n_copies):
+def test_copies_have_distance_zero(rng, n_copies):
     images = np.repeat(rng.random((1, 4)), 30, axis=0)
     images[n_copies:] = rng.random((30 - n_copies, 4))
     found = chunked_knn_graph(RowFile.spool([images[:7], images[7:]]), 3)

@@ -121,7 +121,7 @@ def test_local_warp_distance_follows_its_definition(rng, context, shift, shape, 
     assert_allclose(kernels.distortion(*padded, layout, *shift, scratch), expected, rtol=1e-4)
 
 
-def test_largest_is_a_stable_sort(rng):
+def test_largest_equals_a_stable_sort(rng):
     scores = rng.integers(0, 30, size=(40, 200)).astype(np.float32)
     indices, values = np.empty((40, 25), dtype=np.int32), np.empty((40, 25), dtype=np.float32)
     kernels.largest(scores, indices, values)
@@ -168,7 +168,7 @@ def test_working_size_keeps_the_mean(rng, source, working):
 # --- the whole search ------------------------------------------------------------------------------------
 
 
-def test_deformed_drawings_find_their_class(rng):
+def test_neighbors_of_deformed_drawings_have_the_same_class(rng):
     images, labels = glyphs(rng)
     graph = deformable_graph(images, 5)
     assert purity(graph.neighbors, labels) == 100
@@ -215,7 +215,7 @@ def test_query_finds_more_neighbors_than_are_kept(rng, as_images):
     assert (np.diff(found.distances, axis=1) >= 0).all()
 
 
-def test_released_memory_does_not_change_queries(rng):
+def test_release_memory_does_not_change_queries(rng):
     images, _ = glyphs(rng, n_each=6)
     graph = deformable_graph(images, 3)
     new = glyphs(rng, n_each=2)[0]
@@ -227,7 +227,7 @@ def test_released_memory_does_not_change_queries(rng):
     assert_array_equal(after.distances, before.distances)
 
 
-def test_restored_graph_answers_the_same(rng):
+def test_restored_graph_gives_the_same_neighbors(rng):
     images, _ = glyphs(rng, n_each=6)
     graph = deformable_graph(images, 3)
     arrays, meta = graph.state()
@@ -265,7 +265,7 @@ def test_color_channels_are_compared(rng):
     assert purity(graph.neighbors, np.r_[labels, labels + 3]) == 100
 
 
-def test_pixels_replace_gradients(rng):
+def test_field_pixels_compares_pixels_instead_of_gradients(rng):
     """Pixels are sensitive to light; without motions and warps they give ordinary nearest neighbours."""
     images, labels = glyphs(rng)
     model = Deformation(field="pixels")
@@ -312,7 +312,7 @@ def test_tiny_images_are_compared_by_pixels(rng):
     assert_array_equal(deformable_graph(images, 3).neighbors, knn_graph(images, 3).neighbors)
 
 
-def test_equal_images_make_a_ring():
+def test_equal_images_form_a_ring():
     for images in (np.ones((30, 8, 8)), np.broadcast_to(np.eye(8), (30, 8, 8))):
         graph = deformable_graph(images, 3)
         assert_array_equal(graph.neighbors[28], [29, 0, 1])
@@ -371,7 +371,7 @@ def test_large_collections_use_approximate_candidates(rng, monkeypatch, index):
     assert not (graph.neighbors == np.arange(300)[:, None]).any()
 
 
-def test_missing_approximate_index_is_named(rng, monkeypatch):
+def test_missing_approximate_index_raises_an_error_that_names_the_package(rng, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynndescent", None)
     with pytest.raises(ImportError, match=r"tubal\[approximate\]"):
         approximate_candidates(rng.random((30, 4)).astype(np.float32), 5, random_state=0, threads=1)
@@ -386,7 +386,7 @@ def test_missing_approximate_index_is_named(rng, monkeypatch):
         (np.array([["a"] * 20] * 3), {}, TypeError, "dtype"),
     ],
 )
-def test_bad_input_gets_one_sentence(images, arguments, error, sentence):
+def test_bad_input_raises_a_one_sentence_error(images, arguments, error, sentence):
     with pytest.raises(error, match=sentence):
         deformable_graph(images, **arguments)
 
@@ -417,7 +417,7 @@ def test_bad_input_gets_one_sentence(images, arguments, error, sentence):
     ],
     ids=str,
 )
-def test_bad_deformation_gets_one_sentence(changed):
+def test_bad_deformation_raises_a_one_sentence_error(changed):
     with pytest.raises(ValueError, match=f"{next(iter(changed))}=") as caught:
         Deformation(**changed)
     assert "\n" not in str(caught.value)
@@ -437,7 +437,7 @@ def test_bad_deformation_gets_one_sentence(changed):
     ],
     ids=str,
 )
-def test_bad_effort_gets_one_sentence(changed):
+def test_bad_effort_raises_a_one_sentence_error(changed):
     good = {"n_candidates": 200, "n_kept": 100, "rank": 256, "context": 2}
     with pytest.raises(ValueError, match=f"{next(iter(changed))}=") as caught:
         Effort(**good | changed)
@@ -456,14 +456,14 @@ def test_bad_effort_gets_one_sentence(changed):
     ],
     ids=str,
 )
-def test_forged_search_is_refused(rng, part, changed):
+def test_invalid_search_parameters_raise(rng, part, changed):
     arrays, meta = deformable_graph(rng.random((10, 8, 8)), 2).state()
     (meta["search"] if part is None else meta["search"][part]).update(changed)
     with pytest.raises(ValueError, match=next(iter(changed))):
         restore_graph(arrays, meta)
 
 
-def test_forged_arrays_are_refused(rng):
+def test_invalid_search_arrays_raise(rng):
     arrays, meta = deformable_graph(rng.random((10, 8, 8)), 2).state()
     for name, value in [
         ("search_images", arrays["search_images"][:5]),
@@ -477,13 +477,13 @@ def test_forged_arrays_are_refused(rng):
             restore_graph(arrays | {name: value}, meta)
 
 
-def test_query_needs_the_training_shape(rng):
+def test_query_with_another_shape_raises(rng):
     graph = deformable_graph(rng.random((10, 8, 8)), 2)
     with pytest.raises(ValueError, match="training shape"):
         graph.query(rng.random((2, 8, 9)))
 
 
-def test_resolve_graph_knows_the_name(rng):
+def test_resolve_graph_builds_a_deformable_graph(rng):
     images, _ = glyphs(rng, n_each=4)
     assert_array_equal(
         resolve_graph("deformable", images, n_neighbors=2).neighbors, deformable_graph(images, 2).neighbors
@@ -502,7 +502,7 @@ def test_resolve_graph_knows_the_name(rng):
         pytest.param("usps", marks=pytest.mark.collection("usps")),
     ],
 )
-def test_purity_is_that_of_the_exhaustive_graph(name, record_property):
+def test_purity_is_close_to_that_of_an_exhaustive_search(name, record_property):
     bunch = fetch(name)
     images, labels = bunch.images, bunch.target
     chosen = np.random.default_rng(0).permutation(len(images))[:1000]

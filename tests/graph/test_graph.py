@@ -33,7 +33,7 @@ def all_pairs(rows, metric, n_neighbors):
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [(60, 5, 4), (60, 3, 2, 3), (60, 7)])
-def test_knn_is_all_pairs(rng, metric, dtype, shape):
+def test_knn_graph_equals_all_pairs(rng, metric, dtype, shape):
     images = rng.random(shape).astype(dtype)
     graph = knn_graph(images, 4, metric=metric)
     neighbors, distances = all_pairs(images.reshape(60, -1), metric, 4)
@@ -42,7 +42,7 @@ def test_knn_is_all_pairs(rng, metric, dtype, shape):
     assert graph.distances.dtype == dtype
 
 
-def test_block_size_does_not_matter(rng, monkeypatch):
+def test_block_size_does_not_change_the_graph(rng, monkeypatch):
     images = rng.random((300, 20)).astype(np.float32)
     whole = knn_graph(images, 3)
     monkeypatch.setattr(neighbors_module, "_BLOCK_BYTES", 2**12)
@@ -87,7 +87,7 @@ def test_copies_are_neighbors_at_distance_zero(rng):
     assert all(len(set(row)) == 3 for row in graph.neighbors)
 
 
-def test_equal_images_make_a_ring():
+def test_equal_images_form_a_ring():
     graph = knn_graph(np.ones((20, 4, 4)), 3)
     assert graph.max_in_degree == 3
     assert_array_equal(graph.neighbors[18], [19, 0, 1])
@@ -112,7 +112,7 @@ def test_query_finds_the_nearest_training_images(rng, metric):
     assert_allclose(weights, np.exp(-(full.distances**2) / (2 * graph.weighting.bandwidth**2)))
 
 
-def test_training_images_are_recognised(rng):
+def test_identical_finds_training_images(rng):
     train = rng.random((15, 4, 4)).astype(np.float32)
     train[7] = train[2]
     new = np.concatenate([train[[11, 7]], rng.random((1, 4, 4)), -np.zeros((1, 4, 4))])
@@ -145,7 +145,7 @@ def test_all_copies_of_a_query_come_first(rng, build):
     assert_array_equal(build(train, 3).query_full(train[[9]], 2).indices, [[1, 3]])
 
 
-def test_restored_graph_answers_the_same(rng):
+def test_restored_graph_gives_the_same_neighbors(rng):
     train, new = rng.random((30, 4, 4)), rng.random((5, 4, 4))
     graph = knn_graph(train, 3, metric="cosine", weights="heat")
     arrays, meta = graph.state()
@@ -187,13 +187,13 @@ def test_laplacian_norm_is_the_largest_eigenvalue(rng, n_images, normalized):
     assert laplacian_norm(matrix) == laplacian_norm(matrix)
 
 
-def test_laplacian_norm_of_repeated_eigenvalues():
+def test_laplacian_norm_is_correct_for_repeated_eigenvalues():
     pairs = sparse.block_diag([np.array([[0.0, 1.0], [1.0, 0.0]])] * 300)
     assert laplacian_norm(laplacian(pairs)) == pytest.approx(2.0, rel=1e-12)
     assert laplacian_norm(sparse.csr_matrix((500, 500))) == 0.0
 
 
-def test_resolve_graph_takes_names_graphs_and_matrices(rng):
+def test_resolve_graph_accepts_names_graphs_and_matrices(rng):
     images = rng.random((20, 4, 4))
     graph = resolve_graph("cosine", images, n_neighbors=2)
     assert_array_equal(graph.neighbors, knn_graph(images, 2, metric="cosine").neighbors)
@@ -224,7 +224,7 @@ def _matrix(change):
     ],
 )
 @pytest.mark.parametrize("form", [np.asarray, sparse.csc_matrix])
-def test_bad_matrix_gets_one_sentence(matrix, sentence, form):
+def test_bad_matrix_raises_a_one_sentence_error(matrix, sentence, form):
     with pytest.raises(ValueError, match=sentence):
         Graph.from_matrix(form(matrix), 4)
 
@@ -247,13 +247,13 @@ def test_bad_matrix_gets_one_sentence(matrix, sentence, form):
         (np.zeros((5, 3)), {"bandwidth": -1.0}, ValueError, "positive"),
     ],
 )
-def test_bad_input_gets_one_sentence(images, arguments, error, sentence):
+def test_bad_input_raises_a_one_sentence_error(images, arguments, error, sentence):
     with pytest.raises(error, match=sentence) as caught:
         knn_graph(images, **arguments)
     assert "\n" not in str(caught.value)
 
 
-def test_bad_graph_arguments_get_one_sentence(rng):
+def test_bad_graph_arguments_raise_a_one_sentence_error(rng):
     images = rng.random((10, 3))
     graph = knn_graph(images, 2)
     with pytest.raises(ValueError, match="10 images but 4"):
@@ -266,7 +266,7 @@ def test_bad_graph_arguments_get_one_sentence(rng):
         graph.query(rng.random((2, 4)))
 
 
-def test_import_loads_nothing_heavy():
+def test_importing_graph_loads_no_heavy_package():
     script = "import sys, tubal.graph; print([m for m in ('numba', 'sklearn', 'torch') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

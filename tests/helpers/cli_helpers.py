@@ -24,9 +24,9 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def export(images: np.ndarray, folder: Path, target: np.ndarray | None = None) -> None:
     """Write images as PNG files, in one sub-folder per class if classes are given."""
     for i, image in enumerate(images):
-        place = folder / (f"class {target[i]}" if target is not None else "")
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.uint8(np.round(image * 255))).save(place / f"{i:04d}.png")
+        class_folder = folder / (f"class {target[i]}" if target is not None else "")
+        class_folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.uint8(np.round(image * 255))).save(class_folder / f"{i:04d}.png")
 
 
 def one_sentence(capsys: pytest.CaptureFixture[str]) -> str:

@@ -1,4 +1,4 @@
-"""Images that nobody passes on purpose, and checks of what a fit makes of them."""
+"""Extreme and malformed images, and checks of the fits on them."""
 
 from __future__ import annotations
 

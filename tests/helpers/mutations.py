@@ -16,25 +16,25 @@ import tubal
 
 
 def damage(data: bytes, random: np.random.Generator) -> bytes:
-    """Return the bytes after one random accident, as disks, networks and editors cause them."""
-    place, length = int(random.integers(len(data))), int(random.integers(1, 200))
+    """Return the bytes after one random damage, as disks, networks and editors cause it."""
+    position, length = int(random.integers(len(data))), int(random.integers(1, 200))
     accidents: list[Callable[[], bytes]] = [
-        lambda: _flip(data, place, 1 << int(random.integers(8))),
-        lambda: data[:place],
-        lambda: data[:place] + data[place + length :],
-        lambda: data[:place] + random.bytes(length) + data[place:],
-        lambda: data[:place] + random.bytes(length) + data[place + length :],
-        lambda: data[:place] + bytes(length) + data[place + length :],
-        lambda: data[:place] + data[place : place + length] * 2 + data[place + length :],
-        lambda: data[place:] + data[:place],
-        lambda: _flip(_flip(data, place, 255), int(random.integers(len(data))), 255),
+        lambda: _flip(data, position, 1 << int(random.integers(8))),
+        lambda: data[:position],
+        lambda: data[:position] + data[position + length :],
+        lambda: data[:position] + random.bytes(length) + data[position:],
+        lambda: data[:position] + random.bytes(length) + data[position + length :],
+        lambda: data[:position] + bytes(length) + data[position + length :],
+        lambda: data[:position] + data[position : position + length] * 2 + data[position + length :],
+        lambda: data[position:] + data[:position],
+        lambda: _flip(_flip(data, position, 255), int(random.integers(len(data))), 255),
         lambda: data.replace(b"\n", b"\r\n"),
     ]
     return accidents[int(random.integers(len(accidents)))]()
 
 
-def _flip(data: bytes, place: int, bits: int) -> bytes:
-    return data[:place] + bytes([data[place] ^ bits]) + data[place + 1 :]
+def _flip(data: bytes, position: int, bits: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ bits]) + data[position + 1 :]
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -60,7 +60,7 @@ _PLANTS = [None, -1, 0, 10**12, 1e308, "x", [], {}, {"$array": "a0"}, {"$float":
 
 
 def forge(data: bytes, random: np.random.Generator) -> bytes:
-    """Return a file whose manifest or arrays say something else, all checksums correct."""
+    """Return a file with a changed manifest or changed arrays, and correct checksums."""
     manifest, members = unpack(data)
     if random.random() < 0.3 and members:
         name = sorted(members)[int(random.integers(len(members)))]

@@ -1,4 +1,4 @@
-"""Peak memory of a fit in chunks, measured in a process of its own: ``peak_of`` for tests and torture."""
+"""Peak memory of a fit in chunks, measured in a new process: ``peak_of`` for tests and stress tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder of pictures becomes one stack, whatever its files are like."""
+"""A folder of pictures becomes one stack, for all kinds of files."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_sixteen_bits_are_kept(tmp_path: Path, suffix: str) -> None:
     assert_allclose(load_image_folder(tmp_path).images[0], deep / 65535.0, atol=1e-7)
 
 
-def test_one_bit_palette_alpha_and_cmyk(tmp_path: Path) -> None:
+def test_one_bit_palette_alpha_and_cmyk_pictures_are_converted(tmp_path: Path) -> None:
     Image.fromarray(np.eye(8, dtype=bool)).save(tmp_path / "bits.png")
     red = Image.new("RGB", (8, 8), (255, 0, 0))
     red.quantize(4).save(tmp_path / "palette.png")
@@ -90,7 +90,7 @@ def test_one_bit_palette_alpha_and_cmyk(tmp_path: Path) -> None:
     assert_allclose(pictures["clear.png"][0, 0], [1, 1, 1], atol=1e-6)
 
 
-def test_majority_decides_on_colour(tmp_path: Path) -> None:
+def test_stack_has_the_colour_mode_of_the_majority(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     for i in range(3):
         Image.fromarray(grey(rng)).convert("RGB").save(tmp_path / f"grey{i}.png")
@@ -112,7 +112,7 @@ def test_tiff_pages_are_separate_images(tmp_path: Path) -> None:
     assert_array_equal(stack.images[3], np.asarray(pages[3]) / np.float32(255))
 
 
-def test_imagej_stack_and_float_tiff(tmp_path: Path) -> None:
+def test_imagej_stack_and_float_tiff_are_read(tmp_path: Path) -> None:
     tifffile = pytest.importorskip("tifffile")
     rng = np.random.default_rng(4)
     deep = rng.integers(0, 65536, size=(6, 9, 8), dtype=np.uint16)
@@ -125,7 +125,7 @@ def test_imagej_stack_and_float_tiff(tmp_path: Path) -> None:
     assert_allclose(shown, (doubles - doubles.min()) / np.ptp(doubles), atol=1e-5)
 
 
-def test_thousand_mixed_pictures(tmp_path: Path) -> None:
+def test_folder_of_1000_mixed_pictures_is_read(tmp_path: Path) -> None:
     folder, bad = build_mixed_folder(tmp_path, n_images=1000)
     calls: list[tuple[int, int]] = []
     stack = load_image_folder(folder, progress=lambda done, total: calls.append((done, total)))
@@ -145,7 +145,7 @@ def test_thousand_mixed_pictures(tmp_path: Path) -> None:
     assert_array_equal(again.images, stack.images)
 
 
-def test_planar_colour_tiff(tmp_path: Path) -> None:
+def test_planar_colour_tiff_is_read(tmp_path: Path) -> None:
     tifffile = pytest.importorskip("tifffile")
     planes = np.random.default_rng(11).random((3, 9, 8))
     tifffile.imwrite(tmp_path / "planar.tif", planes, photometric="rgb", planarconfig="separate")
@@ -156,12 +156,12 @@ def test_mutated_files_are_skipped(tmp_path: Path) -> None:
     rng = np.random.default_rng(12)
     for i in range(160):
         suffix = [".png", ".jpg", ".gif", ".bmp", ".pgm", ".webp", ".tif"][i % 7]
-        place = tmp_path / f"{i:03d}{suffix}"
-        Image.fromarray(grey(rng)).save(place)
-        body = bytearray(place.read_bytes())
+        path = tmp_path / f"{i:03d}{suffix}"
+        Image.fromarray(grey(rng)).save(path)
+        body = bytearray(path.read_bytes())
         for _ in range(rng.integers(1, 6)):
             body[rng.integers(0, min(len(body), 120))] = rng.integers(0, 256)
-        place.write_bytes(body[: rng.integers(1, len(body))] if i % 5 == 0 else body)
+        path.write_bytes(body[: rng.integers(1, len(body))] if i % 5 == 0 else body)
     (tmp_path / "good.png").write_bytes(png_bytes(grey(rng)))
     stack = load_image_folder(tmp_path)
     assert "good.png" in stack.names
@@ -171,14 +171,14 @@ def test_mutated_files_are_skipped(tmp_path: Path) -> None:
     assert read | lost == {entry.name for entry in tmp_path.iterdir()}
 
 
-def test_pipe_is_skipped(tmp_path: Path) -> None:
+def test_named_pipe_is_skipped(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "good.png").write_bytes(png_bytes(grey(np.random.default_rng(6))))
     stack = load_image_folder(tmp_path)
     assert stack.skipped == [("pipe.png", "not an ordinary file")]
 
 
-def test_name_need_not_be_unicode(tmp_path: Path) -> None:
+def test_file_name_that_is_not_unicode_is_read(tmp_path: Path) -> None:
     raw = os.fsencode(tmp_path) + b"/caf\xe9.png"
     with open(raw, "wb") as stream:
         stream.write(png_bytes(grey(np.random.default_rng(7))))
@@ -186,7 +186,7 @@ def test_name_need_not_be_unicode(tmp_path: Path) -> None:
     assert os.fsencode(stack.names[0]) == b"caf\xe9.png"
 
 
-def test_sub_folders_are_targets(tmp_path: Path) -> None:
+def test_sub_folders_become_targets(tmp_path: Path) -> None:
     rng = np.random.default_rng(8)
     for name in ("cats", "dogs"):
         (tmp_path / "data" / name).mkdir(parents=True)
@@ -197,7 +197,7 @@ def test_sub_folders_are_targets(tmp_path: Path) -> None:
     assert_array_equal(stack.target, ["cats", "dogs"])
 
 
-def test_errors(tmp_path: Path) -> None:
+def test_bad_folders_and_options_raise(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         load_image_folder(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="no pictures in"):

@@ -41,7 +41,7 @@ def coder(name="GTSC", **parameters):
     return getattr(tubal, name)(**({"n_atoms": 4, "max_iter": 6, "tol": 0.0, "random_state": 0} | parameters))
 
 
-def same(left, right):
+def assert_same_fit(left, right):
     assert_array_equal(left.atoms_, right.atoms_)
     assert_array_equal(left.codes_, right.codes_)
     assert_array_equal(left.objective_, right.objective_)
@@ -57,20 +57,20 @@ def test_resumed_fit_is_identical(name, chunk_size, solver, images, tmp_path):
     if chunk_size is not None and name in ("TenSR", "CSC"):
         chunk_size = 20
     whole = coder(name, **parameters).fit(images, chunk_size=chunk_size)
-    place = tmp_path / "fit.ckpt"
+    path = tmp_path / "fit.ckpt"
     with pytest.raises(Interrupted):
         coder(name, callbacks=stop_at(4), **parameters).fit(
-            images, chunk_size=chunk_size, checkpoint=Checkpoint(place, every_seconds=0.0)
+            images, chunk_size=chunk_size, checkpoint=Checkpoint(path, every_seconds=0.0)
         )
     seen = []
     resumed = coder(name, callbacks=lambda progress: seen.append(progress.n_iter), **parameters).fit(
-        images, chunk_size=chunk_size, checkpoint=Checkpoint(place, every_seconds=0.0, resume=True)
+        images, chunk_size=chunk_size, checkpoint=Checkpoint(path, every_seconds=0.0, resume=True)
     )
     assert seen[0] == 4  # three iterations were not made again
-    same(resumed, whole)
+    assert_same_fit(resumed, whole)
 
 
-def test_resume_in_the_middle_of_a_pass(images, tmp_path):
+def test_fit_resumes_in_the_middle_of_a_pass(images, tmp_path):
     whole = coder().fit(images, chunk_size=9, folder=tmp_path)
 
     class Kill(Checkpoint):
@@ -86,13 +86,13 @@ def test_resume_in_the_middle_of_a_pass(images, tmp_path):
 
             return counting
 
-    place = tmp_path / "fit.ckpt"
+    path = tmp_path / "fit.ckpt"
     with pytest.raises(Interrupted):
-        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Kill(place, every_seconds=0.0))
+        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Kill(path, every_seconds=0.0))
     resumed = coder().fit(
-        images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, every_seconds=0.0, resume=True)
+        images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(path, every_seconds=0.0, resume=True)
     )
-    same(resumed, whole)
+    assert_same_fit(resumed, whole)
 
 
 def test_later_codes_do_not_damage_a_checkpoint(images, tmp_path):
@@ -112,24 +112,24 @@ def test_later_codes_do_not_damage_a_checkpoint(images, tmp_path):
 
             return save
 
-    place = tmp_path / "fit.ckpt"
+    path = tmp_path / "fit.ckpt"
     with pytest.raises(Interrupted):
-        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Once(place))
-    resumed = coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, resume=True))
-    same(resumed, whole)
+        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Once(path))
+    resumed = coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(path, resume=True))
+    assert_same_fit(resumed, whole)
 
 
-def test_writing_checkpoints_changes_nothing(images, tmp_path):
-    same(coder().fit(images, checkpoint=Checkpoint(tmp_path / "a", every_seconds=0.0)), coder().fit(images))
+def test_writing_checkpoints_does_not_change_the_fit(images, tmp_path):
+    assert_same_fit(coder().fit(images, checkpoint=Checkpoint(tmp_path / "a", every_seconds=0.0)), coder().fit(images))
 
 
-def test_finished_fit_resumes_at_its_end(images, tmp_path):
-    place = tmp_path / "a"
-    whole = coder().fit(images, checkpoint=place)
+def test_resuming_a_finished_fit_makes_no_iteration(images, tmp_path):
+    path = tmp_path / "a"
+    whole = coder().fit(images, checkpoint=path)
     seen = []
-    again = coder(callbacks=seen.append).fit(images, checkpoint=Checkpoint(place, resume=True))
+    again = coder(callbacks=seen.append).fit(images, checkpoint=Checkpoint(path, resume=True))
     assert not seen
-    same(again, whole)
+    assert_same_fit(again, whole)
 
 
 def test_interval_between_checkpoints_is_kept(images, tmp_path, monkeypatch):
@@ -137,52 +137,52 @@ def test_interval_between_checkpoints_is_kept(images, tmp_path, monkeypatch):
     monkeypatch.setattr("tubal.learning.checkpoints.time.monotonic", lambda: now[0])
     monkeypatch.setattr(Checkpoint, "write", lambda self, *rest: written.append(now[0]))
 
-    def tick(progress):
+    def advance_clock(progress):
         now[0] += 10.0
 
-    coder(max_iter=9, callbacks=tick).fit(images, checkpoint=Checkpoint(tmp_path / "a", every_seconds=25.0))
+    coder(max_iter=9, callbacks=advance_clock).fit(images, checkpoint=Checkpoint(tmp_path / "a", every_seconds=25.0))
     assert written == [30.0, 60.0, 90.0, 90.0]  # the last because the fit is finished
 
 
 def test_checkpoint_of_another_fit_raises(images, tmp_path):
-    place = tmp_path / "a"
-    coder().fit(images, checkpoint=place)
+    path = tmp_path / "a"
+    coder().fit(images, checkpoint=path)
     with pytest.raises(ValueError, match="checkpoint of another fit: sparsity differ"):
-        coder(sparsity=0.5).fit(images, checkpoint=Checkpoint(place, resume=True))
+        coder(sparsity=0.5).fit(images, checkpoint=Checkpoint(path, resume=True))
     with pytest.raises(ValueError, match="checkpoint of another fit: images differ"):
-        coder().fit(images + 1, checkpoint=Checkpoint(place, resume=True))
+        coder().fit(images + 1, checkpoint=Checkpoint(path, resume=True))
     with pytest.raises(ValueError, match="code_solver"):
-        coder(code_solver=Admm(max_iter=3)).fit(images, checkpoint=Checkpoint(place, resume=True))
+        coder(code_solver=Admm(max_iter=3)).fit(images, checkpoint=Checkpoint(path, resume=True))
     with pytest.raises(ValueError, match="holds a checkpoint, a model is wanted"):
-        tubal.load(place)
+        tubal.load(path)
     with pytest.raises(TypeError, match="checkpoint is a int"):
         coder().fit(images, checkpoint=3)
 
 
 def test_damaged_checkpoint_raises(images, tmp_path):
-    place = tmp_path / "a"
-    coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=place)
-    good = place.read_bytes()
-    place.write_bytes(good[: len(good) // 2])
+    path = tmp_path / "a"
+    coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=path)
+    good = path.read_bytes()
+    path.write_bytes(good[: len(good) // 2])
     with pytest.raises(ValueError, match="cannot be loaded"):
-        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, resume=True))
-    place.write_bytes(good)
+        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(path, resume=True))
+    path.write_bytes(good)
     codes = next(iter(sorted((tmp_path / "a.codes").iterdir())))
     damaged = bytearray(codes.read_bytes())
     damaged[5] ^= 1
     codes.write_bytes(bytes(damaged))
     with pytest.raises(ValueError, match="not those of the checkpoint"):
-        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(place, resume=True))
+        coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=Checkpoint(path, resume=True))
 
 
 def test_checkpoints_of_earlier_versions_are_resumed(tmp_path):
     """Written in the middle of a pass over three chunks, when classes and fields had other names."""
     images = np.random.default_rng(0).random((24, 5, 4)).round(3)
-    place = shutil.copy(DATA / "checkpoint_1.tubal", tmp_path / "fit.ckpt")
+    path = shutil.copy(DATA / "checkpoint_1.tubal", tmp_path / "fit.ckpt")
     parameters = {"n_atoms": 3, "max_iter": 4, "n_neighbors": 2}
     seen = []
     resumed = coder(**parameters, callbacks=lambda progress: seen.append(progress.n_iter)).fit(
-        images, chunk_size=9, checkpoint=Checkpoint(place, resume=True)
+        images, chunk_size=9, checkpoint=Checkpoint(path, resume=True)
     )
     whole = coder(**parameters).fit(images, chunk_size=9)
     assert seen == [3, 4]
@@ -191,15 +191,15 @@ def test_checkpoints_of_earlier_versions_are_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_tensors_resume(device, images, tmp_path):
+def test_fit_on_tensors_resumes(device, images, tmp_path):
     torch = pytest.importorskip("torch")
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("needs a CUDA GPU")
     tensors = torch.as_tensor(images, device=device)
-    whole, place = coder().fit(tensors), tmp_path / "a"
+    whole, path = coder().fit(tensors), tmp_path / "a"
     with pytest.raises(Interrupted):
-        coder(callbacks=stop_at(4)).fit(tensors, checkpoint=Checkpoint(place, every_seconds=0.0))
-    resumed = coder().fit(tensors, checkpoint=Checkpoint(place, resume=True))
+        coder(callbacks=stop_at(4)).fit(tensors, checkpoint=Checkpoint(path, every_seconds=0.0))
+    resumed = coder().fit(tensors, checkpoint=Checkpoint(path, resume=True))
     assert torch.is_tensor(resumed.codes_)
     assert resumed.codes_.device.type == device
     assert_allclose(resumed.objective_, whole.objective_, rtol=1e-6)
@@ -217,10 +217,10 @@ def test_killed_fits_resume(chunk, tmp_path):
     assert_array_equal(found["objective"], model.objective_)
 
 
-def test_full_disk_keeps_the_former_checkpoint(images, tmp_path):
-    place = tmp_path / "a"
+def test_full_disk_keeps_the_previous_checkpoint(images, tmp_path):
+    path = tmp_path / "a"
     with pytest.raises(Interrupted):
-        coder(callbacks=stop_at(4)).fit(images, checkpoint=Checkpoint(place, every_seconds=0.0))
+        coder(callbacks=stop_at(4)).fit(images, checkpoint=Checkpoint(path, every_seconds=0.0))
     script = """
         import resource, signal, sys, numpy as np, tubal
         from tubal.learning.checkpoints import Checkpoint
@@ -234,8 +234,8 @@ def test_full_disk_keeps_the_former_checkpoint(images, tmp_path):
             sys.exit(0 if "cannot write" in str(error) else 2)
         sys.exit(3)
     """
-    before = place.read_bytes()
-    run = subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(place)], check=False)
+    before = path.read_bytes()
+    run = subprocess.run([sys.executable, "-c", textwrap.dedent(script), str(path)], check=False)
     assert run.returncode == 0
-    assert place.read_bytes() == before
-    same(coder().fit(images, checkpoint=Checkpoint(place, resume=True)), coder().fit(images))
+    assert path.read_bytes() == before
+    assert_same_fit(coder().fit(images, checkpoint=Checkpoint(path, resume=True)), coder().fit(images))

@@ -55,8 +55,8 @@ def run(data, graph, *, graph_weight=0.0, n_atoms=6, backend=np.ascontiguousarra
     return state, store
 
 
-def steps_up(objective):
-    """Return the largest relative rise of a history."""
+def largest_increase(objective):
+    """Return the largest relative increase of an objective from one iteration to the next."""
     values = np.asarray(objective)
     return float(np.max((values[1:] - values[:-1]) / np.abs(values[:-1])))
 
@@ -68,23 +68,23 @@ def steps_up(objective):
 @pytest.mark.parametrize(
     "dictionary_solver", [LagrangeDual(), ProjectedGradient(max_iter=20)], ids=["dual", "gradient"]
 )
-def test_objective_never_rises(shapes, graph_weight, code_solver, dictionary_solver):
+def test_objective_never_increases(shapes, graph_weight, code_solver, dictionary_solver):
     data, graph = shapes
     state, _ = run(data, graph, graph_weight=graph_weight, code_solver=code_solver, dictionary_solver=dictionary_solver)
     assert len(state.objective) == state.n_iter == 8
-    assert steps_up(state.objective) <= 1e-10
+    assert largest_increase(state.objective) <= 1e-10
     assert state.objective[-1] < 0.9 * state.objective[0]
 
 
 @pytest.mark.collection("orl")
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
 @pytest.mark.parametrize("graph_weight", [0.0, 1.0])
-def test_objective_never_rises_on_real_images(dtype, tolerance, graph_weight):
+def test_objective_never_increases_on_real_images(dtype, tolerance, graph_weight):
     images = unit(fetch_orl().images[:120].astype(np.float64)).astype(dtype)
     data, graph = ImageLayout((32, 32)).to_tensor(images), laplacian(knn_graph(images, 3))
     state, _ = run(data, graph, graph_weight=graph_weight, n_atoms=20, max_iter=12)
     assert data.dtype == dtype
-    assert steps_up(state.objective) <= tolerance
+    assert largest_increase(state.objective) <= tolerance
 
 
 @pytest.mark.parametrize("graph_weight", [0.0, 1.0])
@@ -93,7 +93,7 @@ def test_history_matches_the_dense_objective(shapes, backend, graph_weight):
     data, graph = shapes
     seen = []
 
-    def look(progress):
+    def record_objective(progress):
         codes = oracles.tube_last(to_numpy(progress.store.codes_of(0)).copy())
         atoms = oracles.tube_last(to_numpy(progress.state.dictionary).copy())
         dense = oracles.coding_objective(
@@ -102,7 +102,7 @@ def test_history_matches_the_dense_objective(shapes, backend, graph_weight):
         )  # fmt: skip
         seen.append((progress.objective, dense, progress.density, np.mean(codes != 0)))
 
-    state, _ = run(data, graph, graph_weight=graph_weight, backend=backend, callbacks=[look], max_iter=4)
+    state, _ = run(data, graph, graph_weight=graph_weight, backend=backend, callbacks=[record_objective], max_iter=4)
     seen = np.array(seen)
     assert_allclose(seen[:, 0], seen[:, 1], rtol=1e-10)
     assert_allclose(seen[:, 2], seen[:, 3])
@@ -110,14 +110,14 @@ def test_history_matches_the_dense_objective(shapes, backend, graph_weight):
     assert_allclose(state.density, seen[:, 2])
 
 
-def test_atoms_stay_in_the_ball(shapes, backend):
+def test_atom_norms_are_at_most_one(shapes, backend):
     state, _ = run(*shapes, backend=backend)
     assert to_numpy(atom_norms(state.dictionary)).max() <= 1.0 + 1e-9
 
 
 @dataclass(frozen=True)
 class Worse:
-    """A coding solver that answers with codes far from the minimum."""
+    """A coding solver that returns codes far from the minimum."""
 
     max_iter: int = 1
 
@@ -130,7 +130,7 @@ class Worse:
 
 @dataclass(frozen=True)
 class Zero:
-    """A dictionary solver that answers with empty atoms."""
+    """A dictionary solver that returns zero atoms."""
 
     def minimise(self, problem: Any, start: Any, monitor: Any = None) -> Any:
         return Solution(DictionaryState(0.0 * start.dictionary), 1, converged=True)
@@ -145,7 +145,7 @@ def test_worse_codes_are_rejected(shapes, rng):
     assert_array_equal(fresh.codes, 0.0)
 
 
-def test_start_is_evaluated_only_if_the_gain_is_unclear(shapes, monkeypatch):
+def test_start_objective_is_computed_only_if_the_gain_is_small(shapes, monkeypatch):
     data, _ = shapes
     dictionary, weights, solver = start_of(data).dictionary, Weights(SPARSITY), Admm(max_iter=20)
     evaluated = []
@@ -188,7 +188,7 @@ def test_worse_dictionaries_are_rejected(shapes):
     data, graph = shapes
     state, _ = run(data, graph, dictionary_solver=Zero(), max_iter=3)
     assert_array_equal(state.dictionary, start_of(data).dictionary)
-    assert steps_up(state.objective) <= 1e-12
+    assert largest_increase(state.objective) <= 1e-12
 
 
 def test_final_codes_belong_to_the_final_dictionary(shapes):
@@ -201,7 +201,7 @@ def test_final_codes_belong_to_the_final_dictionary(shapes):
     assert problem.value(store.codes_of(0)) <= state.objective[-1]
 
 
-def test_stops_when_the_objective_stops_falling(shapes):
+def test_fit_stops_when_the_objective_converges(shapes):
     state, _ = run(*shapes, max_iter=500, tol=1e-3)
     assert state.converged
     assert state.n_iter < 500
@@ -227,7 +227,7 @@ def test_callbacks_can_stop_the_fit(shapes):
     assert store.codes_of(0) is not None
 
 
-def test_unused_atoms_are_replaced_by_bad_images(shapes):
+def test_unused_atoms_are_replaced_by_badly_reconstructed_images(shapes):
     data, _ = shapes
     start = start_of(data)
     start.dictionary = start.dictionary.copy()
@@ -244,7 +244,7 @@ def test_unused_atoms_are_replaced_by_bad_images(shapes):
     assert closeness.max() > 0.5
 
 
-def test_blank_images_change_nothing(backend):
+def test_blank_images_do_not_change_the_fit(backend):
     data = backend(np.zeros((5, 4, 6)))
     start = initial_state(backend(np.random.default_rng(0).normal(size=(5, 4, 3))), TubalModel())
     before = to_numpy(start.dictionary).copy()
@@ -258,7 +258,7 @@ def test_blank_images_change_nothing(backend):
 
 
 @pytest.mark.parametrize("graph_weight", [0.0, 1.0])
-def test_backends_learn_the_same(shapes, graph_weight):
+def test_backends_learn_the_same_dictionary(shapes, graph_weight):
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
     data, graph = shapes
     ours, _ = run(data, graph, graph_weight=graph_weight, max_iter=4)
@@ -321,7 +321,7 @@ def test_chunks_with_graph_reach_the_same_objective(shapes, bounds):
     dense = graph.toarray()
     seen = []
 
-    def look(progress):
+    def record_objective(progress):
         codes = np.concatenate([progress.store.codes_of(index) for index in range(len(bounds) - 1)], axis=2)
         seen.append(
             oracles.coding_objective(
@@ -337,10 +337,10 @@ def test_chunks_with_graph_reach_the_same_objective(shapes, bounds):
     state = learn(
         TubalModel(), Chunks(data, dense, bounds), start_of(data), Weights(SPARSITY, 1.0),
         code_solver=Admm(max_iter=60, tol=1e-6), dictionary_solver=LagrangeDual(), max_iter=25, tol=0.0,
-        callbacks=[look],
+        callbacks=[record_objective],
     )  # fmt: skip
     assert_allclose(state.objective, seen, rtol=1e-9)
-    assert steps_up(state.objective) <= 1e-10
+    assert largest_increase(state.objective) <= 1e-10
     whole, _ = run(data, graph, graph_weight=1.0, code_solver=Admm(max_iter=60, tol=1e-6), max_iter=25)
     assert_allclose(state.objective[-1], whole.objective[-1], rtol=0.03)
 

@@ -124,7 +124,7 @@ def test_chunks_are_scaled_by_one_factor(scale, images):
     assert_allclose(chunked.objective_, whole.objective_, rtol=1e-8)
 
 
-def test_given_matrix_and_rows_in_chunks(images):
+def test_matrix_and_rows_are_fitted_in_chunks(images):
     graph = knn_graph(images, 2)
     rows = images.reshape(60, -1)
     model = coder("GTSC", graph=graph.adjacency, image_shape=(6, 5)).fit(rows, chunk_size=17)
@@ -157,7 +157,7 @@ def test_inconsistent_sources_raise(images):
     with pytest.raises(ValueError, match="fresh iterator over the same batches"):
         coder().fit(shrinking)
     other = iter([images[:5], images[:5, :4]])
-    with pytest.raises(ValueError, match="was promised"):
+    with pytest.raises(ValueError, match="was expected"):
         coder().fit(other)
     with pytest.raises(ValueError, match="yielded nothing"):
         coder().fit(iter([]))
@@ -180,11 +180,11 @@ def test_batch_that_changes_between_passes_raises(images):
         state["call"] += 1
         return iter([images[:30], images[30:] if state["call"] < 3 else images[31:]])
 
-    with pytest.raises(ValueError, match=r"promised|same batches"):
+    with pytest.raises(ValueError, match=r"expected|same batches"):
         coder().fit(changing)
 
 
-def test_copied_file_is_removed_with_its_source(images, tmp_path):
+def test_copied_file_is_deleted_with_its_source(images, tmp_path):
     source = copy_to_file(iter([images]), tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
     assert_array_equal(source.chunk(0), images)
@@ -284,7 +284,7 @@ def test_statistics_do_not_depend_on_the_batches(images):
     assert_allclose(halves.statistics_.squares, expected, rtol=1e-12)
 
 
-def test_partial_fit_needs_zero_graph_weight(images):
+def test_partial_fit_with_graph_weight_raises(images):
     model = coder("GTSC")
     assert not hasattr(model, "partial_fit")
     with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as caught:
@@ -296,7 +296,7 @@ def test_partial_fit_needs_zero_graph_weight(images):
 
 
 # --- memory --------------------------------------------------------------------------------------------------
-def test_fit_larger_than_memory_uses_chunks(images, monkeypatch):
+def test_images_larger_than_memory_are_fitted_in_chunks(images, monkeypatch):
     expected = coder("GTSC").fit(images)
     need = fit_need(pixels=30, codes=20, atom_values=120, itemsize=8, n_graph_images=len(images))
     monkeypatch.setattr("tubal.learning.fitting.SMALLEST_CHUNK", 8)
@@ -313,7 +313,7 @@ def test_too_little_memory_raises():
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0])
-def test_peak_memory_follows_the_chunk(weight, tmp_path):
+def test_peak_memory_is_proportional_to_the_chunk(weight, tmp_path):
     pytest.importorskip("h5py")
     images = np.random.default_rng(0).random((8000, 20, 20), np.float32)
     peak, need = peak_of(images, tmp_path, chunk=2000, weight=weight, n_atoms=24)

@@ -69,7 +69,7 @@ def test_new_model_equals_dense_algebra(rng, graph_weight):
     assert_allclose(problem.reconstruct(codes)[0], dictionary[0] @ codes[0] + mirrored @ codes[1], atol=1e-12)
 
 
-def test_new_dictionary_problem_equals_finite_differences(rng):
+def test_gradient_of_new_dictionary_problem_equals_finite_differences(rng):
     model, dictionary = MirrorModel((6, 5)), rng.normal(size=(1, 30, 3))
     statistics = model.statistics(dictionary, rng.normal(size=(1, 30, 8)), rng.normal(size=(2, 3, 8)), 0)
     problem, direction, step = model.dictionary_problem(statistics, dictionary, 0), rng.normal(size=(1, 30, 3)), 1e-6

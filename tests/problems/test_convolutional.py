@@ -111,7 +111,7 @@ def test_shifted_solve_and_lipschitz_constant_are_exact(rng, backend, plane, gra
 
 @planes
 @graphs
-def test_compiled_admm_makes_the_generic_steps(rng, plane, graph_weight):
+def test_compiled_admm_equals_the_generic_steps(rng, plane, graph_weight):
     case = Case(rng, plane, graph_weight)
     solver = Admm(max_iter=30, tol=1e-3)
     quick = solver.minimise(case.problem).state
@@ -122,7 +122,7 @@ def test_compiled_admm_makes_the_generic_steps(rng, plane, graph_weight):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_dense_factors_fall_back_to_conjugate_gradients(rng, monkeypatch, dtype):
+def test_conjugate_gradients_replace_dense_factors(rng, monkeypatch, dtype):
     case = Case(rng, graph_weight=0.7, dtype=dtype)
     direct = case.problem.solve_shifted(case.inner, 0.5)
     monkeypatch.setattr(RowFactors, "max_fill", 0)
@@ -225,7 +225,7 @@ def test_statistics_give_filter_objective_and_gradient(rng, backend, plane):
     assert_allclose(problem.lipschitz, np.linalg.eigvalsh(to_numpy(problem.statistics.gram)).max(), rtol=1e-12)
 
 
-def test_statistics_of_parts_add_up(rng):
+def test_statistics_of_parts_sum_to_those_of_the_whole(rng):
     case = Case(rng)
     data, codes = (np.moveaxis(part, (3, 2, 0, 1), (0, 1, 2, 3)) for part in (case.data, case.codes))
     whole = ConvolutionalStatistics.of(data, codes)
@@ -347,7 +347,7 @@ def test_single_precision_is_kept(rng):
     assert model.codes_.dtype == model.atoms_.dtype == np.float32
 
 
-def test_init_takes_filters(rng):
+def test_init_accepts_filters(rng):
     filters = rng.normal(size=(4, 3, 2))
     filters /= np.linalg.norm(filters, axis=(1, 2), keepdims=True)
     model = CSC(n_atoms=4, filter_shape=(3, 2), max_iter=1, init=filters).fit(rng.random((6, 6, 5)))
@@ -380,10 +380,10 @@ def test_bad_parameters_raise(rng, parameters, shape, sentence):
         CSC(**parameters).fit(rng.random((6, *shape)))
 
 
-def test_algorithm_1_is_the_generic_one():
+def test_algorithm_1_equals_the_generic_implementation():
     assert ConvolutionalCoding.accelerate is CodingProblem.accelerate
 
 
 @parametrize_with_checks([CSC(), CSC(graph_weight=1.0)])
-def test_scikit_learn_checks(estimator, check):
+def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
     check(estimator)

@@ -37,7 +37,7 @@ def test_whole_image_is_one_column(rng, backend, shape):
     assert_array_equal(to_numpy(layout.to_images(tensor)), images)
 
 
-def test_width_is_the_tube_by_default(rng):
+def test_tubes_run_along_the_width_by_default(rng):
     """The paper's m×k image has its k columns along the tube."""
     images = rng.normal(size=(3, 4, 6))
     tensor = ImageLayout((4, 6)).to_tensor(images)
@@ -58,7 +58,7 @@ def test_channels_are_further_rows(rng):
 @pytest.mark.parametrize("tube_axis", [-1, -2])
 @pytest.mark.parametrize("shape", [(4, 6), (5, 3), (4, 5, 3)])
 @pytest.mark.parametrize("shift", [0, 1, 2])
-def test_a_code_at_a_shift_moves_the_atom(rng, shape, tube_axis, shift):
+def test_unit_code_shifts_the_atom(rng, shape, tube_axis, shift):
     """The t-product of an atom with a unit code at shift s is the atom rolled by s pixels (eq. 6)."""
     atom = rng.normal(size=shape)
     layout = ImageLayout(shape, tube_axis)

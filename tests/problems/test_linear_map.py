@@ -49,14 +49,14 @@ def test_rate_bounds_the_error_of_a_jacobi_step(rng, shift):
 
 
 def test_rate_is_tight_on_a_regular_graph():
-    """A loose bound would cost steps."""
+    """A larger bound would require more steps."""
     ring = np.roll(np.eye(N_IMAGES), 1, 1)
     assert_allclose(SharedLaplacian(laplacian(ring + ring.T)).jacobi_rate(1.0), 2.0 / 3.0, rtol=0.1)
 
 
 @pytest.mark.parametrize("reduction", [0.5, 0.1, 1e-6])
 @pytest.mark.parametrize("n_lanes", [1, 5, 70])
-def test_errors_shrink_by_the_reduction(rng, reduction, n_lanes):
+def test_errors_decrease_by_the_requested_reduction(rng, reduction, n_lanes):
     for matrix in laplacians(rng):
         graph, n_images = GraphTerm(matrix, WEIGHT), matrix.shape[0]
         shifts = rng.uniform(0.5, 20.0, (2, n_lanes))

@@ -127,7 +127,7 @@ def test_statistics_give_dictionary_objective_and_gradient(rng, mode):
     assert_allclose((problem.gradient(part) * direction).sum(), slope, rtol=1e-6)
 
 
-def test_statistics_of_parts_add_up(rng):
+def test_statistics_of_parts_sum_to_those_of_the_whole(rng):
     case = Case(rng)
     whole = SeparableStatistics.of_mode(case.matrices, case.data, case.codes, 1)
     parts = [
@@ -174,7 +174,7 @@ def test_unused_atoms_are_replaced(rng):
     assert np.linalg.norm(done.dictionary[1][:, 1]) > 0.5
 
 
-def test_a_single_outer_product_is_recovered(rng):
+def test_single_outer_product_is_recovered(rng):
     down, across = (np.abs(rng.normal(size=side)) for side in (9, 6))
     images = np.outer(down, across) * rng.uniform(1, 2, size=(15, 1, 1))
     model = TenSR(n_atoms=(1, 1), sparsity=1e-4, random_state=0).fit(images)
@@ -209,7 +209,7 @@ def test_chunks_learn_the_same_dictionary(rng):
         assert_allclose(other, matrix, atol=1e-8)
 
 
-def test_graph_makes_neighbours_similar(rng):
+def test_graph_makes_codes_of_neighbors_similar(rng):
     images = np.repeat(rng.random((5, 6, 5)), 3, axis=0) + 0.05 * rng.random((15, 6, 5))
     free, smooth = (
         TenSR(n_atoms=(4, 3), graph_weight=weight, n_neighbors=2, random_state=0).fit_transform(images)
@@ -269,7 +269,7 @@ def test_n_atoms_must_be_a_tuple_of_integers(rng, n_atoms):
         TenSR(n_atoms=n_atoms).fit(rng.random((6, 8, 8)))
 
 
-def test_there_is_no_partial_fit(rng):
+def test_tensr_has_no_partial_fit(rng):
     model = TenSR()
     assert not hasattr(model, "partial_fit")
     with pytest.raises(AttributeError) as caught:
@@ -277,13 +277,13 @@ def test_there_is_no_partial_fit(rng):
     assert "use fit" in str(caught.value.__cause__)
 
 
-def test_iterations_are_the_generic_ones():
+def test_iterations_equal_the_generic_implementation():
     assert SeparableCoding.accelerate is CodingProblem.accelerate
     assert "split" not in vars(SeparableCoding)
 
 
 @parametrize_with_checks([TenSR(), TenSR(graph_weight=1.0)])
-def test_scikit_learn_checks(estimator, check):
+def test_estimators_pass_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 

@@ -17,7 +17,7 @@ SHARED = {"max_iter": 3, "graph_weight": 0.5, "n_neighbors": 2, "random_state": 
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_plots_and_report_show_the_model(make, rng):
+def test_plots_and_explanations_show_the_model(make, rng):
     pytest.importorskip("matplotlib").use("agg")
     images = rng.random((12, 6, 5))
     model = make().fit(images)

@@ -85,7 +85,7 @@ def test_shifted_solve_is_exact(rng, backend, tube_length, graph_weight, penalty
 
 
 @tube_lengths
-def test_summary_terms_add_up(rng, backend, tube_length):
+def test_summary_terms_sum_to_the_value(rng, backend, tube_length):
     case = Case(rng, tube_length, GRAPH_WEIGHT, backend=backend)
     summary = case.problem.summary(case.inner, statistics=True)
     residual = case.data - oracles.slow_t_product(case.dictionary, case.codes)
@@ -100,7 +100,7 @@ def test_summary_terms_add_up(rng, backend, tube_length):
 
 
 @tube_lengths
-def test_fixed_neighbours_are_part_of_the_problem(rng, backend, tube_length):
+def test_fixed_neighbors_contribute_to_the_gradient_and_value(rng, backend, tube_length):
     """With half the images fixed, the rest has the gradient of the whole problem and, up to a constant, its value."""
     case = Case(rng, tube_length, GRAPH_WEIGHT, backend=backend)
     free, fixed = slice(0, 4), slice(4, None)
@@ -123,7 +123,7 @@ def test_fixed_neighbours_are_part_of_the_problem(rng, backend, tube_length):
 @pytest.mark.parametrize("tube_length", [1, 5, 6])
 @pytest.mark.parametrize("samples", [1, 31, 32, 33, 70])
 @graphs
-def test_compiled_admm_makes_the_generic_steps(rng, monkeypatch, tube_length, samples, graph_weight):
+def test_compiled_admm_equals_the_generic_steps(rng, monkeypatch, tube_length, samples, graph_weight):
     """Kernels work on blocks of images, generic code on all at once; graph systems are solved to rounding here."""
     monkeypatch.setattr(tubal_module, "GRAPH_REDUCTION", 1e-13)
     case = Case(rng, tube_length, graph_weight if samples > 1 else 0.0, samples=samples)
@@ -138,7 +138,7 @@ def test_compiled_admm_makes_the_generic_steps(rng, monkeypatch, tube_length, sa
 @pytest.mark.parametrize("tube_length", [1, 5, 6])
 @pytest.mark.parametrize("samples", [1, 33])
 @graphs
-def test_compiled_acceleration_makes_the_generic_steps(rng, tube_length, samples, graph_weight):
+def test_compiled_algorithm_1_equals_the_generic_steps(rng, tube_length, samples, graph_weight):
     case = Case(rng, tube_length, graph_weight if samples > 1 else 0.0, samples=samples)
     step_size = 1.0 / case.problem.lipschitz
     ones = np.ones(samples)
@@ -152,7 +152,7 @@ def test_compiled_acceleration_makes_the_generic_steps(rng, tube_length, samples
 
 
 @graphs
-def test_tensors_make_the_generic_steps(rng, monkeypatch, graph_weight):
+def test_steps_on_tensors_equal_the_generic_steps(rng, monkeypatch, graph_weight):
     """Graph systems are solved to rounding here."""
     monkeypatch.setattr(tubal_torch, "STEPS_PER_DOUBLING", 20.0)
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
@@ -198,7 +198,7 @@ def test_single_precision_is_kept(rng, backend, graph_weight):
     )
 
 
-def test_statistics_of_chunks_add_up(rng, backend):
+def test_statistics_of_chunks_sum_to_those_of_the_whole(rng, backend):
     data, codes = rng.normal(size=(6, 4, 10)), rng.normal(size=(6, 3, 10))
 
     def statistics(part):
@@ -222,7 +222,7 @@ def test_replaced_atoms_have_unit_norm(rng, backend):
     assert_allclose(replaced[:, :, 1], images[:, :, 0] / np.linalg.norm(images))
 
 
-def test_relative_movement_without_a_move_is_zero(backend):
+def test_relative_movement_of_an_unchanged_point_is_zero(backend):
     move, point = np.zeros((2, 3, 3)), np.zeros((2, 3, 3))
     move[0, 0, 1], point[0, 0, 1], move[1, 1, 2] = 1.0, 4.0, 1.0
     assert_allclose(to_numpy(relative_movement(backend(move), backend(point))), [0.0, 0.25, np.inf])

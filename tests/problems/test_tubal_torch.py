@@ -41,7 +41,7 @@ def coding(parts, graph_weight=0.0, kind=torch.float64, **terms):
 
 @pytest.mark.parametrize("tube_length", [1, 2, 5, 6, 16])
 @pytest.mark.parametrize("chunk", [7, 31])
-def test_tensors_make_the_generic_steps(rng, tube_length, chunk):
+def test_steps_on_tensors_equal_the_generic_steps(rng, tube_length, chunk):
     problem = coding(problem_parts(rng, tube_length))
     problem._driver.chunk = chunk
     generic, fused = (SplitState(problem.zeros()) for _ in (0, 1))
@@ -66,11 +66,11 @@ def test_arrays_and_tensors_reach_the_same_minimum(rng, tube_length, graph_weigh
     assert_allclose(found, codes, atol=1e-4)
 
 
-def test_images_with_fixed_neighbours_only(rng):
+def test_images_with_fixed_neighbors_only_reach_the_minimum(rng):
     atoms, data, _ = problem_parts(rng, 6)
-    pull = rng.normal(size=(6, 6, 31)) * 0.1
+    neighbor_sum = rng.normal(size=(6, 6, 31)) * 0.1
     degrees = sp.csr_array(np.diag(rng.integers(1, 4, 31).astype(float)))
-    problem = coding((atoms, data, degrees), 2.0, neighbor_sum=torch.as_tensor(pull))
+    problem = coding((atoms, data, degrees), 2.0, neighbor_sum=torch.as_tensor(neighbor_sum))
     solver = Admm(max_iter=400, tol=1e-10)
     together = solver.codes(problem, solver.minimise(problem).state)
     gradient = problem.gradient(together)
@@ -94,7 +94,7 @@ def test_corrections_equal_steps_on_the_solution(rng):
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 @pytest.mark.parametrize("tube_length", [1, 6])
-def test_short_corrections_give_the_same_codes(rng, device, tube_length):
+def test_half_precision_corrections_give_the_same_codes(rng, device, tube_length):
     atoms, data, matrix = problem_parts(rng, tube_length, n_rows=9)
     solver, found = Admm(max_iter=2000, tol=1e-6), []
     for kind in (torch.float32, torch.float64):
@@ -122,7 +122,7 @@ def test_two_cycles_never_change_the_sign_of_an_error(rng):
 
 
 @pytest.mark.parametrize("tube_length", [1, 5, 8])
-def test_sums_over_chunks_equal_those_of_the_whole(rng, tube_length):
+def test_sums_over_chunks_equal_those_over_all_images(rng, tube_length):
     problem = coding(problem_parts(rng, tube_length))
     problem._driver.chunk = 7
     codes = torch.as_tensor(rng.normal(size=problem.codes_shape))

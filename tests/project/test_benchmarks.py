@@ -15,12 +15,12 @@ def test_target_fails_if_one_figure_misses_it():
     assert "| orl: 30; usps, graph weight 1: 19.9 | at least 20 | **no** |" in table
 
 
-def test_limit_is_met_when_reached():
+def test_target_is_met_when_its_limit_is_reached():
     row = {"problem": "a", "peak / codes": 2.0, "limit": 2.0}
     assert target_table({"tables": {"memory": [row]}}).endswith("| a: 2 | at most 2 | yes |")
 
 
-def test_faster_with_a_worse_score_misses_the_target():
+def test_faster_fit_with_a_worse_score_misses_the_target():
     row = {"ratio": 9.0, "target": 5.0, "peer accuracy": "60.0 ± 2.0"}
     better = {**row, "problem": "orl", "accuracy": "61.0 ± 1.0"}
     worse = {**row, "problem": "yale", "accuracy": "59.0 ± 1.0"}
@@ -34,7 +34,7 @@ def test_faster_with_a_worse_score_misses_the_target():
     assert "| orl: 9; yale: 9 | at least 5 | **no** |" in missed
 
 
-def test_first_better_stage_is_the_fastest_above_the_score():
+def test_fastest_stage_above_the_score_is_found():
     stages = {1: (0.5, (50.0, 1.0)), 5: (1.0, (60.0, 1.0)), None: (4.0, (58.0, 1.0))}
     assert fits.first_better(stages, 55.0) == 5
     assert fits.first_better(stages, 40.0) == 1

@@ -10,7 +10,7 @@ import pytest
 from tools import criterion
 
 
-def test_criterion_prefers_what_repeats():
+def test_criterion_prefers_repeatable_partitions():
     """Of two made-up settings, one gives every sample the same halves, the other random ones."""
     generator = np.random.default_rng(0)
     samples = []

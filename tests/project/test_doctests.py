@@ -19,7 +19,7 @@ OPTIONAL = {"triton": "Triton comes with PyTorch for a GPU", "torch": "pip insta
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name != "tubal.__main__"])
-def test_docstring_examples(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_docstring_examples_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "Agg")
     try:
         module = importlib.import_module(name)

@@ -70,7 +70,7 @@ def test_streaming_reaches_the_same_objective(tmp_path: Path) -> None:
     assert "after a stream of 600 images" in output
 
 
-def test_new_images_find_their_clusters(tmp_path: Path) -> None:
+def test_new_images_get_the_right_clusters(tmp_path: Path) -> None:
     (share,) = numbers(r"cluster of their digit: ([\d.]+)%", execute("new_images", tmp_path))
     assert share > 85.0
 
@@ -102,13 +102,13 @@ README = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("snippet", re.findall(r"```python\n(.*?)```", README, re.DOTALL), ids=["clusterer", "coder"])
-def test_readme_runs_as_python(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_code_of_the_readme_runs(snippet: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # A third of the digits is enough to test that the lines run.
     exec(snippet.replace("load_digits().images", "load_digits().images[:600]"), {})
 
 
-def test_readme_runs_at_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = make_shifted_shapes(48, n_classes=3, image_shape=(12, 12), random_state=0).images
     export(shapes[:40], tmp_path / "photos")
     export(shapes[40:], tmp_path / "new")

@@ -83,7 +83,7 @@ def test_sparsity_fraction_follows_from_the_rule():
     assert fraction == table2.settings_for("label-free", "gtsc", "orl")["sparsity_fraction"]
 
 
-def test_best_score_search_tries_what_was_recorded():
+def test_best_score_search_contains_the_recorded_settings():
     recorded = [json.loads(line)["job"] for line in (RESULTS / "best_score_search.jsonl").read_text().splitlines()]
     tried = {tuple(candidate) for candidate in candidates()}
     assert {tuple(job) for job in recorded} <= tried
@@ -96,5 +96,5 @@ def test_best_score_search_tries_what_was_recorded():
         *("benchmarks.pages", "benchmarks.scaling", "benchmarks.clustering"),
     ],
 )
-def test_examples_in_docstrings(name):
+def test_docstring_examples_of_tools_pass(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0

@@ -34,11 +34,11 @@ def test_cluster_command_enters_at_most_45_files(tool):
 
 
 def test_fit_enters_five_files_above_problems_and_solvers(tool, fit_calls):
-    own = [file for file in tool.files_entered(fit_calls) if file.startswith(("estimators/", "learning/"))]
-    assert len(own) == 5
+    above_problems = [file for file in tool.files_entered(fit_calls) if file.startswith(("estimators/", "learning/"))]
+    assert len(above_problems) == 5
 
 
-def test_fit_never_returns_to_an_estimator_file(tool, fit_calls):
+def test_estimator_files_are_entered_once_during_a_fit(tool, fit_calls):
     route = tool.route(fit_calls, "estimators")
     assert len(route) == len(set(route)), route
 

@@ -61,7 +61,7 @@ def test_least_certain_images_have_lowest_confidence(driver, folder):
     assert shown == marked[np.argsort(data.confidence[marked], kind="stable")][:12].tolist()
 
 
-def test_near_duplicates_stand_together(driver, folder):
+def test_near_duplicates_are_adjacent(driver, folder):
     labels = np.zeros(60, int)
     open_report(driver, write_report(digits_report(60, labels=labels), folder / "duplicates.html"))
     show_all(driver)
@@ -147,7 +147,7 @@ def test_sections_without_data_are_hidden(driver, folder):
     assert driver.get_log("browser") == []
 
 
-def test_atoms_that_shift_both_ways_have_two_sliders(driver, folder):
+def test_atoms_with_two_shift_directions_have_two_sliders(driver, folder):
     base = digits_report(40)
     terms = [np.c_[rows[:, 0], rows[:, 2], rows[:, 1:2] + 1, rows[:, 3]] for rows in base.terms]
     open_report(driver, write_report(digits_report(40, terms=terms), folder / "both.html"))

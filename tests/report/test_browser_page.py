@@ -132,7 +132,7 @@ def test_page_of_2000_images_starts_within_two_seconds(driver, folder):
     assert frame < 500
 
 
-def test_sampled_report_says_so_and_lists_all_images_in_its_csv(driver, folder):
+def test_sampled_report_states_its_sample_and_lists_all_images_in_its_csv(driver, folder):
     data = digits_report(400)
     open_report(driver, write_report(data, folder / "sampled.html", max_images=80))
     assert text(driver, "#sampled").startswith("This page shows 80 of 400 images")
@@ -162,7 +162,7 @@ def few(n: int, **changes):
     ],
     ids=["one image", "two images at one place", "long and thin images", "130 clusters in a row"],
 )
-def test_odd_collections_cause_no_error(driver, folder, make):
+def test_unusual_collections_cause_no_error(driver, folder, make):
     driver.get_log("browser")
     page = write_report(make(), folder / "odd.html")
     for width, height in ((320, 400), (1366, 768)):

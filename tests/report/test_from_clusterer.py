@@ -65,7 +65,7 @@ def test_alignments_move_the_neighbor_onto_the_image() -> None:
     assert_array_equal(alignments[4, 0], [0.0, 1.0, -2.0, 0.0])
 
 
-def test_edges_of_a_matrix_serve_as_neighbors() -> None:
+def test_edges_of_a_matrix_become_neighbors() -> None:
     graph = Graph.from_matrix(np.array([[0, 1, 3], [1, 0, 0], [3, 0, 0]], dtype=float))
     neighbors, distances, alignments = _neighborhood(graph, 3)
     assert neighbors.tolist() == [[2, 1], [0, -1], [0, -1]]
@@ -73,7 +73,7 @@ def test_edges_of_a_matrix_serve_as_neighbors() -> None:
     assert alignments is None
 
 
-def test_masks_and_duplicate_groups() -> None:
+def test_masks_and_groups_are_converted_to_arrays() -> None:
     assert_array_equal(as_mask(np.array([1, 2]), 4), [False, True, True, False])
     assert_array_equal(as_mask(np.array([True, False]), 2), [True, False])
     assert_array_equal(first_of_group([np.array([2, 0]), [1, 3]], 4), [-1, -1, 0, 1])

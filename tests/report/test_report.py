@@ -18,7 +18,7 @@ from tubal.report import ReportData, build_report, write_report
 from tubal.report.page import (
     GUTTER,
     Sprites,
-    _encode,
+    _encode_sheets,
     choose_sample,
     encode_payload,
     pack,
@@ -74,7 +74,7 @@ def test_sprites_of_noise_stay_within_budget():
 def test_jpeg_tiles_do_not_blur_into_each_other():
     images = np.zeros((9, 61, 50, 3), np.uint8)
     images[::2] = 255
-    sprites = _encode(images, "JPEG")
+    sprites = _encode_sheets(images, "JPEG")
     for index in range(9):
         np.testing.assert_allclose(tile(sprites, index).astype(float), images[index], atol=2)
 
@@ -123,7 +123,7 @@ def test_typical_images_come_first_then_doubtful_ones_then_outliers():
 
 
 def test_most_typical_images_resemble_the_cluster_mean():
-    """Also where all confidences are equal, as they often are, and the map says nothing about the images."""
+    """Here all confidences are equal, as they often are, and positions on the map are random."""
     positions = np.random.default_rng(0).normal(size=(1500, 2))
     data = digits_report(1500, confidence=np.ones(1500), embedding=positions)
     order = typical_first(data)
@@ -271,7 +271,7 @@ def test_page_contains_no_web_address(small):
     assert not re.search(r"https?:|//[a-z0-9.-]+\.[a-z]{2,}/", outside)
 
 
-def test_write_is_atomic(small, tmp_path, monkeypatch):
+def test_failed_write_keeps_the_old_report(small, tmp_path, monkeypatch):
     target = write_report(small, tmp_path / "report.html")
     assert target.read_text(encoding="utf-8").startswith("<!doctype html>")
     before = target.read_bytes()

@@ -54,7 +54,7 @@ def test_dual_derivatives_equal_finite_differences(rng, tube_length):
 
 
 @tube_lengths
-def test_first_guess_is_exact_at_the_solution(rng, tube_length):
+def test_initial_multipliers_are_exact_at_the_solution(rng, tube_length):
     """At the best dictionary the stationarity condition gives its multipliers, so Newton is done at once."""
     problem, start, *_ = make(rng, tube_length, scale=10.0)
     best = minimise(problem, start).state
@@ -135,7 +135,7 @@ def test_unused_atoms_do_not_change(rng, backend, tube_length):
     assert_allclose(to_numpy(found.dictionary)[:, :, [0, 2, 3]], to_numpy(fewer.dictionary), atol=1e-8)
 
 
-def test_nothing_changes_without_used_atoms(rng, backend):
+def test_dictionary_without_used_atoms_does_not_change(rng, backend):
     start = backend(rng.normal(size=(5, HEIGHT, 3)))
     zeros = backend(np.zeros((5, 3, SAMPLES)))
     data = backend(rng.normal(size=(5, HEIGHT, SAMPLES)))
@@ -149,7 +149,7 @@ def test_nothing_changes_without_used_atoms(rng, backend):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("tube_length", [1, 5, 6])
 @pytest.mark.parametrize("case", ["few images", "twin atoms", "nearly unused", "huge", "tiny"])
-def test_rank_deficient_slices_are_tolerated(rng, backend, tube_length, dtype, case):
+def test_rank_deficient_slices_give_a_finite_dictionary(rng, backend, tube_length, dtype, case):
     samples = 2 if case == "few images" else SAMPLES
     scale = {"huge": 1e4, "tiny": 1e-4}.get(case, 1.0)
     data = scale * rng.normal(size=(HEIGHT, samples, tube_length))

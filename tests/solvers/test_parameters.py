@@ -44,7 +44,7 @@ def test_numbers_out_of_range_raise(solver, parameters, sentence):
 
 @pytest.mark.parametrize("parameters", [{"max_iter": 2.5}, {"max_iter": True}, {"tol": "small"}, {"penalty": None}])
 def test_wrong_types_raise(parameters):
-    with pytest.raises(TypeError, match=f"{next(iter(parameters))}=.* is needed"):
+    with pytest.raises(TypeError, match=f"{next(iter(parameters))}=.* is wanted"):
         Admm(**parameters)
 
 
@@ -52,18 +52,18 @@ def test_numpy_numbers_are_accepted():
     assert Admm(max_iter=np.int64(3), tol=np.float32(0.0), penalty=2).max_iter == 3
 
 
-def test_iterate_rejects_empty_bursts():
+def test_iterate_rejects_check_every_zero():
     with pytest.raises(ValueError, match="check_every=0"):
         iterate(lambda state, n_steps: state, 0, stop=lambda state: False, max_iter=10, check_every=0)
 
 
 @pytest.mark.parametrize("model", [CSC(n_atoms=3, filter_shape=(2, 2)), TenSR(n_atoms=(3, 3))])
-def test_printed_algorithm_needs_a_tubal_model(rng, model):
+def test_printed_algorithm_rejects_other_models(rng, model):
     with pytest.raises(TypeError, match=r"PrintedIstt cannot solve a \w+Coding: .* use Fista\(\) or Admm\(\)"):
         model.set_params(code_solver=PrintedIstt()).fit(rng.random((8, 5, 4)))
 
 
-def test_dual_rejects_filters(rng):
+def test_lagrange_dual_rejects_filters(rng):
     model = CSC(n_atoms=3, filter_shape=(2, 2), dictionary_solver=LagrangeDual())
     with pytest.raises(TypeError, match=r"LagrangeDual cannot solve a Conv\w+: .* use ProjectedGradient\(\)"):
         model.fit(rng.random((8, 5, 4)))

@@ -83,13 +83,13 @@ def test_codes_do_not_depend_on_the_batch(rng, backend, name):
 
 def test_codes_with_fixed_neighbours_do_not_depend_on_the_batch(rng):
     _, _, (dictionary, data) = draw(rng, 6, samples=40)
-    degrees, pull = rng.uniform(1.0, 3.0, 40), rng.normal(size=(6, ATOMS, 40)) * 0.1
+    degrees, neighbor_sum = rng.uniform(1.0, 3.0, 40), rng.normal(size=(6, ATOMS, 40)) * 0.1
     data[:, :, 3] *= 100.0
 
     def codes_of(part):
         problem = TubalCoding(
             dictionary, np.ascontiguousarray(data[:, :, part]), sparsity=SPARSITY, graph_weight=1.0,
-            laplacian=np.diag(degrees[part]), neighbor_sum=np.ascontiguousarray(pull[:, :, part]),
+            laplacian=np.diag(degrees[part]), neighbor_sum=np.ascontiguousarray(neighbor_sum[:, :, part]),
         )  # fmt: skip
         return solve(Admm(max_iter=2000, tol=1e-4), problem)[0]
 
@@ -144,7 +144,7 @@ def test_warm_start_at_the_minimum_stays_there(rng, solver, graph_weight):
     assert_allclose(from_state, codes, atol=1e-6)
 
 
-def test_lifted_codes_shrink_to_the_codes(rng):
+def test_lift_keeps_the_support_of_the_codes(rng):
     _, _, inner = draw(rng, 6)
     problem = TubalCoding(*inner, sparsity=SPARSITY)
     codes = rng.normal(size=problem.codes_shape) * (rng.random(problem.codes_shape) < 0.3)
@@ -181,7 +181,7 @@ def test_large_sparsity_and_blank_images_give_zero_codes(rng, backend, solver, g
 
 @pytest.mark.parametrize("solver", [Admm(max_iter=40, tol=0.0), Fista(max_iter=40, tol=0.0)])
 @graphs
-def test_single_precision_follows_double(rng, backend, solver, graph_weight):
+def test_single_precision_agrees_with_double_precision(rng, backend, solver, graph_weight):
     dictionary, data, _ = draw(rng, 6)
     laplacian = oracles.path_laplacian(SAMPLES, rng)
     found = []
@@ -203,7 +203,7 @@ def test_admm_needs_fewer_iterations_than_algorithm_1(rng):
     assert short < long
 
 
-def test_iterate_stops_and_reports():
+def test_iterate_stops_and_returns_its_state():
     seen = []
     solution = iterate(
         lambda state, burst: state + burst, 0, stop=lambda state: state >= 7, max_iter=100, check_every=3,

@@ -33,7 +33,7 @@ def test_new_file_has_ordinary_permissions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_folder_appears_whole_or_not_at_all(tmp_path: Path, exists: bool) -> None:
+def test_failed_folder_leaves_no_files(tmp_path: Path, exists: bool) -> None:
     out = tmp_path / "below" / "out"
     if exists:
         out.mkdir(parents=True)
@@ -69,7 +69,7 @@ def test_force_replaces_new_and_stale_entries(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["out"]
 
 
-def test_errors_come_before_the_work(tmp_path: Path) -> None:
+def test_errors_are_raised_before_the_block_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError, match="is a file"), staged_folder(tmp_path / "file"):
         pytest.fail("the block must not run")

@@ -37,7 +37,7 @@ def fitted(name, images, **parameters):
     return getattr(tubal, name)(**parameters).fit(images)
 
 
-def same(left, right):
+def assert_same_model(left, right):
     assert type(left) is type(right)
     assert vars(left).keys() == vars(right).keys()
     assert_array_equal(left.atoms_, right.atoms_)
@@ -54,7 +54,7 @@ def test_loaded_model_is_identical(name, images, tmp_path):
     model, path = fitted(name, images, **atoms), tmp_path / "model.tubal"
     tubal.save(model, path)
     loaded = tubal.load(path)
-    same(loaded, model)
+    assert_same_model(loaded, model)
     new = images[:3] + np.float32(0.01)
     assert_array_equal(loaded.transform(new), model.transform(new))
     assert_array_equal(loaded.transform(images), model.transform(images))
@@ -92,7 +92,7 @@ def test_parameters_are_loaded(parameters, images, tmp_path):
     if "random_state" in parameters:
         assert_array_equal(loaded.random_state.rand(4), model.random_state.rand(4))
         loaded.random_state = model.random_state
-    same(loaded, model)
+    assert_same_model(loaded, model)
 
 
 def test_given_graph_is_loaded(images, tmp_path):
@@ -266,24 +266,24 @@ def test_unknown_classes_raise(tmp_path, original):
 
 def test_graph_indices_out_of_range_raise(tmp_path, original):
     manifest, members = unpack(original)
-    place = manifest["content"]["fitted"]["graph_"]["arrays"]["adjacency_indices"]["$array"]
+    array_name = manifest["content"]["fitted"]["graph_"]["arrays"]["adjacency_indices"]["$array"]
     from hashlib import sha256
 
-    data = bytearray(members[f"arrays/{place}.npy"])
+    data = bytearray(members[f"arrays/{array_name}.npy"])
     data[-4:] = (10**6).to_bytes(4, "little")
-    members[f"arrays/{place}.npy"] = bytes(data)
-    manifest["arrays"][place]["sha256"] = sha256(bytes(data)).hexdigest()
+    members[f"arrays/{array_name}.npy"] = bytes(data)
+    manifest["arrays"][array_name]["sha256"] = sha256(bytes(data)).hexdigest()
     forged(tmp_path, repack(manifest, members), "cannot be loaded")
 
 
-def test_damaged_files_never_load_wrong(tmp_path, original):
+def test_damaged_files_never_load_as_another_model(tmp_path, original):
     expected = tubal.load(DATA / "format_1.tubal")
-    counts = try_mutations(original, 500, tmp_path, 0, lambda model: same(model, expected))
+    counts = try_mutations(original, 500, tmp_path, 0, lambda model: assert_same_model(model, expected))
     assert counts["raised"] > 350
 
 
 # --- crashes -------------------------------------------------------------------------------------------------
-def test_killed_save_leaves_a_whole_file(tmp_path):
+def test_killed_save_leaves_a_complete_file(tmp_path):
     path, random = tmp_path / "model.tubal", np.random.default_rng(0)
     tubal.save(tubal.load(DATA / "format_1.tubal"), path)
     for _ in range(3):

@@ -199,13 +199,13 @@ def gram_eigh(factors: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[Any]]
                 lambda start, stop: np.linalg.eigh(transposed[start:stop] @ factors[start:stop]),
                 len(factors), grain=1, threads=threads,
             )  # fmt: skip
-        values, vectors = (np.concatenate([part[place] for part in parts]) for place in (0, 1))
+        values, vectors = (np.concatenate(results) for results in zip(*parts, strict=True))
         return values, vectors
     vectors, triangle = np.linalg.qr(transposed, mode="complete")
     core = triangle[:, :n_rows]
-    largest, turn = np.linalg.eigh(core @ adjoint(core))
+    largest, rotation = np.linalg.eigh(core @ adjoint(core))
     values = np.zeros((len(factors), size))
-    values[:, :n_rows], vectors[:, :, :n_rows] = largest, vectors[:, :, :n_rows] @ turn
+    values[:, :n_rows], vectors[:, :, :n_rows] = largest, vectors[:, :, :n_rows] @ rotation
     return values, vectors
 
 
@@ -316,7 +316,7 @@ def thread_count() -> int:
 
 
 class _Cores:
-    """Gives the cores to one thread at a time, with BLAS limited to one thread while it has them.
+    """A lock on the processor cores; while a thread holds it, BLAS is limited to one thread.
 
     The limit on BLAS belongs to the whole process. Only the owner sets it, and restores what was there before when it
     leaves. If every thread did so, the last one to leave would restore the limit that another one had set.
@@ -330,7 +330,7 @@ class _Cores:
         self._n_threads = 1
 
     def acquire(self) -> tuple[int, bool]:
-        """Return how many threads the caller may use, and whether its thread owns the cores."""
+        """Return how many threads the caller may use, and whether its thread holds the lock."""
         with self._lock:
             if self._owner is None:
                 self._n_threads = thread_count()
@@ -342,7 +342,7 @@ class _Cores:
             return self._n_threads, True
 
     def release(self) -> None:
-        """Leave one block of the owner; the outermost one gives the cores back."""
+        """Leave one of the nested blocks; leaving the outermost one releases the lock."""
         with self._lock:
             self._depth -= 1
             if self._depth == 0:
@@ -391,8 +391,8 @@ def parallel_ranges(work: Callable[[int, int], Result], total: int, *, grain: in
 
     def take_pieces() -> None:
         try:
-            for place in waiting:
-                found[place] = work(*bounds[place])
+            for index in waiting:
+                found[index] = work(*bounds[index])
         except BaseException:
             for _ in waiting:  # use up the iterator, so that no thread starts another piece
                 pass
@@ -403,7 +403,7 @@ def parallel_ranges(work: Callable[[int, int], Result], total: int, *, grain: in
         take_pieces()
     finally:
         started = [helper for helper in helpers if not helper.cancel()]
-        wait(started)  # no helper may outlive this call: it writes to arrays that the caller reads
+        wait(started)  # no thread may still run after this call: it writes to arrays that the caller reads
     for helper in started:
         helper.result()
     return cast("list[Result]", found)

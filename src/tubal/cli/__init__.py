@@ -36,7 +36,7 @@ COMMANDS = {
     "datasets": "List the image collections, and download them.",
     "completion": "Print the completion script for a shell.",
 }
-# Exit codes: a failure of the program, a mistake in what was asked, Ctrl-C.
+# Exit codes: a failure of the program, wrong input, Ctrl-C.
 FAILURE, MISTAKE, INTERRUPTED = 1, 2, 130
 
 
@@ -62,7 +62,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> object:
-        """Turn Ctrl-C into an exception of our own, because click would print an empty line for it."""
+        """Turn Ctrl-C into :class:`Interrupted`, because click would print an empty line for it."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -133,7 +133,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 for success, 1 for a failure of the program, 2 for a mistake in what was asked, 130 after Ctrl-C.
+        0 for success, 1 for a failure of the program, 2 for wrong input, 130 after Ctrl-C.
     """
     state = State()
     try:
@@ -164,7 +164,7 @@ def _report_error(error: BaseException, state: State) -> int:
     sentence, code = _describe_error(error)
     if state.interrupted or isinstance(error, (Interrupted, KeyboardInterrupt, click.Abort)):
         code = INTERRUPTED
-        if not isinstance(error, click.ClickException):  # a command may have said what it has saved
+        if not isinstance(error, click.ClickException):  # the command may have stated what it has saved
             sentence = "stopped; no half-written file was left behind"
     with contextlib.suppress(OSError):
         click.echo(f"tubal: {printable(' '.join(sentence.split()))}", err=True)
@@ -174,10 +174,10 @@ def _report_error(error: BaseException, state: State) -> int:
 def _describe_error(error: BaseException) -> tuple[str, int]:
     """Return the sentence and the exit code of an error."""
     if isinstance(error, click.UsageError):
-        asked = error.ctx.command_path if error.ctx else "tubal"
+        command = error.ctx.command_path if error.ctx else "tubal"
         sentence = error.format_message()
         stop = "" if sentence.endswith((".", "?", "!")) else "."
-        return f"{sentence}{stop} See '{asked} --help'.", MISTAKE
+        return f"{sentence}{stop} See '{command} --help'.", MISTAKE
     if isinstance(error, click.ClickException):
         return error.format_message(), MISTAKE
     if isinstance(error, (ValueError, TypeError, OSError, ImportError, MemoryError)):

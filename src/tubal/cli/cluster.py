@@ -63,7 +63,7 @@ def command(
     The results folder holds
       report.html    the report; open it in any browser
       labels.csv     file, cluster, confidence, outlier, near-duplicate of
-      features.npz   the features of each image and its place on the map
+      features.npz   the features of each image and its position on the map
       model.tubal    the model, for tubal assign, similar, explain and encode
       run.json       settings, versions, seed, hashes and times
       skipped.csv    files that could not be read, and why

@@ -47,7 +47,7 @@ class Terminal:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[ProgressBar]:
-        """Show a progress bar while the block runs, then one line with its duration; off a terminal only the line."""
+        """Show a progress bar while the block runs, then its duration; without a terminal, print only the duration."""
         begin = time.perf_counter()
         progress = Progress(
             SpinnerColumn(),

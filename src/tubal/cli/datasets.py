@@ -50,7 +50,7 @@ def command(context: click.Context, data_home: Path | None, wanted: tuple[str, .
     if context.ensure_object(State).json:
         click.echo(json.dumps(entries, indent=2))
     else:
-        _show(entries, f"Collections in {folder} ({reason})")
+        _print_entries(entries, f"Collections in {folder} ({reason})")
 
 
 def _collection_entry(name: str, folder: Path) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _file_state(path: Path, sha256: str) -> str:
     return "present" if sha256_of(path) == sha256 else "damaged"
 
 
-def _show(entries: Sequence[dict[str, Any]], title: str) -> None:
+def _print_entries(entries: Sequence[dict[str, Any]], title: str) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table

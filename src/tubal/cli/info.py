@@ -32,14 +32,14 @@ def command(state: State, model: Path) -> None:
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import open_model
 
-    facts = _describe(open_model(model), model)
+    facts = _describe_model(open_model(model), model)
     if state.json:
         Terminal(state).print_json(facts)
     else:
-        _show(facts)
+        _print_facts(facts)
 
 
-def _describe(model: BaseEstimator, path: Path) -> dict[str, Any]:
+def _describe_model(model: BaseEstimator, path: Path) -> dict[str, Any]:
     import numpy as np
 
     from tubal.cli.inputs import coder_of, image_shape_of, model_file
@@ -68,7 +68,7 @@ def _plain_or_repr(value: object) -> object:
     return value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
 
 
-def _show(facts: Mapping[str, Any]) -> None:
+def _print_facts(facts: Mapping[str, Any]) -> None:
     width = max(len(name) for name in facts)
     for name, value in facts.items():
         if isinstance(value, dict):

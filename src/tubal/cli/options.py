@@ -62,10 +62,10 @@ class ImageSettings(TypedDict, total=False):
     max_pixels: int
 
 
-def _store(field: str) -> Callable[[click.Context, click.Parameter, object], None]:
+def _store_value(field: str) -> Callable[[click.Context, click.Parameter, object], None]:
     """Return a callback that stores an option's value in the run's state.
 
-    A flag given before the command, as in ``tubal --debug info``, is not reset by its absence after it.
+    A flag given before the command, as in ``tubal --debug info``, stays set if it is not repeated after the command.
     """
 
     def store(context: click.Context, _: click.Parameter, value: object) -> None:
@@ -76,10 +76,10 @@ def _store(field: str) -> Callable[[click.Context, click.Parameter, object], Non
 
 
 def _store_threads(context: click.Context, parameter: click.Parameter, value: int | None) -> None:
-    """Store the number of threads and hold every numerical library to it."""
+    """Store the number of threads and limit every numerical library to it."""
     if value is None:
         return
-    _store("threads")(context, parameter, value)
+    _store_value("threads")(context, parameter, value)
     if "numpy" not in sys.modules:
         for library in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
             os.environ[f"{library}_NUM_THREADS"] = str(value)
@@ -171,7 +171,7 @@ def force_option(help: str = "Replace what is already at --out.") -> Callable[[F
 def debug_option() -> click.Option:
     """Return the option ``--debug``, which the group adds to every command."""
     help_text = "Show the full traceback of an error."
-    return click.Option(["--debug"], is_flag=True, expose_value=False, callback=_store("debug"), help=help_text)
+    return click.Option(["--debug"], is_flag=True, expose_value=False, callback=_store_value("debug"), help=help_text)
 
 
 model_option = click.option(
@@ -186,11 +186,11 @@ json_option = click.option(
     "--json",
     is_flag=True,
     expose_value=False,
-    callback=_store("json"),
+    callback=_store_value("json"),
     help="Print the results as JSON on standard output.",
 )
 _quiet = click.option(
-    "-q", "--quiet", is_flag=True, expose_value=False, callback=_store("quiet"), help="Do not show progress."
+    "-q", "--quiet", is_flag=True, expose_value=False, callback=_store_value("quiet"), help="Do not show progress."
 )
 _resume = click.option(
     "--resume", is_flag=True, help="Continue a run of the same command that was interrupted or crashed."
@@ -208,7 +208,7 @@ _device = click.option(
     default="auto",
     show_default=True,
     expose_value=False,
-    callback=_store("device"),
+    callback=_store_value("device"),
     help="Where to compute. 'auto' uses a GPU if PyTorch finds one.",
 )
 _threads = click.option(

@@ -59,7 +59,7 @@ SORTED_FOLDER = "clusters"
 
 @dataclass
 class Plan:
-    """What a clustering was asked for; ``settings`` goes into ``run.json`` as it is."""
+    """The request for a clustering; ``settings`` is written to ``run.json`` unchanged."""
 
     source: str
     n_clusters: int | None
@@ -71,7 +71,7 @@ class Plan:
 
 
 class Iteration(Protocol):
-    """What a callback of a fit learns about its progress."""
+    """The progress of a fit, as its callbacks receive it."""
 
     @property
     def n_iter(self) -> int: ...
@@ -198,7 +198,7 @@ def _write_tables(stack: Bunch, clusterer: ImageClusterer, stage: Path) -> None:
 
 
 def _write_labels(path: Path, names: Sequence[str], clusterer: ImageClusterer) -> None:
-    """Write one row per image: name, cluster, confidence, whether it is an outlier, which image it nearly repeats."""
+    """Write one row per image: name, cluster, confidence, whether it is an outlier, which image it nearly equals."""
     from tubal.report.from_clusterer import as_mask, first_of_group
 
     outliers = as_mask(clusterer.outliers_, len(names))
@@ -219,18 +219,18 @@ def write_features(path: Path, names: Sequence[str], **arrays: NDArray[Any]) -> 
 
 
 def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp]) -> None:
-    """Put every image into one folder per cluster, as a copy or a link; images without a file of their own as PNG."""
+    """Put every image into one folder per cluster, as a copy or a link; images without a file are written as PNG."""
     digits = len(str(int(labels.max(initial=0))))
     uses = Counter(stack.files)
     for i, (name, file) in enumerate(zip(stack.names, stack.files, strict=True)):
-        place = folder / f"cluster-{int(labels[i]):0{digits}d}" / _safe_relative(name)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        target = folder / f"cluster-{int(labels[i]):0{digits}d}" / _safe_relative(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
         if not file or uses[file] > 1:
-            _save_png(place.with_name(place.name + ".png"), stack.images[i])
+            _save_png(target.with_name(target.name + ".png"), stack.images[i])
         elif how == "link":
-            os.symlink(file, place)
+            os.symlink(file, target)
         else:
-            shutil.copy2(file, place)
+            shutil.copy2(file, target)
 
 
 def _safe_relative(name: str) -> Path:

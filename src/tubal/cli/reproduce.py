@@ -159,7 +159,7 @@ def _run(trials: Sequence[Trial], store: TrialStore, jobs: int) -> None:
         task = progress.add_task(f"about {_duration(forecast.seconds_left())} left", total=len(trials))
         progress.advance(task, len(known))
         try:
-            # Closed at once when interrupted here, so that no worker outlives the command.
+            # Closed at once when interrupted here, so that no worker still runs after the command.
             with contextlib.closing(run_trials(trials, store, jobs=jobs)) as records:
                 for record in records:
                     forecast.note(record)

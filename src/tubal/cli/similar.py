@@ -43,15 +43,15 @@ def command(state: State, image: str, model: Path, count: int, **image_settings:
     if len(stack.images) > 1:
         terminal.print_line(f"{len(stack.images)} images given; only the first, {stack.names[0]}, is compared")
     with terminal.stage("comparing"):
-        rows = _nearest(clusterer, stack.images[:1], count)
+        rows = _nearest_rows(clusterer, stack.images[:1], count)
     if state.json:
         terminal.print_json({"image": stack.names[0], "similar": rows})
     else:
-        _show(rows)
+        _print_rows(rows)
 
 
-def _nearest(clusterer: ImageClusterer, images: NDArray[np.float32], n_neighbors: int) -> list[dict[str, object]]:
-    """Return one row per image of the model, nearest to the one image given first."""
+def _nearest_rows(clusterer: ImageClusterer, images: NDArray[np.float32], n_neighbors: int) -> list[dict[str, object]]:
+    """Return one row for each of the ``n_neighbors`` images of the model nearest to ``images[0]``, nearest first."""
     from tubal.cli.inputs import image_names
 
     found = clusterer.similar(images, min(n_neighbors, len(clusterer.labels_)))
@@ -67,7 +67,7 @@ def _nearest(clusterer: ImageClusterer, images: NDArray[np.float32], n_neighbors
     return rows
 
 
-def _show(rows: Sequence[dict[str, object]]) -> None:
+def _print_rows(rows: Sequence[dict[str, object]]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

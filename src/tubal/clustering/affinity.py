@@ -52,9 +52,9 @@ def neighbor_lists(
 def choose_neighbors(lists: Graph, n_neighbors: int) -> Graph:
     """Return the graph of the best ``n_neighbors`` of longer neighbour lists.
 
-    These are the nearest. If fewer than half of all choices are mutual, hubs dominate: distances then say more about
-    the surroundings of the images than about pairs, and the nearest after rescaling are taken. No label and no
-    partition is involved. A graph without longer lists is returned as it is.
+    These are the nearest neighbours. If fewer than half of all choices are mutual, hubs dominate. Distances then depend
+    more on the density around the images than on the pair, so the nearest after rescaling are taken. No label and no
+    partition is used. A graph without longer lists is returned unchanged.
     """
     if lists.n_neighbors is None or lists.n_neighbors <= n_neighbors:
         return lists

@@ -1,7 +1,7 @@
 """ImageClusterer: images in, clusters out.
 
 ``fit`` runs the whole method in order: neighbour lists, the number of clusters, the graph, GTSC codes, edge weights,
-labels, and what they say of single images.
+labels, and measures for single images.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from tubal.clustering.quality import confidence, medoids, near_duplicates, outli
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.tubal_coders import GTSC
-from tubal.estimators.validation import check_integer, check_new_stack, check_stack, check_weight, column_names
+from tubal.estimators.validation import check_new_stack, check_stack, column_names
 from tubal.graph import Graph, Neighbors
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
 from tubal.learning.fitting import replace_fitted, scale_images
 from tubal.problems.layout import unit_rows
 from tubal.solvers import Admm
+from tubal.solvers.base import check_integer, check_number
 
 if TYPE_CHECKING:
     from tubal.learning.checkpoints import Checkpoint
@@ -87,7 +88,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     """Cluster images by their appearance: a deformation-tolerant graph, GTSC codes, and a partition that uses both.
 
     Graph and codes each propose partitions: cuts of the graph after diffusion for several times, and K-means on the
-    pooled codes. The one with the largest modularity on the graph is kept. No step sees labels.
+    pooled codes. The one with the largest modularity on the graph is kept. No step uses labels.
 
     Parameters
     ----------
@@ -218,7 +219,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     ) -> ImageClusterer:
         """Cluster images.
 
-        Nothing is stored before everything is computed: an interrupted fit leaves a former one as it was.
+        Nothing is stored before everything is computed: an interrupted fit keeps the results of the previous one.
 
         Parameters
         ----------
@@ -273,7 +274,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
             Cluster of each training image; cluster 0 is the largest.
         """
         check_is_fitted(self, "affinity_")
-        n_clusters = check_integer("n_clusters", n_clusters, least=1)
+        n_clusters = check_integer("n_clusters", n_clusters)
         check_cluster_count(n_clusters, len(self.features_))
         assignment = choose_preset(self.preset).assignment
         return assign_labels(assignment, n_clusters, self.affinity_, self.graph_, self.features_, self.seed_)
@@ -286,7 +287,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
 
     # --- the steps of fit --------------------------------------------------------------------------------
     def _new_images(self, X: ArrayLike) -> Array:
-        """Return new images as a stack, each scaled to unit length, which is how GTSC and every graph see them."""
+        """Return new images as a stack, each scaled to unit length, as GTSC and every graph expect them."""
         return scale_images(check_new_stack(X, self.image_shape, self), "unit")[0]
 
     def _settings(self, n_images: int) -> Preset:
@@ -297,11 +298,11 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
                 f"n_samples = {n_images}: one image has no neighbours to be clustered with; pass at least two"
             )
         if self.n_clusters is not None:
-            check_cluster_count(check_integer("n_clusters", self.n_clusters, least=1), n_images)
+            check_cluster_count(check_integer("n_clusters", self.n_clusters), n_images)
         if self.max_clusters is not None:
-            check_integer("max_clusters", self.max_clusters, least=1)
-        check_weight("code_power", self.code_power)
-        if self.n_neighbors is not None and check_integer("n_neighbors", self.n_neighbors, least=1) >= n_images:
+            check_integer("max_clusters", self.max_clusters)
+        check_number("code_power", self.code_power, least=0.0)
+        if self.n_neighbors is not None and check_integer("n_neighbors", self.n_neighbors) >= n_images:
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} but n_samples = {n_images}: an image has at most n_samples - 1 "
                 "neighbours; lower n_neighbors or pass more images"
@@ -329,7 +330,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
 
     def _new_coder(self, settings: Preset, graph: Graph, n_images: int, seed: int) -> GTSC:
         return GTSC(
-            n_atoms=min(check_integer("n_atoms", self.n_atoms, least=1), n_images),
+            n_atoms=min(check_integer("n_atoms", self.n_atoms), n_images),
             sparsity=settings.sparsity,
             graph_weight=settings.graph_weight,
             max_iter=settings.max_iter,
@@ -375,7 +376,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     def similar(self, X: ArrayLike, n_neighbors: int | None = None) -> Neighbors:
         """Return the training images most similar to images, and how each has to be moved to lie on them.
 
-        A training image gets itself first, at distance 0 and without motion. ``tubal similar`` shows this answer.
+        A training image gets itself first, at distance 0 and without motion. ``tubal similar`` prints this result.
 
         Parameters
         ----------
@@ -424,12 +425,13 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         return (distances, indices) if return_distance else indices
 
     def _training_neighbors(self, n_neighbors: int | None) -> tuple[FloatArray, IndexArray]:
+        """Return distances and indices (n_images, n_neighbors) of the training images' neighbours."""
         neighbors, distances = self.graph_.neighbors, self.graph_.distances
         if neighbors is None or distances is None:
             raise ValueError("the graph was given as a matrix and keeps no neighbour lists; pass X")
         if n_neighbors is None:
             return distances, neighbors
-        n_neighbors = check_integer("n_neighbors", n_neighbors, least=1)
+        n_neighbors = check_integer("n_neighbors", n_neighbors)
         if n_neighbors > neighbors.shape[1]:
             raise ValueError(
                 f"n_neighbors={n_neighbors}, but the graph keeps {neighbors.shape[1]} neighbours of each training "
@@ -453,7 +455,7 @@ def assign_labels(
 
 
 def describe_images(labels: LabelArray, affinity: SparseMatrix, graph: Graph, features: NDArray[Any]) -> dict[str, Any]:
-    """Return the fitted attributes that say something of clusters and single images."""
+    """Return the fitted attributes that describe clusters and single images."""
     sure = confidence(affinity, labels)
     found: dict[str, Any] = {
         "n_clusters_": int(labels.max()) + 1,

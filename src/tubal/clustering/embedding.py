@@ -1,4 +1,4 @@
-"""A 2-D map of a graph: edges pull, random pairs push (the layout idea of UMAP and LargeVis)."""
+"""A 2-D map of a graph: edges attract, random pairs repel (as in UMAP and LargeVis)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Points: TypeAlias = NDArray[np.float32]
 
 # Leading eigenvectors that the start is a projection of.
 _N_VECTORS = 16
-# Random images that each edge pushes its ends away from, per epoch.
+# Random images that repel the ends of each edge, per epoch.
 _PUSHES = 5
 # Closeness 1 / (1 + a d^2b) is flat below a tenth of a unit and then falls like an exponential.
 _FLATNESS, _STEEPNESS = 1.577, 0.895
@@ -25,9 +25,9 @@ _FLATNESS, _STEEPNESS = 1.577, 0.895
 def graph_map(adjacency: SparseMatrix, *, n_epochs: int | None = None, seed: int = 0) -> Points:
     """Return a map of the images in which images joined by edges lie close together.
 
-    The start is the plane that shows most of the graph's leading eigenvectors. Then each edge pulls its ends together
-    and pushes them away from a few random images: a stochastic gradient of the cross-entropy between edges and
-    closeness on the map, with decreasing steps.
+    The initial map shows the first two principal components of the graph's leading eigenvectors. Then stochastic
+    gradient steps of decreasing size reduce the cross-entropy between edges and closeness on the map, as in UMAP: each
+    edge attracts its two images, which are repelled by a few random images.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def _circle(n_images: int) -> Points:
 
 
 def _start(adjacency: SparseMatrix, seed: int) -> Points:
-    """Return the two widest directions of the leading eigenvectors, scaled to a square of side 20."""
+    """Return the first two principal components (n, 2) of the leading eigenvectors, scaled to a square of side 20."""
     vectors = spectrum(adjacency, min(_N_VECTORS, adjacency.shape[0] - 1), seed=seed).vectors
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit = vectors / np.where(lengths > 0.0, lengths, 1.0)
@@ -95,7 +95,7 @@ def _start(adjacency: SparseMatrix, seed: int) -> Points:
 
 @nb.njit(cache=True, fastmath=True)
 def _layout(points, sources, targets, weights, n_epochs, state):  # type: ignore[no-untyped-def]
-    """Move ``points`` in place: in each epoch, one pull and a few pushes per edge."""
+    """Move ``points`` (n, 2) in place: in each epoch, one attraction and a few repulsions per edge."""
     n_images = points.shape[0]
     for epoch in range(n_epochs):
         step = np.float32(1.0 - epoch / n_epochs)
@@ -105,8 +105,8 @@ def _layout(points, sources, targets, weights, n_epochs, state):  # type: ignore
             square = dx * dx + dy * dy
             if square > 1e-12:
                 power = square ** np.float32(_STEEPNESS - 1.0)
-                pull = 2.0 * _FLATNESS * _STEEPNESS * power / (1.0 + _FLATNESS * power * square)
-                px, py = weight * _clip(pull * dx), weight * _clip(pull * dy)
+                attraction = 2.0 * _FLATNESS * _STEEPNESS * power / (1.0 + _FLATNESS * power * square)
+                px, py = weight * _clip(attraction * dx), weight * _clip(attraction * dy)
                 points[i, 0] -= px
                 points[i, 1] -= py
                 points[j, 0] += px

@@ -1,4 +1,4 @@
-"""What a clustering says of single images: confidence, outliers, near-duplicates, medoids, and votes for new images."""
+"""Measures for single images: confidence, outliers, near-duplicates, medoids, and votes for new images."""
 
 from __future__ import annotations
 

@@ -113,13 +113,13 @@ def _copy_body(address: str, file: IO[bytes], timeout: float) -> str:
             raise ConnectionError(f"HTTP {failure.code} {failure.reason}") from None
     digest, received = hashlib.sha256(), 0
     with response:
-        promised = response.headers.get("Content-Length")
+        expected = response.headers.get("Content-Length")
         while block := response.read(BLOCK_SIZE):
             file.write(block)
             digest.update(block)
             received += len(block)
-    if promised is not None and received != int(promised):
-        raise ConnectionError(f"the body ended after {received} of {promised} bytes")
+    if expected is not None and received != int(expected):
+        raise ConnectionError(f"the body ended after {received} of {expected} bytes")
     return digest.hexdigest()
 
 

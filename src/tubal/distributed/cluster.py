@@ -1,4 +1,4 @@
-"""A Dask cluster as the fit sees it: tasks, images in partitions, and codes that stay on the workers."""
+"""The parts of a Dask cluster that a fit uses: tasks, images in partitions, and codes that stay on the workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same fit on a Dask cluster: images and codes stay on the workers, statistics and atoms travel.
+"""The same fit on a Dask cluster: images and codes stay on the workers; only statistics and atoms are sent.
 
 >>> from distributed import Client                                                        # doctest: +SKIP
 >>> model = fit(GTSC(n_atoms=45), dask_array, Client("tcp://scheduler:8786"))             # doctest: +SKIP
@@ -91,9 +91,9 @@ def connect(scheduler: Client | str | None = None) -> Client:
     try:
         return get_client() if scheduler is None else Client(scheduler, timeout="10s")
     except (OSError, ValueError, TimeoutError) as error:
-        place = "in use" if scheduler is None else f"at {scheduler!r}"
+        which = "in use" if scheduler is None else f"at {scheduler!r}"
         raise ConnectionError(
-            f"there is no Dask scheduler {place}; start one with `dask scheduler` and workers with `dask worker`"
+            f"there is no Dask scheduler {which}; start one with `dask scheduler` and workers with `dask worker`"
         ) from error
 
 
@@ -198,7 +198,9 @@ def _open_images(
     cluster: Cluster, recipe: Recipe, images: RemoteSource, n_partitions: int
 ) -> tuple[list[Future], list[int], Layout, float]:
     """Put scaled images on the workers; return a future and the size of every partition, layout and scale factor."""
-    raw = [cluster.submit(checked_stack, block, recipe.as_stack) for block in _blocks(cluster, images, n_partitions)]
+    raw = [
+        cluster.submit(checked_stack, block, recipe.as_stack) for block in _partitions(cluster, images, n_partitions)
+    ]
     shapes = cluster.fetch([cluster.submit(shape_and_type, block) for block in raw])
     if len({(shape[1:], kind) for shape, kind in shapes}) != 1:
         raise ValueError(f"partitions hold images of different shapes or types: {sorted(set(map(str, shapes)))[:4]}")
@@ -209,7 +211,7 @@ def _open_images(
     return parts, [shape[0] for shape, _ in shapes], recipe.layout(shapes[0][0][1:]), factor
 
 
-def _blocks(cluster: Cluster, given: RemoteSource, n_partitions: int) -> list[Future]:
+def _partitions(cluster: Cluster, given: RemoteSource, n_partitions: int) -> list[Future]:
     """Return futures of the images as given, one per partition."""
     images: Any = given
     if hasattr(images, "dask") and hasattr(images, "to_delayed"):

@@ -47,7 +47,7 @@ def block_graph(
     wanted, metric = settings.n_neighbors, settings.graph
     if metric not in ("euclidean", "cosine"):
         raise ValueError(f"graph={metric!r} is not built on a cluster; use 'euclidean' or 'cosine', or pass a Graph")
-    digests = cluster.fetch([cluster.submit(_digests, part) for part in parts])
+    digests = cluster.fetch([cluster.submit(_image_digests, part) for part in parts])
     firsts, group = group_digests(itertools.chain.from_iterable(digests))
     reach = min(wanted, len(firsts) - 1)
     found = _pairs(cluster, parts, sizes, firsts, reach, metric)
@@ -71,31 +71,31 @@ def _pairs(
         cluster.submit(_rows, part, firsts[start:stop] - bound, metric)
         for part, bound, (start, stop) in zip(parts, bounds, itertools.pairwise(starts), strict=False)
     ]
-    filled = [place for place in range(len(parts)) if starts[place] < starts[place + 1]]
+    filled = [index for index in range(len(parts)) if starts[index] < starts[index + 1]]
     merged = []
     for queries in filled:
         found = [
-            cluster.submit(_nearest, rows[queries], rows[known], int(starts[known]), reach, queries == known)
+            cluster.submit(_search_pair, rows[queries], rows[known], int(starts[known]), reach, queries == known)
             for known in filled
         ]
         merged.append(cluster.submit(_merged, found, reach, metric))
     return list(cluster.fetch(merged))
 
 
-def _digests(images: NDArray[Any]) -> list[bytes]:
+def _image_digests(images: NDArray[Any]) -> list[bytes]:
     """Return a digest of every image."""
     return row_digests(images.reshape(len(images), -1))
 
 
-def _rows(images: NDArray[Any], places: Indices, metric: str) -> NDArray[Any]:
+def _rows(images: NDArray[Any], indices: Indices, metric: str) -> NDArray[Any]:
     """Return some images as rows, of unit length under the cosine metric."""
-    return np.asarray(unit_directions(images[places].reshape(len(places), -1), metric))
+    return np.asarray(unit_directions(images[indices].reshape(len(indices), -1), metric))
 
 
-def _nearest(queries: NDArray[Any], known: NDArray[Any], start: int, reach: int, same: bool) -> Candidates:
+def _search_pair(queries: NDArray[Any], known: NDArray[Any], start: int, reach: int, same: bool) -> Candidates:
     """Return exact squared distances to the nearest rows of one partition, so that partitions can be merged.
 
-    ``start`` is the number of the first known row; ``same`` says that queries and known rows are the same partition.
+    ``start`` is the number of the first known row; ``same`` is True if queries and known rows are the same partition.
     """
     best = block_candidates(queries, known, known.mean(axis=0), reach + SPARE, own=0 if same else None)
     ranked = rank_candidates(queries, best.numbers, known.__getitem__)
@@ -117,24 +117,24 @@ def reorder_partitions(cluster: Cluster, parts: list[Future], sizes: list[int], 
     for start, stop in itertools.pairwise(bounds):
         wanted = order[start:stop]
         homes = np.searchsorted(bounds, wanted, side="right") - 1
-        pieces, places = [], []
+        pieces, indices = [], []
         for home in np.unique(homes):
             at = np.flatnonzero(homes == home)
             pieces.append(cluster.submit(_images_at, parts[home], wanted[at] - bounds[home]))
-            places.append(at)
-        reordered.append(cluster.submit(_joined, pieces, places))
+            indices.append(at)
+        reordered.append(cluster.submit(_joined, pieces, indices))
     return reordered
 
 
-def _images_at(images: NDArray[Any], places: Indices) -> NDArray[Any]:
-    """Return some images."""
-    found: NDArray[Any] = images[places]
+def _images_at(images: NDArray[Any], indices: Indices) -> NDArray[Any]:
+    """Return the images at the given indices."""
+    found: NDArray[Any] = images[indices]
     return found
 
 
-def _joined(pieces: list[NDArray[Any]], places: list[Indices]) -> NDArray[Any]:
-    """Return one stack with every piece's images at their places."""
+def _joined(pieces: list[NDArray[Any]], indices: list[Indices]) -> NDArray[Any]:
+    """Return one stack with the images of piece i at the positions ``indices[i]``."""
     found = np.empty((sum(map(len, pieces)), *pieces[0].shape[1:]), pieces[0].dtype)
-    for piece, at in zip(pieces, places, strict=True):
+    for piece, at in zip(pieces, indices, strict=True):
         found[at] = piece
     return found

@@ -127,29 +127,36 @@ def code_partition(
     start = None if start is None else ChunkCodes(start.codes, copy.deepcopy(start.state))
     if edges is None:
         return code_chunk(model, dictionary, data, weights, code_solver, start=start, final=final)
-    pull = None
+    neighbor_sum = None
     if start is not None:
-        pull = edges.neighbor_sum(start.codes.shape, start.codes.dtype, received)
-        pull += edges.degrees.astype(pull.dtype) * start.codes
+        neighbor_sum = edges.neighbor_sum(start.codes.shape, start.codes.dtype, received)
+        neighbor_sum += edges.degrees.astype(neighbor_sum.dtype) * start.codes
     return code_chunk(
-        model, dictionary, data, weights, code_solver, laplacian=edges.majoriser(), neighbor_sum=pull, start=start,
+        model,
+        dictionary,
+        data,
+        weights,
+        code_solver,
+        laplacian=edges.majoriser(),
+        neighbor_sum=neighbor_sum,
+        start=start,
         final=final,
-    )  # fmt: skip
+    )
 
 
 def partition_totals(
     index: int, coded: ChunkCodes, weights: Weights, edges: PartitionEdges | None, received: list[Array]
 ) -> PassTotals:
-    """Return the totals of one partition; an edge between partitions counts half at each end, at the new codes."""
+    """Return the totals of one partition at the new codes; half of each edge to another partition is counted here."""
     totals = PassTotals.of_chunk(index, coded)
     if edges is None:
         return totals
     summary = coded.summary
     assert summary is not None
-    pull = edges.neighbor_sum(coded.codes.shape, coded.codes.dtype, received)
-    energies, pulls = GraphTerm(edges.inner, weights.graph_weight, pull).energies(coded.codes)
+    neighbor_sum = edges.neighbor_sum(coded.codes.shape, coded.codes.dtype, received)
+    energies, products = GraphTerm(edges.inner, weights.graph_weight, neighbor_sum).energies(coded.codes)
     alone = 0.5 * summary.residuals.sum() + weights.sparsity * summary.absolutes.sum()
-    graph = weights.graph_weight * (float(energies.sum()) - float(pulls.sum()))
+    graph = weights.graph_weight * (float(energies.sum()) - float(products.sum()))
     return replace(totals, objective=float(alone) + graph)
 
 

@@ -12,11 +12,12 @@ from numpy.random import RandomState
 
 from tubal.backends.arrays import Array, as_like, namespace, to_numpy
 from tubal.estimators.image_coder import Callbacks, GraphCoder, GraphLike, RandomSeed
-from tubal.estimators.validation import RULES, Rule, check_integer
+from tubal.estimators.validation import RULES, Rule
 from tubal.learning.fitting import ImageShape
 from tubal.problems.convolutional import ConvolutionalModel, filter_norms, filter_planes, filters_to_ball
 from tubal.problems.layout import Layout, PlaneLayout
 from tubal.solvers import Admm, CodeSolver, DictionarySolver, ProjectedGradient
+from tubal.solvers.base import check_integer
 
 DEFAULT_ATOMS = 45
 DEFAULT_SIDE = 8
@@ -29,7 +30,7 @@ PENALTY = 3.0
 def check_filter_count(name: str, value: object) -> None:
     """Raise an error unless a value is None or a positive integer."""
     if value is not None:
-        check_integer(name, value, least=1)
+        check_integer(name, value)
 
 
 def check_filter_shape(name: str, value: object) -> None:
@@ -39,7 +40,7 @@ def check_filter_shape(name: str, value: object) -> None:
     if not isinstance(value, tuple | list | np.ndarray) or len(value) != 2:
         raise ValueError(f"{name}={value!r}; (height, width) is wanted, for example (8, 8)")
     for side in value:
-        check_integer(name, side, least=1)
+        check_integer(name, side)
 
 
 class CSC(GraphCoder):
@@ -265,7 +266,7 @@ def initial_filters(
         for atom in range(count):
             top, left = random.randint(height - down + 1), random.randint(width - across + 1)
             patch = images[top : top + down, left : left + across, :, atom]
-            # A blank or constant patch teaches nothing; such a filter stays random.
+            # A blank or constant patch carries no information; such a filter stays random.
             if np.ptp(patch) > 0:
                 filters[..., atom] = patch
     return as_like(filters / filter_norms(filters), data[..., :1])

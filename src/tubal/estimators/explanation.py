@@ -17,7 +17,7 @@ READABLE_SPARSITY = 0.02
 
 
 class FittedCoder(Protocol):
-    """What an explanation needs of a fitted coder."""
+    """The members of a fitted coder that an explanation uses."""
 
     sparsity: float
     scale: str | None
@@ -33,7 +33,7 @@ class FittedCoder(Protocol):
 
 
 class FittedClusterer(Protocol):
-    """What an explanation needs of a fitted ``ImageClusterer``."""
+    """The members of a fitted ``ImageClusterer`` that an explanation uses."""
 
     model_: FittedCoder
 
@@ -122,7 +122,7 @@ class Explanation:
         return total
 
     def unexplained(self, n_terms: int | None = None) -> float:
-        """Return the share of the image's energy that the first terms leave.
+        """Return the share of the image's energy that the first terms do not explain.
 
         Parameters
         ----------

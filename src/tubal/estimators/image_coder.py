@@ -217,7 +217,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return codes
 
     def _recipe(self) -> Recipe:
-        """Return all that defines a fit, apart from the images; parameters are not checked here."""
+        """Return everything that defines a fit except the images; parameters are not checked here."""
         code_solver, dictionary_solver = self._solvers()
         return Recipe(
             name=type(self).__name__,
@@ -401,7 +401,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return codes
 
     def _new_neighbors(self, images: Array, neighbors: ArrayLike | None) -> NewNeighbors | None:
-        """Return the neighbours of new images in training, as named or the nearest; None without a graph."""
+        """Return the neighbours of new images among the training images, given or nearest; None without a graph."""
         settings = self._graph()
         if settings is None or settings.weight == 0:
             return None
@@ -547,7 +547,7 @@ class GraphCoder(ImageCoder):
     n_neighbors: int
     graph: GraphLike
     graph_: Graph | None
-    # Whether no graph is built at graph_weight=0. GTSC and GraphSC build it all the same, so that graph_ is there.
+    # Whether no graph is built at graph_weight=0. GTSC and GraphSC build it in any case, so that graph_ always exists.
     _graph_is_optional: ClassVar[bool] = False
 
     def _graph(self) -> GraphSettings:

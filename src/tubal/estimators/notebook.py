@@ -56,7 +56,7 @@ class NotebookView:
 def fitted_html(estimator: BaseEstimator) -> str:
     """Return a fitted coder or clusterer as one piece of HTML; all text in it is escaped."""
     coder = _coder(estimator)
-    parts = [_parameters(estimator), _atoms(to_numpy(coder.atoms_))]
+    parts = [_parameters_html(estimator), _atoms_html(to_numpy(coder.atoms_))]
     objective = np.asarray(getattr(coder, "objective_", ()), dtype=np.float64)
     if len(objective):
         parts.append(_convergence(objective, bool(getattr(coder, "converged_", False))))
@@ -69,32 +69,32 @@ def _coder(estimator: object) -> BaseEstimator:
 
 
 # --- parameters ------------------------------------------------------------------------------------------------
-def _parameters(estimator: BaseEstimator) -> str:
+def _parameters_html(estimator: BaseEstimator) -> str:
     """Return all parameters as a table; those that differ from the default come first, in bold."""
     defaults = {
         name: parameter.default for name, parameter in inspect.signature(type(estimator).__init__).parameters.items()
     }
     given = estimator.get_params(deep=False)
-    changed = [name for name in given if not _same(given[name], defaults.get(name))]
-    rows = "".join(_row(name, given[name], bold=True) for name in changed)
-    others = "".join(_row(name, value, bold=False) for name, value in given.items() if name not in changed)
+    changed = [name for name in given if not _is_equal(given[name], defaults.get(name))]
+    rows = "".join(_table_row(name, given[name], bold=True) for name in changed)
+    others = "".join(_table_row(name, value, bold=False) for name, value in given.items() if name not in changed)
     summary = f'<summary style="cursor:pointer;{_QUIET}">{len(given) - len(changed)} parameters at their default'
     rest = f'<details>{summary}</summary><table style="{_TABLE}">{others}</table></details>' if others else ""
     title = f"<strong>{escape(type(estimator).__name__)}</strong>"
     return f'<div>{title}<br>{escape(_summary(estimator))}<table style="{_TABLE}">{rows}</table>{rest}</div>'
 
 
-def _same(value: object, default: object) -> bool:
+def _is_equal(value: object, default: object) -> bool:
     return value is default or (isinstance(value, (int, float, str, tuple)) and value == default)
 
 
-def _row(name: str, value: object, *, bold: bool) -> str:
+def _table_row(name: str, value: object, *, bold: bool) -> str:
     weight = "600" if bold else "400"
-    cells = f'<td style="{_CELL}">{escape(name)}</td><td style="{_CELL}"><code>{_short(value)}</code></td>'
+    cells = f'<td style="{_CELL}">{escape(name)}</td><td style="{_CELL}"><code>{_short_text(value)}</code></td>'
     return f'<tr style="font-weight:{weight}">{cells}</tr>'
 
 
-def _short(value: object) -> str:
+def _short_text(value: object) -> str:
     """Return a value as short, escaped text."""
     text = f"{type(value).__name__} {tuple(value.shape)}" if hasattr(value, "shape") else repr(value)
     return escape(text if len(text) <= 40 else f"{text[:37]}...")
@@ -112,12 +112,12 @@ def _summary(estimator: BaseEstimator) -> str:
 
 
 # --- atoms -----------------------------------------------------------------------------------------------------
-def _atoms(atoms: NDArray[Any]) -> str:
+def _atoms_html(atoms: NDArray[Any]) -> str:
     """Return a picture of the atoms as an HTML image."""
     shown = atoms[:MOST_ATOMS]
     sheet = _sheet(np.stack([_picture(atom) for atom in shown]))
     buffer = io.BytesIO()
-    _image(sheet).save(buffer, "PNG")
+    _pil_image(sheet).save(buffer, "PNG")
     address = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
     title = f"{len(atoms)} atoms" if len(shown) == len(atoms) else f"the first {len(shown)} of {len(atoms)} atoms"
     style = f"width:{SHEET_WIDTH}px;max-width:100%;image-rendering:pixelated;display:block"
@@ -147,10 +147,10 @@ def _shrink(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     if longest <= LONGEST_SIDE:
         return picture
     height, width = (max(1, round(side * LONGEST_SIDE / longest)) for side in picture.shape[:2])
-    return np.asarray(_image(picture).resize((width, height)))
+    return np.asarray(_pil_image(picture).resize((width, height)))
 
 
-def _image(picture: NDArray[np.uint8]) -> Image.Image:
+def _pil_image(picture: NDArray[np.uint8]) -> Image.Image:
     from PIL import Image
 
     return Image.fromarray(picture)
@@ -169,7 +169,7 @@ def _sheet(pictures: NDArray[np.uint8]) -> NDArray[np.uint8]:
 # --- convergence -----------------------------------------------------------------------------------------------
 def _convergence(objective: NDArray[np.float64], converged: bool) -> str:
     """Return the objective over the iterations as an SVG line."""
-    places = _places(objective)
+    places = _chart_points(objective)
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2"/>' for x, y in places)
     state = "converged" if converged else "stopped"
@@ -181,10 +181,10 @@ def _convergence(objective: NDArray[np.float64], converged: bool) -> str:
     return f'<div><span style="{_QUIET}">{title}</span><br>{picture}</svg></div>'
 
 
-def _places(values: NDArray[np.float64]) -> Sequence[tuple[float, float]]:
-    """Return points (x, y) of the chart; the first value is on the left, the largest at the top.
+def _chart_points(values: NDArray[np.float64]) -> Sequence[tuple[float, float]]:
+    """Return the points (x, y) of a line chart, in pixels; the first value is on the left, the largest at the top.
 
-    >>> _places(np.array([3.0, 1.0]))
+    >>> _chart_points(np.array([3.0, 1.0]))
     [(8.0, 8.0), (292.0, 142.0)]
     """
     finite = np.nan_to_num(values)

@@ -12,11 +12,12 @@ from numpy.random import RandomState
 
 from tubal.backends.arrays import Array, as_like, namespace, to_numpy
 from tubal.estimators.image_coder import Callbacks, GraphCoder, GraphLike, RandomSeed
-from tubal.estimators.validation import RULES, Rule, check_integer
+from tubal.estimators.validation import RULES, Rule
 from tubal.learning.fitting import ImageShape
 from tubal.problems.layout import Layout, SeparableLayout, signed_codes
 from tubal.problems.separable import Matrices, SeparableModel, multilinear
 from tubal.solvers import CodeSolver, DictionarySolver
+from tubal.solvers.base import check_integer
 
 LARGEST_DEFAULT = 16
 # More atoms of unit length along one side would nearly repeat each other; the literature uses at most two per pixel.
@@ -30,7 +31,7 @@ def check_mode_numbers(name: str, value: object) -> None:
     if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str):
         raise TypeError(f"{name}={value!r}; a tuple of atoms along each side is wanted, for example (16, 16)")
     for mode, size in enumerate(value):
-        check_integer(f"{name}[{mode}]", size, least=1)
+        check_integer(f"{name}[{mode}]", size)
 
 
 class TenSR(GraphCoder):
@@ -256,7 +257,7 @@ def initial_matrices(
             fibres = np.moveaxis(images, mode, 0).reshape(side, -1, size)
             for atom in range(size):
                 fibre = fibres[:, random.randint(fibres.shape[1]), atom]
-                # A blank or constant border teaches nothing; such an atom stays random.
+                # A blank or constant border carries no information; such an atom stays random.
                 if np.ptp(fibre) > 0 or side == 1:
                     matrix[:, atom] = fibre
         norms = np.linalg.norm(matrix, axis=0)

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from tubal.backends.arrays import Array, is_floating, is_torch, namespace, to_numpy
+from tubal.solvers.base import check_integer, check_number
 
 ImageShape: TypeAlias = tuple[int, ...]
 _ROWS = 2  # dimensions of images that come as rows
@@ -106,7 +107,7 @@ def as_stack(images: Array, image_shape: ImageShape | None) -> Array:
 def _check_array(images: ArrayLike, estimator: BaseEstimator) -> Array:
     """Return anything that is not a tensor as a floating-point array."""
     images = _array_of_list(images) if isinstance(images, (list, tuple)) else images
-    # Some sparse matrices are dictionaries too; scikit-learn has an error of its own for them.
+    # Some sparse matrices are dictionaries too; scikit-learn raises its own error for them.
     wrong = isinstance(images, (dict, set, str, bytes, Real)) and not hasattr(images, "toarray")
     if images is None or wrong:
         raise TypeError(f"X is a {type(images).__name__}; a stack of images (n, height, width) is wanted")
@@ -200,24 +201,6 @@ def _check_tensor(images: Array) -> Array:
 Rule: TypeAlias = Callable[[str, Any], object]
 
 
-def check_integer(name: str, value: object, *, least: int) -> int:
-    """Return an integer parameter of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; an integer of at least {least} is wanted")
-    if value < least:
-        raise ValueError(f"{name}={value}; it must be at least {least}")
-    return int(value)
-
-
-def check_weight(name: str, value: object) -> float:
-    """Return a finite, non-negative number."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; a number of at least 0 is wanted")
-    if not np.isfinite(float(value)) or value < 0:
-        raise ValueError(f"{name}={value}; it must be finite and at least 0")
-    return float(value)
-
-
 def check_choice(name: str, value: object, *, choices: tuple[object, ...]) -> object:
     """Return a parameter that must be one of ``choices``."""
     if not any(value is choice or (isinstance(value, type(choice)) and value == choice) for choice in choices):
@@ -252,14 +235,14 @@ def check_init(name: str, value: object) -> None:
 # What each parameter of a coder must be.
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
-        "n_atoms": partial(check_integer, least=1),
-        "sparsity": check_weight,
-        "graph_weight": check_weight,
-        "n_neighbors": partial(check_integer, least=1),
+        "n_atoms": check_integer,
+        "sparsity": partial(check_number, least=0.0),
+        "graph_weight": partial(check_number, least=0.0),
+        "n_neighbors": check_integer,
         "scale": partial(check_choice, choices=("unit", "max", None)),
         "tube_axis": partial(check_choice, choices=(-1, -2)),
-        "max_iter": partial(check_integer, least=1),
-        "tol": check_weight,
+        "max_iter": check_integer,
+        "tol": partial(check_number, least=0.0),
         "code_solver": partial(check_solver, methods=("minimise", "codes"), example="Admm(max_iter=50)"),
         "dictionary_solver": partial(check_solver, methods=("minimise",), example="LagrangeDual()"),
         "init": check_init,
@@ -288,7 +271,7 @@ def check_codes(codes: ArrayLike | Array, shape: tuple[int, ...]) -> Array:
 
 
 def check_neighbors(neighbors: ArrayLike, n_images: int, n_known: int) -> np.ndarray:
-    """Return the training images named as neighbours of each new image, (n_images, q)."""
+    """Return the indices (n_images, q) of training images that a user gave as neighbours of new images."""
     indices = np.asarray(neighbors)
     if indices.ndim != 2 or len(indices) != n_images or indices.dtype.kind not in "iu":
         raise ValueError(

@@ -194,11 +194,15 @@ def codes_gain(groups: Groups, dataset: str) -> dict[str, Any]:
     for score in SCORES:
         gaps = [with_codes[seed][score] - without[seed][score] for seed in seeds]
         mean, error = statistics.mean(gaps), statistics.stdev(gaps) / math.sqrt(len(gaps))
-        found[score] = {"mean": round(mean, 3), "standard_error": round(error, 3), "verdict": _verdict(mean, error)}
+        found[score] = {
+            "mean": round(mean, 3),
+            "standard_error": round(error, 3),
+            "verdict": _gain_text(mean, error),
+        }
     return found
 
 
-def _verdict(mean: float, error: float) -> str:
+def _gain_text(mean: float, error: float) -> str:
     if abs(mean) <= 2 * error or mean == 0.0:
         return _NO_GAIN
     return "gain" if mean > 0.0 else "loss"
@@ -288,12 +292,12 @@ def _parallel_trials(summary: Summary) -> str:
 def _score_table(summary: Summary, rows: Rows, head: str, titles: Mapping[str, str], *, seconds: bool = True) -> str:
     body = []
     for row, cells in rows.items():
-        entries = [_entry(cells[name], seconds) if name in cells else "" for name in summary["datasets"]]
+        entries = [_cell_text(cells[name], seconds) if name in cells else "" for name in summary["datasets"]]
         body.append([titles.get(row, row), *entries])
     return markdown_table([head, *summary["datasets"]], body) if body else ""
 
 
-def _entry(cell: Cell, seconds: bool) -> str:
+def _cell_text(cell: Cell, seconds: bool) -> str:
     scores = " / ".join(f"{cell[score]['mean']:.1f}±{cell[score]['sd']:.1f}" for score in SCORES)
     return f"{scores}<br>{cell['seconds']:.1f} s" if seconds else scores
 

@@ -185,7 +185,7 @@ def summarise(records: Sequence[Record]) -> Summary:
         dataset: {name: _cell(groups[dataset, name]) for name in METHODS if (dataset, name) in groups}
         for dataset in sorted({dataset for dataset, _ in groups})
     }
-    averages = _averages(table)
+    averages = _member_averages(table)
     ordered = _in_order(records)
     return {
         "title": "The family",
@@ -234,15 +234,15 @@ def _memory(record: Record) -> float:
 
 
 def _timing(records: Sequence[Record]) -> Timing:
-    places: list[Timing] = [
+    timings: list[Timing] = [
         {**record["machine"], "jobs": record.get("jobs", 1)}
         for record in records
         if record["row"] == "table" and "machine" in record
     ]
-    return places[0] if places and all(place == places[0] for place in places) else {}
+    return timings[0] if timings and all(timing == timings[0] for timing in timings) else {}
 
 
-def _averages(table: Mapping[str, Mapping[str, Cell]]) -> dict[str, dict[str, float]]:
+def _member_averages(table: Mapping[str, Mapping[str, Cell]]) -> dict[str, dict[str, float]]:
     """Return means over the collections, for the members measured on all of them; ``_se`` is a standard error."""
     averages: dict[str, dict[str, float]] = {}
     for method in METHODS:
@@ -283,11 +283,12 @@ def _against_gtsc(averages: Mapping[str, Mapping[str, float]]) -> dict[str, dict
 
 def _in_order(records: Sequence[Record]) -> list[Record]:
     """Sort records by collection and member, so that the order of the curves does not depend on the run."""
-    places = list(METHODS)
-    return sorted(records, key=lambda record: (record["dataset"], places.index(record["method"])))
+    methods = list(METHODS)
+    return sorted(records, key=lambda record: (record["dataset"], methods.index(record["method"])))
 
 
 def _rate_curves(records: Sequence[Record]) -> Rate:
+    """Return the rate-distortion curves: coefficients and reconstruction error for every value of a setting."""
     curves: Rate = {}
     for record in records:
         if not record["row"].startswith("rate "):
@@ -304,14 +305,15 @@ def _rate_curves(records: Sequence[Record]) -> Rate:
 
 
 def _shift_curves(records: Sequence[Record]) -> Shift:
+    """Return the distance between shifted and unshifted features for every shift."""
     curves: Shift = {}
     for record in records:
         if record["row"] != "shift":
             continue
         for pixels in record["settings"]["shifts"]:
             for name, value in record["details"].items():
-                kind, _, place = name.rpartition(", ")
-                if place == str(pixels) and kind:
+                kind, _, shift = name.rpartition(", ")
+                if shift == str(pixels) and kind:
                     by_method = curves.setdefault(record["dataset"], {}).setdefault(kind, {})
                     by_method.setdefault(record["method"], {})[str(pixels)] = round(value, 4)
     return curves
@@ -321,7 +323,7 @@ def _shift_curves(records: Sequence[Record]) -> Shift:
 def recommended(summary: Summary) -> str | None:
     """Return the best member that clearly beats GTSC in both mean scores, else GTSC; None before all are measured.
 
-    "Clearly" means by more than two standard errors of the difference. Smaller differences are ties.
+    "Clearly" means by more than two standard errors of the difference. Smaller differences do not count.
     """
     if "gtsc" not in summary["averages"]:
         return None
@@ -331,7 +333,7 @@ def recommended(summary: Summary) -> str | None:
 
 
 def comparison_signs(summary: Summary, method: str) -> list[int]:
-    """Return for each score whether a member is clearly above GTSC (1), clearly below it (-1), or tied (0)."""
+    """Return for each score whether a member is clearly above GTSC (1), clearly below it (-1), or neither (0)."""
     gaps = summary["against_gtsc"][method]
     return [
         0 if abs(gaps[score]["gap"]) <= CLEAR * gaps[score]["se"] else 1 if gaps[score]["gap"] > 0 else -1
@@ -355,10 +357,10 @@ def findings(summary: Summary) -> list[str]:
             lines.append(
                 f"- The graph changes {titles[plain]} by {gains[0]:+.1f} points of accuracy and {gains[1]:+.1f} of NMI."
             )
-    return lines + _verdict(summary)
+    return lines + _recommendation(summary)
 
 
-def _verdict(summary: Summary) -> list[str]:
+def _recommendation(summary: Summary) -> list[str]:
     best = recommended(summary)
     if best is None:
         return []
@@ -386,7 +388,7 @@ def _comparison(summary: Summary, method: str) -> str:
 _RULE = (
     "How the recommendation is decided: accuracy and NMI are averaged over the collections. A member is recommended "
     "over GTSC if both of its means are better than GTSC's by more than two standard errors of the difference, "
-    "computed from the spread of the runs of both. Smaller differences count as ties. This rule was written after an "
+    "computed from the spread of the runs of both. Smaller differences are ignored. This rule was written after an "
     "earlier version of these scores had been seen; so was the rule before it, which compared the means only. The "
     "differences are printed with their standard errors, so that you can apply another rule. Standard errors tell how "
     "much other seeds would change, not how much other collections would."
@@ -422,7 +424,7 @@ def short_page(summary: Summary) -> str:
     close = [method for method in summary["against_gtsc"] if max(comparison_signs(summary, method)) >= 0]
     lines = [_comparison(summary, method) for method in close]
     intro = f"Means over {names}, ± standard error."
-    return "\n\n".join([intro, _average_table(summary), "\n".join([*lines, *_verdict(summary)[-1:]])])
+    return "\n\n".join([intro, _average_table(summary), "\n".join([*lines, *_recommendation(summary)[-1:]])])
 
 
 def _cost_note(summary: Summary) -> str:

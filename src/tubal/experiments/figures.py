@@ -37,7 +37,7 @@ class LearnedAtoms(NamedTuple):
     objective: NDArray[np.floating[Any]]
 
 
-def _prepare(folder: Path) -> None:
+def _prepare_folder(folder: Path) -> None:
     """Choose a backend without a display, and create the folder."""
     try:
         import matplotlib as mpl
@@ -63,7 +63,7 @@ def draw_table2(
     summary: table2.Summary, curves: table2.Curves, learned: Mapping[str, LearnedAtoms], folder: Path
 ) -> list[Path]:
     """Draw scores as bars, atoms and convergence on the digits, and the curves; return the paths."""
-    _prepare(folder)
+    _prepare_folder(folder)
     paths = [_draw_bars(summary, row, folder / f"table2-{row}.png") for row in summary["rows"]]
     paths += [
         _draw_atom_shifts(learned["gtsc"].pictures, folder / "atom-shifts.png"),
@@ -83,13 +83,13 @@ def _draw_bars(summary: table2.Summary, row: str, path: Path) -> Path:
     figure, axes = pyplot.subplots(2, 1, figsize=(9, 6), sharex=True)
     width = 0.8 / max(len(methods), 1)
     for axis, score in zip(axes, SCORES, strict=True):
-        for place, (method, cells) in enumerate(methods.items()):
+        for position, (method, cells) in enumerate(methods.items()):
             for index, dataset in enumerate(datasets):
                 if dataset not in cells:
                     continue
-                values, middle = cells[dataset][score], index + (place - (len(methods) - 1) / 2) * width
+                values, middle = cells[dataset][score], index + (position - (len(methods) - 1) / 2) * width
                 label = summary["methods"][method] if index == 0 else None
-                axis.bar(middle, values["mean"], width * 0.92, yerr=values["sd"], color=f"C{place}", label=label)
+                axis.bar(middle, values["mean"], width * 0.92, yerr=values["sd"], color=f"C{position}", label=label)
                 if values["printed"] is not None:
                     axis.hlines(values["printed"], middle - width / 2, middle + width / 2, color="black")
         axis.set_ylabel(f"{SCORE_NAMES[score]} (%)")
@@ -168,7 +168,7 @@ def draw_beyond(datasets: Sequence[str], folder: Path) -> list[Path]:
     from tubal import ImageClusterer
     from tubal.datasets import fetch
 
-    _prepare(folder)
+    _prepare_folder(folder)
     paths = []
     for name in datasets:
         bunch = fetch(name)
@@ -188,7 +188,7 @@ def _draw_pairs(images: Images, graph: Graph, path: Path) -> Path:
         first = graph.alignments[:, 0]
         motion = np.abs(first.rotation) / 10.0 + np.abs(first.scale - 1.0) / 0.08 + np.hypot(first.dy, first.dx) / 2.0
     shown = np.argsort(motion, kind="stable")[np.linspace(0, len(motion) - 1, _N_PAIRS).astype(int)]
-    nearest = [images[_nearest(graph, index)] for index in shown]
+    nearest = [images[_nearest_neighbor(graph, index)] for index in shown]
     aligned = [
         neighbor if graph.alignments is None else align(neighbor, graph, index, 0)
         for index, neighbor in zip(shown, nearest, strict=True)
@@ -201,7 +201,7 @@ def _draw_pairs(images: Images, graph: Graph, path: Path) -> Path:
     )
 
 
-def _nearest(graph: Graph, index: int) -> int:
+def _nearest_neighbor(graph: Graph, index: int) -> int:
     if graph.neighbors is None:
         raise ValueError("the graph was given as a matrix and has no neighbour lists; build it with knn_graph()")
     return int(graph.neighbors[index, 0])
@@ -262,7 +262,7 @@ def _draw_errors(images: Images, target: Labels, model: ImageClusterer, path: Pa
     shown = wrong[np.argsort(-model.confidence_[wrong], kind="stable")][:_N_ERRORS]
     rows = [
         [images[index] for index in shown],
-        [images[_nearest(model.graph_, index)] for index in shown],
+        [images[_nearest_neighbor(model.graph_, index)] for index in shown],
         [images[model.medoids_[model.labels_[index]]] for index in shown],
     ]
     confidences = [f"{model.confidence_[index]:.2f}" for index in shown]
@@ -297,15 +297,15 @@ def _draw_grid(
 # --- the family ------------------------------------------------------------------------------------------------
 def draw_family(summary: family.Summary, folder: Path) -> list[Path]:
     """Draw the rate-distortion and the shift curves of every collection; return the paths."""
-    _prepare(folder)
+    _prepare_folder(folder)
     paths = [_draw_rate(summary, dataset, folder) for dataset in summary["rate"].get("sparsity_fraction", {})]
     return paths + [_draw_shift(summary, dataset, folder) for dataset in summary["shift"]]
 
 
 def _member_style(summary: family.Summary) -> Callable[[str], dict[str, Any]]:
     """Give every member the same colour and label in all figures."""
-    places = list(summary["methods"])
-    return lambda method: {"color": f"C{places.index(method)}", "label": summary["methods"][method], "marker": "."}
+    methods = list(summary["methods"])
+    return lambda method: {"color": f"C{methods.index(method)}", "label": summary["methods"][method], "marker": "."}
 
 
 def _draw_rate(summary: family.Summary, dataset: str, folder: Path) -> Path:

@@ -342,8 +342,8 @@ def shift_images(images: Images, pixels: int, kind: str) -> Images:
     axis = 2 if direction == "right" else 1
     if boundary == "circle":
         return np.roll(images, pixels, axis)
-    places = np.clip(np.arange(images.shape[axis]) - pixels, 0, None)
-    return np.take(images, places, axis)
+    sources = np.clip(np.arange(images.shape[axis]) - pixels, 0, None)
+    return np.take(images, sources, axis)
 
 
 def _shift_distances(model: Member, images: Images, settings: Settings) -> dict[str, float]:

@@ -55,7 +55,7 @@ def run_trial(trial: Trial) -> Record:
     need Linux; elsewhere ``peak_memory_mb`` is the peak of the process since it started.
     """
     method = find_table(trial["table"]).METHODS[trial["method"]]
-    images, target, data_hash = _load(trial["dataset"])
+    images, target, data_hash = _load_dataset(trial["dataset"])
     start = _reset_peak_memory()
     begin = time.perf_counter()
     outcome = method.cluster(images, len(set(target.tolist())), trial["settings"], trial["run"])
@@ -80,7 +80,7 @@ def run_trial(trial: Trial) -> Record:
 
 
 @cache
-def _load(dataset: str) -> tuple[Images, Labels, str]:
+def _load_dataset(dataset: str) -> tuple[Images, Labels, str]:
     bunch = fetch(dataset)
     return bunch.images, bunch.target, bunch.sha256
 

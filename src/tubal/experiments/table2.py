@@ -177,7 +177,7 @@ def _settings_file() -> dict[str, Any]:
 
 
 def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: bool = False) -> list[Trial]:
-    """Return the trials of the table, run by run, so that an early look shows every cell.
+    """Return the trials of the table, run by run, so that a partial run already fills every cell.
 
     Where the best-score settings equal the label-free ones, the trials are planned once; :func:`write` uses their
     records for both rows.
@@ -235,7 +235,7 @@ def summarise(records: Sequence[Record]) -> Summary:
         "datasets": datasets,
         "methods": {name: method.title for name, method in METHODS.items()},
         "rows": rows,
-        "averages": {row: _averages(cells) for row, cells in rows.items()},
+        "averages": {row: _method_averages(cells) for row, cells in rows.items()},
         "ordering": {row: _check_claims(cells) for row, cells in rows.items()},
         "targets": _targets(rows.get("best-score", {}).get("gtsc", {})),
         "worse_than_label_free": _worse_than_label_free(rows),
@@ -257,7 +257,7 @@ def _compare(scores: Sequence[float], printed: float | None) -> PrintedScoreCell
     return {**score_cell(scores), "printed": printed, "difference": difference}
 
 
-def _averages(cells: Cells) -> dict[str, dict[Score, dict[str, float | None]]]:
+def _method_averages(cells: Cells) -> dict[str, dict[Score, dict[str, float | None]]]:
     """Return means over the paper's collections, for the methods measured on all of them."""
     paper = load_paper()
     averages: dict[str, dict[Score, dict[str, float | None]]] = {}
@@ -418,14 +418,14 @@ def _titles(summary: Summary) -> list[str]:
 def _detailed_table(summary: Summary, row: str, score: Score) -> str:
     body = []
     for method, cells in summary["rows"][row].items():
-        entries = [_entry(cells[name][score]) if name in cells else "" for name in summary["datasets"]]
+        entries = [_score_text(cells[name][score]) if name in cells else "" for name in summary["datasets"]]
         average = summary["averages"][row].get(method)
         entries.append("" if average is None else f"{average[score]['mean']:.2f}{_paper_line(average[score])}")
         body.append([summary["methods"][method], *entries])
     return markdown_table(["method", *_titles(summary), "average"], body)
 
 
-def _entry(values: PrintedScoreCell) -> str:
+def _score_text(values: PrintedScoreCell) -> str:
     return f"{values['mean']:.2f} ± {values['sd']:.2f} ({values['best']:.2f}){_paper_line(values)}"
 
 
@@ -522,8 +522,8 @@ def _settings_table(summary: Summary) -> str:
 
 def _provenance(summary: Summary) -> str:
     lines = ["Where the trials ran (compare seconds only within a line):", ""]
-    for place in summary["environments"]:
-        lines.append(f"- {place['trials']} trials, {place['jobs']} at a time: {list_versions(place['versions'])}.")
+    for entry in summary["environments"]:
+        lines.append(f"- {entry['trials']} trials, {entry['jobs']} at a time: {list_versions(entry['versions'])}.")
     return "\n".join([*lines, "", "`table2.json` holds the SHA-256 of the data."])
 
 

@@ -50,8 +50,8 @@ def bilinear_table(
 def table_matrix(corners: Int32, weights: Float32) -> sparse.csr_matrix:
     """Return the motion of a table as a sparse ``(pixels, pixels)`` matrix."""
     n_pixels = corners.shape[1]
-    places = (np.tile(np.arange(n_pixels), 4), corners.ravel())
-    return sparse.csr_matrix((weights.ravel(), places), shape=(n_pixels, n_pixels))
+    indices = (np.tile(np.arange(n_pixels), 4), corners.ravel())
+    return sparse.csr_matrix((weights.ravel(), indices), shape=(n_pixels, n_pixels))
 
 
 def sobel_matrix(shape: tuple[int, int]) -> sparse.csr_matrix:
@@ -63,7 +63,7 @@ def sobel_matrix(shape: tuple[int, int]) -> sparse.csr_matrix:
 
 
 def pixel_matrix(shape: tuple[int, int]) -> sparse.csr_matrix:
-    """Return the map from pixels to pixels and as many zeros, ``(2 pixels, pixels)``; replaces Sobel's for pixels."""
+    """Return the matrix ``(2 pixels, pixels)`` that maps an image to its pixels followed by as many zeros."""
     n_pixels = shape[0] * shape[1]
     return sparse.eye(2 * n_pixels, n_pixels, format="csr", dtype=np.float32)
 
@@ -77,7 +77,7 @@ def _three_taps(length: int, taps: tuple[float, float, float]) -> sparse.csr_mat
 
 @dataclass(frozen=True)
 class WorkingSize:
-    """The size at which images are compared: their own between ``least`` and ``most`` pixels.
+    """The size at which images are compared: the original size if it has ``least`` to ``most`` pixels.
 
     Larger images are averaged down. Smaller ones with two dimensions are interpolated up, so that one working pixel is
     a small part of the image.
@@ -209,7 +209,7 @@ class MotionCoefficients:
     def of_shifts(self, images: Float32, fields: Float32, energies: Float32, threads: int) -> Float32:
         """Return coefficients ``(n, shifts, rank)`` of every shift's unit field.
 
-        A shift loses the energy of what it pushes over the border.
+        The energy of pixels that a shift moves outside the image is not counted.
         """
         result = np.empty((len(images), self.shift_map.shape[1]), dtype=np.float32)
         pixels, inside = images.reshape(len(images), -1), self.kept_pixels().T

@@ -125,7 +125,7 @@ def _restore_search(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Se
 
 
 def _check_restored(graph: Graph) -> None:
-    """Refuse indices out of range and arrays of different lengths."""
+    """Raise an error for indices out of range and arrays of different lengths."""
     graph.adjacency.check_format(full_check=True)
     neighbors, n_images = graph.neighbors, graph.n_images
     if neighbors is not None and (len(neighbors) != n_images or (neighbors.size and neighbors.max() >= n_images)):

@@ -35,16 +35,16 @@ from tubal.graph.structure import Alignments, Graph, IndexArray, Neighbors, Sear
 FARTHEST = 2.0
 
 
-def _check_number(name: str, value: float, least: float, most: float) -> None:
+def _check_interval(name: str, value: float, least: float, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value) or not least <= value <= most:
-        raise ValueError(f"{name}={value!r}; a number of at least {least:g} and at most {most:g} is needed")
+        raise ValueError(f"{name}={value!r}; a number of at least {least:g} and at most {most:g} is wanted")
 
 
 def _check_count(name: str, value: int, least: int, most: int | None = None) -> None:
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):
         limit = f"at least {least}" + ("" if most is None else f" and at most {most}")
-        raise ValueError(f"{name}={value!r}; an integer of {limit} is needed")
+        raise ValueError(f"{name}={value!r}; an integer of {limit} is wanted")
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ class Deformation:
 
     def __post_init__(self) -> None:
         # Compiled code computes with these values unchecked.
-        _check_number("rotation", self.rotation, 0, 180)
-        _check_number("scale", self.scale, 1, 10)
+        _check_interval("rotation", self.rotation, 0, 180)
+        _check_interval("scale", self.scale, 1, 10)
         for name in ("shift", "window"):
-            _check_number(name, getattr(self, name), 0, 1)
+            _check_interval(name, getattr(self, name), 0, 1)
             if getattr(self, name) == 1:
                 raise ValueError(f"{name}=1; it is a share of the image side and must be below 1")
         for name in ("n_rotations", "n_scales"):
@@ -186,7 +186,7 @@ class Effort:
     exact_limit: int = 20_000
 
     def __post_init__(self) -> None:
-        # Compiled code computes with these values unchecked, and its loops know no larger context than 2.
+        # Compiled code computes with these values unchecked, and its loops support a context of at most 2.
         for name in ("n_candidates", "n_kept", "rank"):
             _check_count(name, getattr(self, name), 1)
         _check_count("context", self.context, 0, 2)
@@ -224,7 +224,7 @@ class Ranking:
 
     @classmethod
     def empty(cls, n_rows: int) -> Ranking:
-        """Return empty lists: all a collection of copies of one image has to offer."""
+        """Return empty lists, for a collection that consists of copies of one image."""
         nothing = np.zeros((n_rows, 0), dtype=np.int32)
         return cls(nothing, nothing.astype(np.float32), nothing, nothing)
 
@@ -251,7 +251,7 @@ class DeformableSearch(ImageSearch):
     kind: ClassVar[str] = "deformable"
 
     def __post_init__(self) -> None:
-        _check_number("memory_budget", self.memory_budget, 1, 1e18)
+        _check_interval("memory_budget", self.memory_budget, 1, 1e18)
         _check_count("random_state", self.random_state, 0, 2**63 - 1)
 
     @cached_property
@@ -267,12 +267,12 @@ class DeformableSearch(ImageSearch):
 
     @cached_property
     def prepared(self) -> PreparedImages:
-        """Distinct training images with everything the stages need of them."""
+        """Distinct training images, and data that the stages derive from them."""
         with own_threads() as threads:
             return PreparedImages.of(self, threads)
 
     def release_memory(self) -> None:
-        """Drop what was derived from the images, up to half the memory budget; a later query derives it again."""
+        """Free the arrays derived from the images (up to half the memory budget); a later query computes them again."""
         for name in ("prepared", "_training_candidates"):
             self.__dict__.pop(name, None)
 
@@ -340,7 +340,7 @@ class DeformableSearch(ImageSearch):
             yield start, min(start + rows, n_queries)
 
     def _rank_block(self, queries: Float32, effort: Effort, first: int | None, threads: int) -> Ranking:
-        """Run the stages for one block; ``first`` is the place of its first query among the training images."""
+        """Run the stages for one block; ``first`` is the training index of its first query."""
         prepared = self.prepared
         n_others = len(prepared.images) - (first is not None)
         if n_others == 0:
@@ -434,7 +434,7 @@ class DeformableSearch(ImageSearch):
 
 @dataclass(frozen=True)
 class PreparedImages:
-    """Distinct training images at the working size, and what the stages need of them.
+    """Distinct training images at the working size, and data that the stages derive from them.
 
     ``group`` (n,) says which distinct image each training image equals; ``warped`` (distinct, warps, rank) holds the
     coefficients of every warp and ``energies`` (distinct,) is zero for blank images.
@@ -551,6 +551,7 @@ class CoarseMap:
         return self._project(_pooled(images, self.shape, self.pooling, threads, use_pixels=self.use_pixels))
 
     def _project(self, pooled: Float32) -> Float32:
+        """Return unit descriptors (n, dimensions) of pooled fields, centred and projected to the principal axes."""
         centred = pooled - self.mean
         projected = centred if self.axes is None else centred @ self.axes
         lengths = np.linalg.norm(projected, axis=1, keepdims=True)
@@ -629,7 +630,7 @@ def _without_self(lists: Int32, reach: int) -> Int32:
     """Drop each row's own index, or its last entry; an empty slot (-1) becomes some other image."""
     n_images = len(lists)
     own = np.arange(n_images, dtype=np.int32)[:, None]
-    # A stable sort moves the own index, if it is listed, behind everything else.
+    # A stable sort moves the row's own index, if it is listed, to the end.
     order = np.argsort(lists == own, axis=1, kind="stable")[:, :reach]
     lists = np.take_along_axis(lists, order, axis=1)
     filler = (own + 1 + np.arange(reach, dtype=np.int32)) % n_images

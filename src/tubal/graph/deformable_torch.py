@@ -1,7 +1,7 @@
 """The deformable search on torch tensors: the three stages of ``deformable`` as batched operations on a device.
 
 The affine basis, exact copies and the limit on hubs are shared with :mod:`tubal.graph.deformable`; only the work per
-image and per pair runs on the device. The first stage compares all pairs, whatever the number of images.
+image and per pair runs on the device. The first stage compares all pairs for any number of images.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class DeviceSearch(DeformableSearch):
             for start in range(0, len(queries), step)
         ]
         xp = namespace(queries)
-        others, warps, shifts = (xp.concatenate([part[place] for part in parts]) for place in range(3))
+        others, warps, shifts = (xp.concatenate([part[column] for part in parts]) for column in range(3))
         distances = self._pair_distances(queries, others, warps, shifts)
         energies = in_batches(prepared.energy_of, queries)
         blank = (energies[:, None] == 0) | (prepared.energies[others] == 0)
@@ -108,7 +108,7 @@ class DeviceSearch(DeformableSearch):
         return xp.gather(candidates, 1, kept), motions // n_shifts, motions % n_shifts
 
     def _pair_distances(self, queries: Array, others: Array, warps: Array, shifts: Array) -> Array:
-        """Return the root mean squared context difference of every pair, after its motion and local warp, (m, kept)."""
+        """Return (m, kept) root mean squared context differences of all pairs, after the best motion and local warp."""
         xp, margin = namespace(queries), self.effort.context
         height, width = self.size.shape
         window_y, window_x = (self.deformation.pixels(self.deformation.window, side) for side in (height, width))
@@ -133,7 +133,7 @@ class DeviceSearch(DeformableSearch):
 
 @dataclass(frozen=True)
 class PreparedTensors:
-    """Distinct training images (n, channels, pixels) at the working size on a device, and what the stages need."""
+    """Distinct training images (n, channels, pixels) at the working size on a device, and data derived from them."""
 
     images: Array
     group: IndexArray
@@ -208,7 +208,7 @@ class PreparedTensors:
         return (fields * fields).sum((1, 2, 3))
 
     def shift_coefficients(self, images: Array) -> Array:
-        """Return coefficients (m, shifts, rank); a shift loses the energy of what it pushes over the border."""
+        """Return coefficients (m, shifts, rank); the energy of pixels shifted outside the image is not counted."""
         fields = sobel(images, self.shape)
         kept = (fields * fields).sum(1).reshape(len(images), -1) @ self.kept_pixels
         flat = (images.reshape(len(images), -1) @ self.shift_map).reshape(len(images), kept.shape[1], -1)
@@ -235,8 +235,8 @@ def _moved(images: Array, corners: Array, weights: Array) -> Array:
         if one:
             total += weights[corner] * images[:, :, corners[corner]]
         else:
-            places = corners[:, None, corner].expand_as(images)
-            total += weights[:, None, corner] * xp.gather(images, 2, places)
+            sources = corners[:, None, corner].expand_as(images)
+            total += weights[:, None, corner] * xp.gather(images, 2, sources)
     return total
 
 
@@ -261,7 +261,7 @@ def padded_fields(images: Array, shape: tuple[int, int], margin: int) -> Array:
 def distortion(left: Array, right: Array, shift: tuple[int, int], window: tuple[int, int], margin: int) -> Array:
     """Return the smallest squared context difference within the window, summed over both images' pixels, (pairs,).
 
-    ``left`` and ``right`` are padded fields; the window lies around ``shift``. One pass over the offsets serves the
+    ``left`` and ``right`` are padded fields; the window lies around ``shift``. One pass over the offsets covers the
     pixels of both images.
     """
     xp = namespace(left)

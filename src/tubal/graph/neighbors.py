@@ -48,7 +48,7 @@ def as_float_stack(images: Array) -> NDArray[Any]:
     """
     stack = to_numpy(images)
     if stack.dtype.kind not in "buif":
-        raise TypeError(f"images have dtype {stack.dtype}; real numbers are needed, convert them to float32")
+        raise TypeError(f"images have dtype {stack.dtype}; real numbers are wanted, convert them to float32")
     if stack.ndim not in (2, 3, 4):
         raise ValueError(
             f"images have shape {stack.shape}; expected (n, features), (n, height, width) or "
@@ -119,7 +119,7 @@ def exact_copies(rows: NDArray[Any]) -> tuple[IndexArray, IndexArray]:
 
 
 def _all_differ(rows: NDArray[Any]) -> bool:
-    """Tell whether rows certainly differ, by weighted sums of their bits: equal rows have equal sums."""
+    """Tell whether all rows have different weighted sums of their bits; then no two rows are equal."""
     word = np.dtype(np.uint8 if rows.itemsize % 4 else np.uint32)
     n_words = rows.shape[1] * rows.itemsize // word.itemsize
     weights = np.random.default_rng(0).integers(2**63, size=n_words, dtype=np.uint64)
@@ -159,14 +159,14 @@ def spread_over_copies(
     slots[plain, :width] = np.arange(width)
     for row in np.flatnonzero(~plain):
         copies = order[starts[own_groups[row]] : starts[own_groups[row] + 1]] if training else order[:0]
-        place = int(np.searchsorted(copies, row))
-        members = [*copies[place + 1 :], *copies[:place]]
+        position = int(np.searchsorted(copies, row))
+        members = [*copies[position + 1 :], *copies[:position]]
         sources = [-1] * len(members)
         for slot, other in enumerate(lists[own_groups[row]]):
             if len(members) >= length:
                 break
             # Copies take their neighbour's copies in turn, so that no single copy becomes a hub.
-            others = np.roll(order[starts[other] : starts[other + 1]], -place)
+            others = np.roll(order[starts[other] : starts[other + 1]], -position)
             members.extend(others)
             sources.extend([slot] * len(others))
         n_found = min(length, len(members))
@@ -215,8 +215,8 @@ def limit_in_degree(candidates: IndexArray, distances: FloatArray, n_neighbors: 
             break
         order = np.lexsort((rows, distances[rows, slots], targets))
         ordered = targets[order]
-        place = np.arange(len(order)) - np.searchsorted(ordered, ordered)
-        surplus = order[place >= limit]
+        position = np.arange(len(order)) - np.searchsorted(ordered, ordered)
+        surplus = order[position >= limit]
         allowed[rows[surplus], slots[surplus]] = False
         rank = np.cumsum(allowed, axis=1)
     result = np.full((n_images, n_neighbors), -1, dtype=np.intp)
@@ -314,7 +314,7 @@ class Candidates:
 
 
 def merge_candidates(parts: Sequence[Candidates], length: int) -> Candidates:
-    """Return the ``length`` best candidates of several blocks, best first; equal scores go to the lower number."""
+    """Return the ``length`` best candidates of several blocks, best first; equal scores in order of their number."""
     numbers = np.concatenate([part.numbers for part in parts], axis=1)
     scores = np.concatenate([part.scores for part in parts], axis=1)
     order = np.lexsort((numbers, scores), axis=1)[:, :length]
@@ -324,7 +324,7 @@ def merge_candidates(parts: Sequence[Candidates], length: int) -> Candidates:
 def nearest_rows(
     queries: Array, known: Rows, n_neighbors: int, *, metric: str = "euclidean", first: int | None = None
 ) -> Neighbors:
-    """Return the exact nearest known rows of each query ``(m, n_features)``; equal distances go to the lower number.
+    """Return the exact nearest known rows of each query ``(m, n_features)``; equal distances in order of their number.
 
     ``first`` is the number of the first query if the queries are consecutive known rows themselves; no row is then
     its own neighbour. For ``metric="cosine"`` queries and known rows must have unit length.
@@ -351,8 +351,9 @@ def nearest_rows(
 def block_candidates(queries: Array, block: Array, centre: Array, reach: int, *, own: int | None = None) -> Candidates:
     """Return the at most ``reach`` nearest rows of one block for each query, by products, in increasing order.
 
-    Scores are ``(|x - y|² - |x - centre|²) / 2``. ``own`` is the place of the first query's own row in the block, the
-    others following; rows outside the block are ignored. An own row gets an infinite score.
+    Scores are ``(|x - y|² - |x - centre|²) / 2``. If the queries are known rows themselves, ``own`` is the position of
+    the first query in the block, and the others follow it. A query's own row gets an infinite score. Positions outside
+    the block are ignored.
     """
     centred = block - centre
     half_norms = 0.5 * (centred * centred).sum(axis=1)
@@ -361,9 +362,9 @@ def block_candidates(queries: Array, block: Array, centre: Array, reach: int, *,
     def fill(start: int, stop: int) -> tuple[Array, Array]:
         scores = half_norms - (queries[start:stop] - centre) @ centred.T
         if own is not None:
-            places = np.arange(start, stop) + own
-            inside = np.flatnonzero((places >= 0) & (places < len(block)))
-            scores[inside, places[inside]] = float("inf")
+            positions = np.arange(start, stop) + own
+            inside = np.flatnonzero((positions >= 0) & (positions < len(block)))
+            scores[inside, positions[inside]] = float("inf")
         return _smallest(scores, count)
 
     parts = _over_blocks(fill, queries, len(block) * block.itemsize)
@@ -390,9 +391,10 @@ def _smallest(scores: Array, count: int) -> tuple[Array, Array]:
 
 
 def rank_candidates(queries: Array, numbers: Array, take: Callable[[Array], Array]) -> Candidates:
-    """Sort candidates by squared distance from float64 differences; equal distances go to the lower number.
+    """Sort candidates by squared distance; equal distances in order of their number.
 
-    ``take`` returns known rows by number. The scores of the result are the squared distances, as NumPy.
+    ``numbers`` (m, k) are candidates of ``queries`` (m, n_features), and ``take(numbers)`` returns their rows.
+    Distances are computed in float64. The result holds NumPy arrays, with the squared distances as scores.
     """
     numbers = np.sort(numbers, axis=1) if isinstance(numbers, np.ndarray) else numbers
 
@@ -519,7 +521,7 @@ def knn_graph(
 
     An edge exists where either image is among the nearest of the other. An image is never its own neighbour, but an
     exact copy of it is one, at distance zero. Among copies the next in order comes first, so that many copies make a
-    ring and not a hub. Equal distances go to the lower index.
+    ring and not a hub. Of equal distances, the lower index comes first.
 
     Parameters
     ----------
@@ -550,7 +552,7 @@ def knn_graph(
     if weights not in WEIGHTS:
         raise ValueError(f"weights is {weights!r}; use 'binary' or 'heat'")
     if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
-        raise ValueError(f"bandwidth is {bandwidth!r}; a positive number is needed, or None to choose it")
+        raise ValueError(f"bandwidth is {bandwidth!r}; a positive number is wanted, or None to choose it")
     stack = as_float_stack(images)
     wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
     search = ExactSearch(stack, metric, tensor=images if is_torch(images) else None)

@@ -349,7 +349,7 @@ class Graph:
         Returns
         -------
         Graph
-            A graph that has edges only: no neighbour lists, and no answer for new images.
+            A graph that has edges only: no neighbour lists, and no search for new images.
         """
         return cls(check_adjacency(matrix, n))
 
@@ -433,9 +433,9 @@ def _copies_first(found: Neighbors, copies: list[IndexArray]) -> Neighbors:
 def check_n_neighbors(n_neighbors: int, limit: int, what: str = "images") -> int:
     """Return ``n_neighbors`` as an int when ``1 <= n_neighbors <= limit``."""
     if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, (int, np.integer)):
-        raise TypeError(f"n_neighbors is {n_neighbors!r}; a positive integer is needed")
+        raise TypeError(f"n_neighbors is {n_neighbors!r}; a positive integer is wanted")
     if n_neighbors < 1:
-        raise ValueError(f"n_neighbors is {n_neighbors}; at least one neighbour is needed")
+        raise ValueError(f"n_neighbors is {n_neighbors}; at least one neighbour is wanted")
     if n_neighbors > limit:
         raise ValueError(
             f"n_neighbors is {n_neighbors}, but only {limit} other {what} are there to choose from; "
@@ -467,9 +467,9 @@ def check_adjacency(matrix: SparseMatrix | ArrayLike, n: int | None = None) -> S
     """Return a canonical float CSR copy of ``matrix``, or raise an error that says what is wrong with it."""
     dense: Any = matrix if sparse.issparse(matrix) else np.asarray(matrix)
     if dense.ndim != 2 or dense.shape[0] != dense.shape[1]:
-        raise ValueError(f"adjacency has shape {dense.shape}; a square (n, n) matrix is needed")
+        raise ValueError(f"adjacency has shape {dense.shape}; a square (n, n) matrix is wanted")
     if dense.dtype.kind not in "buif":
-        raise TypeError(f"adjacency has dtype {dense.dtype}; real weights are needed, convert it to float")
+        raise TypeError(f"adjacency has dtype {dense.dtype}; real weights are wanted, convert it to float")
     if n is not None and dense.shape[0] != n:
         raise ValueError(f"adjacency joins {dense.shape[0]} images but {n} images were given; pass one row per image")
     dtype = np.float32 if dense.dtype == np.float32 else np.float64

@@ -134,7 +134,7 @@ def load_image_folder(
         names=[name for name, _ in pictures],
         files=[str(file) for _, file in pictures],
         skipped=skipped,
-        rule=_describe(headers, frame, images, skipped),
+        rule=_describe_stack(headers, frame, images, skipped),
         target=_folder_labels([file.relative_to(root) for _, file in pictures]),
     )
 
@@ -296,8 +296,8 @@ def _read_all(
     good, unscaled = np.zeros(len(images), dtype=bool), np.zeros(len(images), dtype=bool)
     reasons: dict[int, str] = {}
 
-    def read(place: tuple[int, Header]) -> None:
-        start, header = place
+    def read(item: tuple[int, Header]) -> None:
+        start, header = item
         for page, outcome in read_pages(header, frame):
             if isinstance(outcome, PictureError):
                 reasons[start + page] = str(outcome)
@@ -354,7 +354,7 @@ def _folder_labels(names: Sequence[Path]) -> NDArray[np.str_] | None:
     return None if "." in parents or len(set(parents)) < 2 else np.array(parents)
 
 
-def _describe(headers: Sequence[Header], frame: Frame, images: Pixels, skipped: Skipped) -> str:
+def _describe_stack(headers: Sequence[Header], frame: Frame, images: Pixels, skipped: Skipped) -> str:
     sizes = set(_page_sizes(headers))
     shape = shape_text((frame.height, frame.width))
     if sizes == {(frame.height, frame.width)}:

@@ -203,12 +203,12 @@ def _read_with_pillow(header: Header, frame: Frame) -> Iterator[tuple[int, Page 
                 # A JPEG can be decoded directly at a half, a quarter or an eighth of its size.
                 longest = 2 * max(frame.height, frame.width)
                 image.draft(None, (longest, longest))
-                yield page, _decode(image, frame)
+                yield page, _decode_page(image, frame)
             except Exception as error:
                 yield page, PictureError(_reason(error))
 
 
-def _decode(image: Image.Image, frame: Frame) -> Page:
+def _decode_page(image: Image.Image, frame: Frame) -> Page:
     image.load()
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I") or upright.mode == "F":

@@ -169,7 +169,7 @@ def _sides_of_row(length: int, image_shape: tuple[int, int] | None) -> tuple[int
 
 
 def _find_labels(path: Path, entries: Sequence[Entry], chosen: Sequence[Entry], n_images: int) -> NDArray[Any] | None:
-    """Return labels stored beside the images: the only array of n whole numbers or words. They serve scoring only."""
+    """Return labels stored beside the images, for scoring only: the only array of n integers or strings."""
     if len(chosen) > 1:
         return None
     vectors = [

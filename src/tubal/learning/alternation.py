@@ -198,7 +198,7 @@ class MemoryStore:
         return None if codes is None else codes[..., columns]
 
     def indices(self) -> list[int]:
-        """Return which chunks have codes."""
+        """Return the indices of the chunks that have codes, in increasing order."""
         return sorted(self._chunks)
 
     def collect(self, order: Indices | None = None) -> Array:
@@ -217,7 +217,7 @@ def _in_row_order(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class PassTotals:
-    """What a coding pass has gathered so far; totals of disjoint sets of chunks add up.
+    """Sums over the chunks that a coding pass has processed so far; totals of disjoint sets of chunks can be added.
 
     Parameters
     ----------
@@ -255,7 +255,8 @@ class PassTotals:
     def of_chunk(cls, index: int, coded: ChunkCodes, later_edges: float = 0.0) -> PassTotals:
         """Return the totals of one chunk.
 
-        ``later_edges`` is the edge term with later chunks. It is added back here, because those count it.
+        ``later_edges`` is the term of the edges to later chunks. It is added here, because the totals of those chunks
+        subtract it.
         """
         summary = coded.summary
         assert summary is not None
@@ -291,7 +292,7 @@ def _largest(values: NDArray[np.float64], number: int) -> Indices:
 
 @dataclass
 class LearningState:
-    """Where the alternation stands; with the code store, all that a checkpoint needs."""
+    """The current state of the alternation. A checkpoint consists of it and the code store."""
 
     dictionary: Dictionary
     multipliers: list[Array | None]  # per part of the dictionary: the next warm start of its solver
@@ -535,7 +536,7 @@ def learn(
         else:
             state.n_iter += 1
             stopped = _call_back(callbacks, state, max_iter, began, store)
-            # Codes that are nearly all zero prove nothing: the first steps under strong sparsity are slow.
+            # Codes that are nearly all zero are no sign of convergence: under strong sparsity the first steps are slow.
             state.converged = _has_converged(state.objective, tol) and state.density[-1] > 1e-4
             state.finishing = stopped or state.converged or state.n_iter >= max_iter
             state.start_objective = totals.objective
@@ -555,13 +556,13 @@ def _has_converged(objective: Sequence[float], tol: float) -> bool:
 def _call_back(
     callbacks: Sequence[Callback], state: LearningState, max_iter: int, began: float, store: CodeStore
 ) -> bool:
-    """Call every callback and return whether one of them asked to stop."""
+    """Call every callback and return whether one of them returned True, which stops the fit."""
     progress = Progress(
         state.n_iter, max_iter, state.objective[-1], state.density[-1], state.n_reseeded,
         time.perf_counter() - began, state, store,
     )  # fmt: skip
-    answers = [callback(progress) is True for callback in callbacks]
-    return any(answers)
+    stop_requests = [callback(progress) is True for callback in callbacks]
+    return any(stop_requests)
 
 
 # --- a progress bar -----------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ from tubal.learning.fitting import (
     fitted_attributes,
     make_folder,
     resolve_graph,
-    run,
+    run_fit,
     scale_images,
 )
 from tubal.problems.base import Statistics
@@ -118,14 +118,14 @@ class SlicedSource:
         """Read one slice and check it."""
         start, size = self.starts[index], self.sizes[index]
         found = as_float_stack(np.asarray(self.images[start : start + size]))
-        return _check_shape(found, (size, *self.image_shape), index)
+        return _check_batch_shape(found, (size, *self.image_shape), index)
 
 
 class BatchSource:
     """A function that returns a fresh iterator over the same batches each time; its batches are the chunks."""
 
     def __init__(self, factory: Callable[[], Batches]) -> None:
-        if any(_is_required(parameter) for parameter in _parameters(factory)):
+        if any(_is_required(parameter) for parameter in _signature_parameters(factory)):
             raise TypeError("a function of batches must need no arguments; wrap it in functools.partial")
         self.factory = factory
         self.sizes, self.dtype = [], np.dtype(np.float32)
@@ -133,7 +133,7 @@ class BatchSource:
         for index, batch in enumerate(self._restart()):
             found = as_float_stack(batch)
             self.image_shape = self.image_shape or found.shape[1:]
-            _check_shape(found, (len(found), *self.image_shape), index)
+            _check_batch_shape(found, (len(found), *self.image_shape), index)
             self.sizes.append(len(found))
             self.dtype = np.promote_types(self.dtype, found.dtype)
         if not self.sizes:
@@ -142,14 +142,14 @@ class BatchSource:
         self._running: Iterator[ArrayLike] = iter(())
 
     def chunk(self, index: int) -> NDArray[Any]:
-        """Read on to one batch, from the beginning if it has already been read past."""
+        """Return one batch; if it has already been passed, read the batches again from the beginning."""
         if index < self._n_read or self._n_read == 0:
             self._n_read, self._running = 0, self._restart()
         for batch in self._running:
             self._n_read += 1
             if self._n_read == index + 1:
                 found = as_float_stack(batch).astype(self.dtype, copy=False)
-                return _check_shape(found, (self.sizes[index], *self.image_shape), index)
+                return _check_batch_shape(found, (self.sizes[index], *self.image_shape), index)
         raise ValueError(
             f"the function yielded {self._n_read} batches where it yielded {len(self.sizes)} the first time; it must "
             "return a fresh iterator over the same batches on every call"
@@ -195,14 +195,14 @@ def copy_to_file(batches: Batches, folder: PathLike | None = None, chunk_size: i
 
 
 def _write_batches(batches: Batches, stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Write batches one after the other; return the shape and type of an image, and how many there are."""
+    """Write batches one after the other; return the shape and type of an image, and the number of images."""
     shape: tuple[int, ...] = ()
     dtype, count = np.dtype(np.float32), 0
     for index, batch in enumerate(batches):
         found = as_float_stack(batch)
         if index == 0:
             shape, dtype = found.shape[1:], found.dtype
-        _check_shape(found, (len(found), *shape), index)
+        _check_batch_shape(found, (len(found), *shape), index)
         if np.promote_types(found.dtype, dtype) != dtype:
             raise ValueError(
                 f"batch {index} holds {found.dtype} after batches of {dtype}; convert all batches to one type"
@@ -225,15 +225,15 @@ def _check_chunk_size(chunk_size: object) -> int:
     return int(chunk_size)
 
 
-def _check_shape(found: NDArray[Any], shape: tuple[int, ...], index: int) -> NDArray[Any]:
+def _check_batch_shape(found: NDArray[Any], shape: tuple[int, ...], index: int) -> NDArray[Any]:
     if found.shape != shape:
         raise ValueError(
-            f"batch {index} has shape {found.shape} where {shape} was promised; every pass must yield the same batches"
+            f"batch {index} has shape {found.shape} where {shape} was expected; every pass must yield the same batches"
         )
     return found
 
 
-def _parameters(factory: Callable[..., object]) -> Iterable[inspect.Parameter]:
+def _signature_parameters(factory: Callable[..., object]) -> Iterable[inspect.Parameter]:
     try:
         return inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
@@ -329,7 +329,7 @@ def fit_in_chunks(
     sample = data[..., :1]
     collection, graph, order = _join_by_graph(recipe.graph, collection, layout, folder)
     prepared = PreparedFit(layout, factor, graph, collection, state, sample, order)
-    return run(recipe, prepared, folder=folder, checkpoint=checkpoint)
+    return run_fit(recipe, prepared, folder=folder, checkpoint=checkpoint)
 
 
 def _join_by_graph(
@@ -391,7 +391,7 @@ def learn_batch(recipe: Recipe, images: Array, former: Stream | None, horizon: f
     the fitted attributes; ``codes_`` are those of the batch.
     """
     if horizon is not None and not horizon > 0:
-        raise ValueError(f"horizon={horizon!r}; a positive number of images is wanted, or None to forget nothing")
+        raise ValueError(f"horizon={horizon!r}; a positive number of images is wanted, or None for equal weights")
     layout = recipe.layout(tuple(int(extent) for extent in images.shape[1:])) if former is None else former.layout
     scaled, factor = scale_images(images, recipe.scale, None if former is None else former.scale_factor)
     data, model = layout.to_tensor(scaled), recipe.model(layout.image_shape)

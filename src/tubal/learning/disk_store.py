@@ -122,7 +122,7 @@ class DiskStore:
         with open(self._path(index, file.slot), "rb", buffering=0) as stream:
             for row, column in zip(rows, columns, strict=True):
                 stream.seek(int(column) * field.row_bytes)
-                _fill(stream, row)
+                _read_into(stream, row)
         return np.moveaxis(rows, 0, -1)
 
     # --- checkpoints -----------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class DiskStore:
         return store
 
     def indices(self) -> list[int]:
-        """Return which chunks have codes."""
+        """Return the indices of the chunks that have codes, in increasing order."""
         return sorted(self._files)
 
     @property
@@ -228,7 +228,7 @@ class DiskStore:
             stream.seek(file.offset(field.name))
             for start in range(0, file.n_samples, step):
                 rows = np.empty((min(step, file.n_samples - start), *field.shape), field.dtype)
-                _fill(stream, rows)
+                _read_into(stream, rows)
                 found[..., start : start + len(rows)] = np.moveaxis(rows, 0, -1)
         return found
 
@@ -249,8 +249,8 @@ def _sample_blocks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield np.ascontiguousarray(np.moveaxis(array[..., start : start + step], -1, 0))
 
 
-def _fill(stream: FileIO, rows: NDArray[Any]) -> None:
-    """Read as many bytes as ``rows`` has, into it."""
+def _read_into(stream: FileIO, rows: NDArray[Any]) -> None:
+    """Fill the array ``rows`` with bytes read from ``stream``."""
     view = memoryview(rows.reshape(-1).view(np.uint8).data) if rows.size else memoryview(b"")
     n_read = 0
     while n_read < len(view):

@@ -1,8 +1,8 @@
-"""One set-up for every fit: what defines it, where it starts, whether it fits in memory, and what it leaves behind.
+"""The set-up of every fit: its definition, its initial state, its need of memory, and the fitted attributes.
 
 An estimator packs its parameters into a :class:`Recipe`. A recipe and images in memory give a fit here; chunks of a
-source, batches of a stream and a Dask cluster are in :mod:`tubal.learning.chunks`, :mod:`tubal.learning.chunks` and
-:mod:`tubal.distributed`. All of them end in :func:`run`.
+source, batches of a stream and a Dask cluster are in :mod:`tubal.learning.chunks` and
+:mod:`tubal.distributed`. All of them end in :func:`run_fit`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ FINAL_FACTOR, LEAST_FINAL_STEPS = 20, 100
 # --- what defines a fit --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class GraphSettings:
-    """Which graph joins the images, and how much it counts.
+    """Which graph joins the images, and its weight in the objective.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class GraphSettings:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that defines a fit, apart from the images.
+    """Everything that defines a fit except the images.
 
     Functions in it depend on parameters of the estimator only, so they can be called anywhere, also on another
     machine.
@@ -194,7 +194,7 @@ class Recipe:
         return initial_state(self.initial_dictionary(data, layout, random), self.model(layout.image_shape))
 
     def public_codes(self, codes: Array) -> Array:
-        """Return codes of the solvers, samples last, as users see them, (n, n_atoms, *positions)."""
+        """Return codes of the solvers, samples last, in the public order (n, n_atoms, *positions)."""
         return namespace(codes).moveaxis(codes, self.code_axes, tuple(range(codes.ndim)))
 
     def inner_codes(self, codes: Array) -> Array:
@@ -308,7 +308,7 @@ def fit_in_memory(recipe: Recipe, images: Array, checkpoint: Checkpoint | None =
     """
     prepared = _prepare(recipe, images)
     del images  # often a copy of the user's images, which is not needed any more
-    return run(recipe, prepared, checkpoint=checkpoint)
+    return run_fit(recipe, prepared, checkpoint=checkpoint)
 
 
 def _prepare(recipe: Recipe, images: Array) -> PreparedFit:
@@ -380,7 +380,7 @@ def _named_graph(name: str, images: Array, n_neighbors: int) -> Graph:
     raise ValueError(f"graph is {name!r}; known names are {', '.join(map(repr, GRAPH_NAMES))}")
 
 
-def run(
+def run_fit(
     recipe: Recipe, prepared: PreparedFit, *, folder: PathLike | None = None, checkpoint: Checkpoint | None = None
 ) -> dict[str, Any]:
     """Run the alternation on a prepared fit, or continue it from its checkpoint; return the fitted attributes."""
@@ -464,7 +464,7 @@ SMALLEST_CHUNK = 64
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes that a fit needs per image of a chunk, and bytes whatever the chunk.
+    """Bytes that a fit needs per image of a chunk, and bytes that do not depend on the chunk.
 
     Parameters
     ----------
@@ -512,7 +512,7 @@ def fit_need(*, pixels: int, codes: int, atom_values: int, itemsize: int, n_grap
     Returns
     -------
     MemoryNeed
-        Bytes per image of a chunk, and bytes whatever the chunk.
+        Bytes per image of a chunk, and bytes that do not depend on the chunk.
 
     Examples
     --------
@@ -530,11 +530,11 @@ def fit_need(*, pixels: int, codes: int, atom_values: int, itemsize: int, n_grap
 def available_memory() -> int:
     """Return the bytes this process may still use: free memory, or what the limit of its container leaves."""
     free = int(psutil.virtual_memory().available)
-    room = _container_room()
+    room = _container_memory_left()
     return free if room is None else min(free, room)
 
 
-def _container_room(root: str = "/sys/fs/cgroup") -> int | None:
+def _container_memory_left(root: str = "/sys/fs/cgroup") -> int | None:
     """Return the bytes that the memory limit of a container (control group) leaves, or None without a limit."""
     version_2 = ("memory.max", "memory.current")
     version_1 = ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")

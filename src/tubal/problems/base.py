@@ -1,7 +1,7 @@
-"""The interfaces of all models: a coding problem for solvers, a model for learning, and what travels between them.
+"""The interfaces of all models: a coding problem for solvers, a model for learning, and the data that they exchange.
 
 A new model subclasses :class:`tubal.problems.LinearMapCoding` (the codes of given images under a given dictionary) and
-:class:`ImageModel` (everything learning must know about the dictionary). ``docs/models.md`` writes one step by step.
+:class:`ImageModel` (the methods that learning calls). ``docs/models.md`` writes one step by step.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Summary:
     absolutes : array of shape (n_images,)
         l1 norms of the codes.
     statistics : Statistics or None
-        What the first dictionary step needs, if it was asked for.
+        Statistics of the first dictionary step, or None.
     """
 
     values: NDArray[np.float64]
@@ -142,7 +142,7 @@ class DualityGap:
 
 
 class Statistics(Protocol):
-    """What a dictionary step needs to know about any number of images; its size does not depend on that number."""
+    """Sums over images that a dictionary step needs; their size does not depend on the number of images."""
 
     @property
     def usage(self) -> Array:
@@ -526,7 +526,7 @@ def movement_from_squares(moved: NDArray[np.float64], size: NDArray[np.float64])
 
 # --- models -----------------------------------------------------------------------------------------------------------
 class ImageModel(ABC):
-    """A linear map from codes to images, as learning sees it.
+    """A linear map from codes to images, with the methods that learning calls.
 
     Learning alternates between the coding problem and the dictionary problem of a model. It does not look into the
     dictionary: this may be one array, or several parts that are updated in turn.

@@ -82,7 +82,7 @@ class ConvolutionalCoding(LinearMapCoding):
 
     @cached_property
     def filter_spectra(self) -> Array:
-        """The same in the precision of the data."""
+        """Spectra of the filters (channel, atom, height, half width), in the precision of the data."""
         return as_complex_like(self._exact_spectra, self.data)
 
     @cached_property
@@ -197,7 +197,7 @@ class ConvolutionalCoding(LinearMapCoding):
 # --- filters ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ConvolutionalStatistics:
-    """What the filter step needs to know about any number of images.
+    """Sums over images that the filter step needs.
 
     Parameters
     ----------

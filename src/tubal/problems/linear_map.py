@@ -272,7 +272,7 @@ class LinearMapCoding(CodingProblem):
 
     @contextmanager
     def _warm_started(self, state: SplitState) -> Iterator[WarmStartedSystems | None]:
-        """Let :meth:`solve_rows` start at the solutions of the last step; yield what the next state must keep."""
+        """Let :meth:`solve_rows` start at the solutions of the last step; yield the data to keep in the next state."""
         if self.independent or self.graph is None or is_torch(self.data):
             yield None
             return
@@ -414,7 +414,7 @@ class SharedLaplacian:
         """Return a bound below one on the factor by which a Jacobi step for ``L + shift`` reduces the error.
 
         For non-negative weights the factor is the spectral radius of ``(E + shift)⁻¹ W``, with E the diagonal of L and
-        W minus the rest. It is at most the largest quotient ``(W v) / ((E + shift) v)`` for any positive v (Collatz and
+        W = E - L. It is at most the largest quotient ``(W v) / ((E + shift) v)`` for any positive v (Collatz and
         Wielandt), and power iterations make that quotient smaller. The factor decreases as the shift grows, so the next
         lower shift of the grid gives a valid bound.
         """
@@ -572,7 +572,7 @@ def _in_bundles(shared: SharedLaplacian, dtype: DTypeLike) -> Bundles:
 def chebyshev_schedule(
     graph: GraphTerm, shifts: NDArray[Any], reduction: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the Jacobi rate of every slab of ``shifts`` (slab, lane), and how many steps reach ``reduction``."""
+    """Return Jacobi rate and number of steps that reach ``reduction``, for every slab of ``shifts`` (slab, lane)."""
     rates = np.array([graph.shared.jacobi_rate(float(shift) / (2.0 * graph.weight)) for shift in shifts.min(1)])
     with np.errstate(divide="ignore"):  # with a rate of zero one step is exact
         counts = np.ceil(np.arccosh(1.0 / reduction) / np.arccosh(1.0 / rates))
@@ -722,9 +722,9 @@ def as_blocks(slices: Array, tube_length: int, reference: Array) -> BlockOperato
 def hermitian_parts(products: BlockOperator) -> Array:
     """Return real and imaginary parts (tube, rows, inner) of Hermitian products, each times the count of its bin.
 
-    ``products`` holds the real products ``P Qᵀ`` of the coefficients of two tensors, summed over samples. The product
-    ``P̂ Q̂ᴴ`` of their spectra has as real part the sum of the two diagonal blocks of a pair, and as imaginary part the
-    difference of the other two. The mean and the Nyquist coefficient are real and stay as they are.
+    ``products`` holds the real products ``P Qᵀ`` of the coefficients of two tensors, summed over samples. For a pair,
+    the real part of ``P̂ Q̂ᴴ`` is the sum of the two diagonal blocks, and the imaginary part is the difference of the
+    other two. The mean and the Nyquist coefficient are real and are copied.
     """
     xp = namespace(products.pairs)
     rows, inner = products.head.shape[1], products.head.shape[2]
@@ -776,7 +776,7 @@ class TubalMap:
 
     @cached_property
     def _host_hat(self) -> Array:
-        """The same on the host."""
+        """``dictionary_hat`` as a NumPy array."""
         return rfft(as_double(to_numpy(self.dictionary)), axis=0) if is_torch(self.reference) else self.dictionary_hat
 
     @cached_property

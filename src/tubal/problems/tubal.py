@@ -170,7 +170,7 @@ class TubalCoding(LinearMapCoding):
 # --- dictionary -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TubalStatistics:
-    """What the dictionary step needs to know about any number of images.
+    """Sums over images that the dictionary step needs.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class TubalStatistics:
 
     @classmethod
     def from_parts(cls, gram: Array, cross: Array, squares: float) -> TubalStatistics:
-        """Build from the Hermitian parts (tube, atom, atom) and (tube, row, atom) of ``algebra.hermitian_parts``."""
+        """Build from Hermitian parts (tube, atom, atom) and (tube, row, atom), see ``linear_map.hermitian_parts``."""
         tube_length = gram.shape[0]
         counts = spectrum_weights(tube_length, gram) / tube_length
         return cls(slices_from_parts(gram, counts), slices_from_parts(cross, counts), squares, tube_length)
@@ -362,7 +362,7 @@ class TubalModel(LinearMapModel):
 # There every coefficient row has its own sparse system b (2 α L + (eigenvalue + penalty) I) = right (a diagonalised
 # Sylvester equation), solved by a few warm-started Chebyshev steps.
 class Step(NamedTuple):
-    """The numbers of a Douglas-Rachford step, in the type of the data."""
+    """The parameters of a Douglas-Rachford step, in the type of the data."""
 
     bound: np.floating  # the scaled dual is clipped to [-bound, bound]
     penalty: np.floating
@@ -568,7 +568,7 @@ class GraphSystems:
         return blocks
 
     def restore(self, former: NDArray[Any], images: NDArray[np.bool_]) -> None:
-        """Undo the last steps of some images, given the blocks before them."""
+        """Reset some images to ``former``, the blocks before the last steps."""
         padded = np.zeros(self.blocks.shape[0] * self.width, np.bool_)
         padded[: images.size] = images
         np.copyto(self.blocks, former, where=padded.reshape(-1, 1, 1, self.width))
@@ -622,7 +622,7 @@ class GraphSystems:
 
 
 def _by_slab(shifts: NDArray[np.float64], padding: float) -> NDArray[np.float64]:
-    """Return shifts (tube, atom) by slab: the head's, padded, if the tube is odd, then those of every pair."""
+    """Return shifts (tube, atom) as (slab, lane): for odd tubes first those of the mean, padded, then every pair."""
     tube_length, n_atoms = shifts.shape
     pairs = shifts[tube_length % 2 :].reshape(-1, 2 * n_atoms)
     return np.concatenate([np.pad(shifts[: tube_length % 2], ((0, 0), (0, n_atoms)), constant_values=padding), pairs])

@@ -1,4 +1,4 @@
-"""Tubal coding on torch tensors: all arrays stay on the device, and a burst of steps never waits for it.
+"""Tubal coding on torch tensors: all arrays stay on the device, and the host does not wait between steps.
 
 One ADMM step without a graph is two kernels: a batched matrix product over frequency pairs, and a pass that transforms
 back, relaxes, shrinks, reflects and transforms again. With a graph, each row's shifted system is improved by a few
@@ -129,13 +129,13 @@ class TorchTubalCoding:
             part, offset = point[:, :, here], self._offset(here, penalty)
             shape = (self.n_coefficients, self.n_atoms, part.shape[2])
             reflected, solved = (whole[: offset.numel()].view(shape) for whole in buffers)
-            pairs, answers = reflected.view(offset.shape), solved.view(offset.shape)
+            pairs, solutions = reflected.view(offset.shape), solved.view(offset.shape)
             active_here = None if active is None else active[here]
             self.passes.reflect(part, shrinkage, reflected)
             for _ in range(n_steps - 1):
-                self.passes.apply(inverse, pairs, offset, answers)
+                self.passes.apply(inverse, pairs, offset, solutions)
                 self.passes.relax(part, solved, shrinkage, active_here, reflected, None, None)
-            self.passes.apply(inverse, pairs, offset, answers)
+            self.passes.apply(inverse, pairs, offset, solutions)
             self.passes.relax(part, solved, shrinkage, active_here, None, moved[:, here], size[:, here])
 
     def _offset(self, here: slice, penalty: float) -> Array:
@@ -171,7 +171,10 @@ class TorchTubalCoding:
         return self.torch.concatenate(residuals), self.torch.concatenate(absolutes), parts
 
     def _statistics(self, data_hat: Array, codes_hat: Array) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-        """Return the Hermitian parts of gram and cross products, and ``||X||²``."""
+        """Return the Hermitian parts of gram and cross products, and ``||X||²``.
+
+        ``data_hat`` is (block, row of the block, image), ``codes_hat`` (block, atom of the block, image).
+        """
         data_hat, codes_hat = as_double(data_hat), as_double(codes_hat)
         right = codes_hat.transpose(1, 2)
         gram, cross, squares = to_numpy_together(codes_hat @ right, data_hat @ right, (data_hat**2).sum())
@@ -193,9 +196,9 @@ class TorchGraphSystems:
         self.back = forward.transpose(1, 2).contiguous()
         shifts = self._rows_of(eigenvalues).clip(min=0.0) + penalty
         cycle = chebyshev_cycle(largest, shifts, penalty)
-        self.shifts, *pushes = as_like(np.stack([shifts, *cycle]), coding.data)
+        self.shifts, *step_weights = as_like(np.stack([shifts, *cycle]), coding.data)
         # Two cycles, each a plain Jacobi step (None) followed by weighted ones.
-        self.weights: list[Array | None] = 2 * [None, *pushes]
+        self.weights: list[Array | None] = 2 * [None, *step_weights]
         self.linear = self._rotated_linear(forward)
         self.right = coding.torch.empty_like(self.linear)
         codes = point - point.clamp(-shrinkage.bound, shrinkage.bound)
@@ -215,7 +218,7 @@ class TorchGraphSystems:
         return rows.view(-1, n_blocks, width).transpose(0, 1)
 
     def _rotated(self, tensor: Array, blocks: Array) -> Array:
-        """Return the rows (image, row) of ``blocks`` applied to the spectrum of a tensor (time, ·, image)."""
+        """Apply ``blocks`` to the spectrum of a tensor (time, ·, image); return the result as rows (image, row)."""
         pairs = self.coding.spectrum(tensor)
         rows = self.coding.buffer(tensor.shape[2], blocks.shape[0] * blocks.shape[1])
         self._by_pair(rows).copy_(pairs.transpose(1, 2) @ blocks.transpose(1, 2))

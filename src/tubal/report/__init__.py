@@ -1,7 +1,7 @@
 """The report: one self-contained HTML file in which a clustering can be explored.
 
-``data`` says what a page shows, ``payload`` encodes it, ``builder`` writes the page; ``js`` and ``css`` hold its parts.
-``from_clusterer`` is the only file that knows a clusterer. Only the command line imports this package.
+``data`` holds what a page shows, ``page`` encodes it and writes the page; ``js`` and ``css`` hold its parts.
+``from_clusterer`` is the only file that uses a clusterer. Only the command line imports this package.
 """
 
 from tubal.report.data import ReportData

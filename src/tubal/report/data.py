@@ -1,4 +1,4 @@
-"""What a report shows, as plain arrays. Nothing here knows how the clusters were found."""
+"""What a report shows, as plain arrays. Nothing here depends on how the clusters were found."""
 
 from __future__ import annotations
 

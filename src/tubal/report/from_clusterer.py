@@ -1,4 +1,4 @@
-"""Report data from a fitted ``ImageClusterer``. Only this file of the report knows a clusterer."""
+"""Report data from a fitted ``ImageClusterer``. No other file of the report uses a clusterer."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def report_data(
 
 
 def first_of_group(groups: Iterable[Iterable[int]], n_images: int) -> Array:
-    """Return for each image (n,) the first image of its group of near-duplicates, or -1 for the first and for others.
+    """Return for each image (n,) the first image of its group of near-duplicates.
+
+    The result is -1 for that first image and for images without a group.
 
     >>> first_of_group([[1, 3], [0, 4, 5]], 6)
     array([-1, -1, -1,  1,  0,  0])

@@ -64,7 +64,7 @@ def encode_payload(data: ReportData, shown: IntArray) -> Json:
         "neighborDistances": pack(data.neighbor_distances[shown], "float32"),
         "alignments": None if data.alignments is None else pack(data.alignments[shown], "float32"),
         "sprites": _sprites(data.images[shown]),
-        "atoms": None if data.atoms is None else _atoms(data.atoms),
+        "atoms": None if data.atoms is None else _encode_atoms(data.atoms),
         "terms": None
         if data.terms is None or data.atoms is None
         else _terms(data.atoms, data.terms, data.term_counts, shown),
@@ -139,7 +139,7 @@ def _true_labels(data: ReportData, shown: IntArray) -> Json | None:
     if data.true_labels is None:
         return None
     given = [str(label) for label in data.true_labels]
-    names = sorted(set(given), key=_natural)
+    names = sorted(set(given), key=_natural_sort_key)
     number_of = {name: number for number, name in enumerate(names)}
     numbers = np.array([number_of[name] for name in given])
     pairs, counts = np.unique(np.stack([numbers, data.labels], axis=1), axis=0, return_counts=True)
@@ -150,13 +150,13 @@ def _true_labels(data: ReportData, shown: IntArray) -> Json | None:
     }
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def _natural_sort_key(name: str) -> list[tuple[int, str]]:
     """Return a key that sorts text as people do: ``object 2`` before ``object 10``."""
     parts = re.split(r"([0-9]+)", name)
     return [(int(part), "") if part.isascii() and part.isdigit() else (0, part) for part in parts]
 
 
-def _atoms(atoms: FloatArray) -> Json:
+def _encode_atoms(atoms: FloatArray) -> Json:
     """Return atoms as integers with one scale each. They are never resized, since shifts count their pixels."""
     values = np.asarray(atoms, dtype=float)
     if values.ndim not in (3, 4):
@@ -192,7 +192,7 @@ def _terms(atoms: FloatArray, terms: Sequence[FloatArray], totals: IntArray | No
 
 # --- typical images, and the sample that a page shows -------------------------------------------------------
 
-# Paths of this many edges reach the whole core of a cluster, and do not yet forget all but its densest spot.
+# Paths of this many edges reach the whole core of a cluster. Much longer ones would stay in its densest part only.
 PATH_LENGTH = 5
 
 
@@ -267,7 +267,7 @@ def _order_of_shown(data: ReportData, shown: IntArray) -> Indices:
 # --- sprite sheets: thumbnails packed into a few large pictures, so that a browser decodes few files ----------
 
 LONGEST_SIDE = 96
-# Phones refuse to decode very large pictures; four million pixels are safe everywhere.
+# Phones cannot decode very large pictures; four million pixels are safe everywhere.
 SHEET_SIDE = 2048
 # A repeated border keeps the pixels of the next tile out when the browser smooths a scaled tile.
 GUTTER = 1
@@ -307,12 +307,12 @@ def pack_sprites(images: AnyArray, budget: int = 7_000_000) -> Sprites:
     longest = LONGEST_SIDE
     small = shrink(images, longest)
     # Noise hardly compresses: above four times the budget in raw bytes, trying PNG first is a waste of time.
-    sprites = _encode(small, "PNG") if small.nbytes < 4 * budget else _encode(small, "JPEG")
+    sprites = _encode_sheets(small, "PNG") if small.nbytes < 4 * budget else _encode_sheets(small, "JPEG")
     if sprites.n_bytes > budget:
-        sprites = _encode(small, "JPEG")
+        sprites = _encode_sheets(small, "JPEG")
     while sprites.n_bytes > budget and longest > 12:
         longest = int(longest * 0.8)
-        sprites = _encode(shrink(images, longest), "JPEG")
+        sprites = _encode_sheets(shrink(images, longest), "JPEG")
     return sprites
 
 
@@ -327,7 +327,7 @@ def shrink(images: AnyArray, longest: int) -> AnyArray:
     return np.stack(resized)
 
 
-def _encode(images: AnyArray, kind: str) -> Sprites:
+def _encode_sheets(images: AnyArray, kind: str) -> Sprites:
     height, width = images.shape[1:3]
     # JPEG compresses blocks of 8 x 8 pixels: whole blocks per tile keep tiles from blurring into each other.
     step = 8 if kind == "JPEG" else 1
@@ -335,7 +335,7 @@ def _encode(images: AnyArray, kind: str) -> Sprites:
     columns, rows = max(1, SHEET_SIDE // pitch[1]), max(1, SHEET_SIDE // pitch[0])
     per_sheet = columns * rows
     sheets = [
-        _data_address(_sheet(images[start : start + per_sheet], pitch, columns), kind)
+        _data_address(_bordered_sheet(images[start : start + per_sheet], pitch, columns), kind)
         for start in range(0, len(images), per_sheet)
     ]
     return Sprites(sheets, height, width, columns, per_sheet, pitch, exact=kind == "PNG")
@@ -345,7 +345,7 @@ def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
-def _sheet(images: AnyArray, pitch: tuple[int, int], columns: int) -> AnyArray:
+def _bordered_sheet(images: AnyArray, pitch: tuple[int, int], columns: int) -> AnyArray:
     """Place the images row by row on one sheet, each inside its repeated border."""
     height, width = images.shape[1:3]
     after = (pitch[0] - height - GUTTER, pitch[1] - width - GUTTER)

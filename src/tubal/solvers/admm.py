@@ -82,7 +82,8 @@ class Admm:
             state = SplitState(start.point)
         else:
             state = SplitState(self.lift(problem, start))
-        independent = problem.independent  # the solution may be asked whether it converged after the problem is gone
+        # Copied, so that a solution can compute `converged` after the problem is deleted.
+        independent = problem.independent
 
         tol = self.tol if self.gap is None else 0.0
 

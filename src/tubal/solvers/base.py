@@ -66,8 +66,8 @@ def iterate(
 ) -> Solution[State]:
     """Make steps until a stopping rule holds: the loop of every solver.
 
-    Steps are made in bursts, so that compiled kernels can keep a block of images in the cache, and a GPU is rarely
-    asked for a number.
+    Steps are made in bursts, so that compiled kernels can keep a block of images in the cache, and a GPU rarely has
+    to send a number to the host.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class DictionaryState:
     multipliers : array of shape (n_atoms,), optional
         Lagrange multipliers of the constraints on the norms of the atoms, for a warm start.
     gain : float, optional
-        Decrease of the objective, if the solver knows it and rounding errors are negligible beside it.
+        Decrease of the objective, or None if the solver does not compute it or rounding errors dominate it.
     """
 
     dictionary: Array
@@ -200,21 +200,22 @@ class DictionarySolver(Protocol):
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
-def check_integer(name: str, value: int, *, least: int = 1) -> None:
-    """Raise an error unless a parameter is an integer of at least ``least``."""
+def check_integer(name: str, value: object, *, least: int = 1) -> int:
+    """Return a parameter that must be an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; an integer of at least {least} is needed")
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; an integer of at least {least} is wanted")
     if value < least:
         raise ValueError(f"{name}={value}; it must be at least {least}")
+    return int(value)
 
 
-def check_number(name: str, value: float, *, least: float = -inf, above: float = -inf, below: float = inf) -> None:
-    """Raise an error unless a parameter is finite, with ``least <= value`` and ``above < value < below``."""
+def check_number(name: str, value: object, *, least: float = -inf, above: float = -inf, below: float = inf) -> float:
+    """Return a parameter that must be a finite number with ``least <= value`` and ``above < value < below``."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; a number is needed")
+        raise TypeError(f"{name}={value!r} is a {type(value).__name__}; a number is wanted")
     number = float(value)
     if isfinite(number) and number >= least and above < number < below:
-        return
+        return number
     bounds = [f"of at least {least:g}"] * (least > -inf) + [f"above {above:g}"] * (above > -inf)
     bounds += [f"below {below:g}"] * (below < inf)
     raise ValueError(f"{name}={value}; it must be a finite number {' and '.join(bounds)}".rstrip())

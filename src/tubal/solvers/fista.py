@@ -178,8 +178,8 @@ def printed_step(problem: CodingProblem, state: MomentumState, constant: float) 
     codes = problem.prox(state.momentum_point - step_size * gradient, step_size)
     before = float(state.inertia[0])
     inertia = (1.0 + sqrt(1.0 + 4.0 * before**2)) / 2.0
-    push = (before - 1.0) / inertia
-    momentum_point = codes + push * (codes - state.codes)
+    momentum = (before - 1.0) / inertia
+    momentum_point = codes + momentum * (codes - state.codes)
     return MomentumState(codes, momentum_point, state.inertia * 0.0 + inertia, state.restart)
 
 

@@ -239,14 +239,14 @@ class Dual:
         return xp.linalg.solve(system, xp.where(free, point.gradient, 0.0 * point.gradient))
 
     def residual(self, point: DualPoint) -> float:
-        """Return the largest violation of the KKT conditions: half the error of a squared norm."""
+        """Return the largest violation of the KKT conditions; the gradient is ``(squared atom norm - 1) / 2``."""
         xp = namespace(self.gram)
         held = point.multipliers <= 0.0
         violation = xp.where(held, xp.clip(point.gradient, 0.0, None), abs(point.gradient))
         return float(violation.max())
 
     def value_on_sphere(self, point: DualPoint) -> Array:
-        """Return the objective of the atoms that :meth:`recover` scales to norm one, up to the squared violation."""
+        """Return the objective of the atoms after :meth:`recover`, up to an error quadratic in the violation."""
         norms = namespace(self.gram).where(point.multipliers > 0.0, 1.0, 1.0 + 2.0 * point.gradient)
         return point.value - 0.5 * (self.shifts * norms).sum()
 

@@ -12,10 +12,10 @@ from tubal.solvers.base import DictionaryState, Monitor, Solution, check_integer
 
 @dataclass(frozen=True)
 class _Position:
-    """Where the iteration is: the dictionary, the extrapolated point, the inertia, and the last change of an entry."""
+    """The dictionary, the extrapolated point, the inertia, and the largest change of an entry in the last step."""
 
     dictionary: Array
-    ahead: Array
+    extrapolated: Array
     inertia: float
     movement: float
 
@@ -76,10 +76,11 @@ class ProjectedGradient:
         return Solution(DictionaryState(dictionary), solution.n_iter, solution.converged)
 
     def _step(self, problem: DictionaryProblem, now: _Position, step_size: float) -> _Position:
-        dictionary = problem.project(now.ahead - step_size * problem.gradient(now.ahead))
+        """Make one accelerated step, or restart the acceleration if the step points against the last movement."""
+        dictionary = problem.project(now.extrapolated - step_size * problem.gradient(now.extrapolated))
         move = dictionary - now.dictionary
-        if float(((now.ahead - dictionary) * move).sum()) > 0.0:
+        if float(((now.extrapolated - dictionary) * move).sum()) > 0.0:
             return _Position(dictionary, dictionary, 1.0, float(abs(move).max()))
         inertia = (1.0 + sqrt(1.0 + 4.0 * now.inertia**2)) / 2.0
-        ahead = dictionary + (now.inertia - 1.0) / inertia * move
-        return _Position(dictionary, ahead, inertia, float(abs(move).max()))
+        extrapolated = dictionary + (now.inertia - 1.0) / inertia * move
+        return _Position(dictionary, extrapolated, inertia, float(abs(move).max()))

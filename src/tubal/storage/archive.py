@@ -112,7 +112,7 @@ def _write_array(archive: zipfile.ZipFile, name: str, values: ArrayLike) -> dict
     npy.write_array_header_1_0(header, {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape})
     digest, size = hashlib.sha256(), 0
     with archive.open(_member(_file_of(name)), "w", force_zip64=True) as member:
-        for piece in (header.getvalue(), *_blocks(array)):
+        for piece in (header.getvalue(), *_byte_blocks(array)):
             member.write(piece)
             digest.update(piece)
             size += len(piece)
@@ -124,7 +124,7 @@ def _write_array(archive: zipfile.ZipFile, name: str, values: ArrayLike) -> dict
     }
 
 
-def _blocks(array: NDArray[Any]) -> Iterator[bytes]:
+def _byte_blocks(array: NDArray[Any]) -> Iterator[bytes]:
     """Yield the array's bytes in C order, a few megabytes at a time, whatever its memory layout."""
     if array.ndim == 0 or array.nbytes <= _BLOCK:
         yield array.tobytes()

@@ -97,10 +97,10 @@ def publish(stage: Path, target: Path, *, stale: Sequence[str] = ()) -> None:
     retired = stage / ".replaced"
     retired.mkdir()
     leaving = {entry.name for entry in entries} | set(stale)
-    for place in (target / name for name in sorted(leaving)):
+    for former in (target / name for name in sorted(leaving)):
         # A folder cannot be renamed over one that is not empty: the old one is moved away and removed with the stage.
-        if place.is_dir() and not place.is_symlink():
-            os.replace(place, retired / place.name)
+        if former.is_dir() and not former.is_symlink():
+            os.replace(former, retired / former.name)
     for entry in entries:
         os.replace(entry, target / entry.name)
     _sync_folder(target)

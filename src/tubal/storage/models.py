@@ -106,7 +106,7 @@ def load(path: str | os.PathLike[str]) -> BaseEstimator:
     Returns
     -------
     estimator
-        The fitted model. Its arrays are NumPy arrays, whatever device they were on.
+        The fitted model. Its arrays are NumPy arrays, also if they were saved from a device.
     """
     content, arrays = read_archive(path, "model")
     model = decode(content, arrays, path)

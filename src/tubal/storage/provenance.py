@@ -55,7 +55,7 @@ def platform_name() -> str:
 
 
 def to_plain(value: object) -> object:
-    """Return a value as JSON knows it: arrays and sets become lists, anything that JSON lacks becomes text.
+    """Return a value as JSON values: arrays and sets become lists, objects without a JSON type become text.
 
     It can be passed to ``json.dumps`` as ``default``.
 

@@ -29,7 +29,7 @@ BUNDLE = 4  # neighbours that the loops below read in one pass; the loops are wr
 
 # --- blocks of images -------------------------------------------------------------------------------------------------
 @compiled
-def _load(source, first, last, block):
+def _load_block(source, first, last, block):
     """Copy images [first, last) of ``source`` (tube, row, image) into ``block``; fill the rest with zeros."""
     width = last - first
     for time in range(source.shape[0]):
@@ -41,7 +41,7 @@ def _load(source, first, last, block):
 
 
 @compiled
-def _store(block, first, last, target):
+def _store_block(block, first, last, target):
     """Copy ``block`` into images [first, last) of ``target``."""
     for time in range(target.shape[0]):
         for row in range(target.shape[1]):
@@ -117,7 +117,7 @@ def _apply(head, pairs, source, target):
 def _reflect(point, bound, times, reflected):
     """Set ``reflected`` to ``point - times · clip(point)``.
 
-    With ``times`` = 1 this is the codes, with ``times`` = 2 the codes minus the scaled dual.
+    The result is the codes for ``times`` = 1, and the codes minus the scaled dual for ``times`` = 2.
     """
     source, target = point.reshape(-1), reflected.reshape(-1)
     for index in range(source.size):
@@ -137,7 +137,7 @@ def _relax(point, solved, bound, relaxation):
 
 @inlined
 def _measure(point, solved, bound, first, last, change, size):
-    """Set each image's squared change in the next step, and the squared length of its point."""
+    """Set ``change`` and ``size`` (image,) to the squared lengths of the next step and of the point of each image."""
     width = point.shape[2]
     moved = np.zeros(width)
     total = np.zeros(width)
@@ -177,8 +177,8 @@ def split_independent(
         last = min(first + BLOCK, stop)
         if not active[first:last].any():
             continue
-        _load(point, first, last, block)
-        _load(data, first, last, image)
+        _load_block(point, first, last, block)
+        _load_block(data, first, last, image)
         _transform(basis, image, image_hat)
         _apply(adjoint_head, adjoint_pairs, image_hat, first_buffer)
         _apply(inverse_head, inverse_pairs, first_buffer, offset)
@@ -204,7 +204,10 @@ def split_independent(
 # rows side by side. The last part of this file solves the graph systems in this order.
 @compiled
 def _write_slab(tile, scale, offset, slab, first, last, slabs):
-    """Set images [first, last) of one slab to ``scale · tile + offset``; ``offset`` has slabs too, or is empty."""
+    """Set images [first, last) of ``slabs[slab]`` to ``scale · tile + offset``.
+
+    ``tile`` is (image, lane); ``offset`` has the shape of ``slabs`` (slab, image, lane) or is empty.
+    """
     n_lanes = tile.shape[1]
     for column in range(last - first):
         source, target = tile[column], slabs[slab, first + column]
@@ -240,7 +243,8 @@ def _rotate(source, head, pairs, scale, offset, first, last, slabs):
 def _read_slab(slab, first, last, tile):
     """Set ``tile`` (lane, column) to images [first, last) of ``slab``; columns past the last image are zero.
 
-    Transposing here, in the cache, makes the product that follows a third faster than a transposed right factor.
+    Transposing here, in the cache, makes the following matrix product a third faster than passing it a transposed
+    right factor.
     """
     n_lanes, width = tile.shape
     for column in range(width):
@@ -252,7 +256,11 @@ def _read_slab(slab, first, last, tile):
 
 @inlined
 def _rotate_back(slabs, head, pairs, first, last, target):
-    """Set ``target`` (tube, row, width) to the block operator applied to images [first, last) of ``slabs``."""
+    """Set ``target`` (tube, row, width) to the block operator applied to images [first, last) of ``slabs``.
+
+    ``slabs`` is (slab, image, lane). ``head`` is the operator's matrix for the mean, ``pairs`` those of the frequency
+    pairs.
+    """
     n_head, n_pairs, width = head.shape[0], pairs.shape[0], target.shape[2]
     if n_head:
         narrow = np.empty((head.shape[2], width), target.dtype)
@@ -312,7 +320,10 @@ def finish_graph_step(
 # --- sums over images -------------------------------------------------------------------------------------------------
 @compiled
 def _add_product(left, right, product, total):
-    """Add left · rightᵀ of the mean's coefficients to ``total``."""
+    """Add ``left · rightᵀ`` to ``total`` (rows, columns); ``product`` is a buffer of the same shape.
+
+    ``left`` (rows, image) and ``right`` (columns, image) are the Fourier coefficients of the mean (the head).
+    """
     np.dot(left, right.T, product)
     # Loops, because adding whole arrays would take Numba two seconds more to compile.
     for row in range(total.shape[0]):
@@ -322,9 +333,11 @@ def _add_product(left, right, product, total):
 
 @compiled
 def _add_pair(left, right, ends, product, first, second):
-    """Add the Hermitian product of one pair of coefficients, real part to ``first``, imaginary part to ``second``.
+    """Add the Hermitian product of one pair of coefficients: its real part to ``first``, the imaginary to ``second``.
 
-    See ``tubal.algebra.hermitian_parts``. ``ends`` marks the pair (mean, Nyquist), which are both real.
+    ``left`` (2 · rows, image) and ``right`` (2 · columns, image) hold the cosine and then the sine coefficients. If
+    ``ends`` is set, they hold the mean and the Nyquist coefficient, which are both real. See
+    ``tubal.problems.linear_map.hermitian_parts``.
     """
     np.dot(left, right.T, product)
     n_rows, n_columns = first.shape
@@ -341,7 +354,7 @@ def summarize_images(codes, data, basis, map_head, map_pairs, start, stop, resid
     """Set squared residual and l1 norm of images [start, stop), and add their statistics to ``gram`` and ``cross``.
 
     The statistics are the Hermitian products codes · codesᵀ and data · codesᵀ, as real and imaginary parts. They are
-    formed ``STATISTICS_BLOCK`` images at a time and added in double precision; empty arrays ask for none.
+    formed ``STATISTICS_BLOCK`` images at a time and added in double precision. If ``gram`` is empty, none are computed.
     """
     tube_length, n_atoms, _ = codes.shape
     n_rows, n_images = data.shape[1], stop - start
@@ -358,8 +371,8 @@ def summarize_images(codes, data, basis, map_head, map_pairs, start, stop, resid
     pair_cross = np.empty((2 * n_rows, 2 * n_atoms), codes.dtype)
     for first in range(start, stop, width):
         last = min(first + width, stop)
-        _load(codes, first, last, block)
-        _load(data, first, last, image)
+        _load_block(codes, first, last, block)
+        _load_block(data, first, last, image)
         _transform(basis, block, coefficients)
         _transform(basis, image, image_hat)
         _sum_absolutes(block, first, last, absolutes)
@@ -412,12 +425,12 @@ def _extrapolate(codes, momentum, gradient, inertia, restart, step_size, thresho
     2015); :func:`_drop_momentum` handles them before the next step.
     """
     width = codes.shape[2]
-    push = np.zeros(width, codes.dtype)
+    momentum_weight = np.zeros(width, codes.dtype)
     against = np.zeros(width)
     for column in range(last - first):
         before = inertia[first + column]
         after = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * before * before))
-        push[column] = (before - 1.0) / after
+        momentum_weight[column] = (before - 1.0) / after
         inertia[first + column] = after
     for time in range(codes.shape[0]):
         for row in range(codes.shape[1]):
@@ -426,7 +439,7 @@ def _extrapolate(codes, momentum, gradient, inertia, restart, step_size, thresho
                 value = here[column] - step_size * slope[column]
                 value -= min(max(value, -threshold), threshold)
                 against[column] += (here[column] - value) * (value - old[column])
-                here[column] = value + push[column] * (value - old[column])
+                here[column] = value + momentum_weight[column] * (value - old[column])
                 old[column] = value
     for column in range(last - first):
         restart[first + column] = against[column]
@@ -463,11 +476,11 @@ def accelerated_steps(
     )
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
-        _load(codes, first, last, block)
-        _load(momentum, first, last, ahead)
-        _load(linear, first, last, constant)
+        _load_block(codes, first, last, block)
+        _load_block(momentum, first, last, ahead)
+        _load_block(linear, first, last, constant)
         if graph_term.size:
-            _load(graph_term, first, last, buffer)
+            _load_block(graph_term, first, last, buffer)
             constant -= buffer
         flat_constant = constant.reshape(-1)
         for _ in range(n_steps):
@@ -479,8 +492,8 @@ def accelerated_steps(
             for index in range(flat.size):
                 flat[index] -= flat_constant[index]
             _extrapolate(block, ahead, buffer, inertia, restart, step_size, threshold, first, last)
-        _store(block, first, last, codes)
-        _store(ahead, first, last, momentum)
+        _store_block(block, first, last, codes)
+        _store_block(ahead, first, last, momentum)
 
 
 # --- rows to slabs ----------------------------------------------------------------------------------------------------
@@ -497,7 +510,7 @@ def to_slabs(source, rows, slabs):
 
 @compiled
 def from_slabs(slabs, rows, target):
-    """Undo :func:`to_slabs`; the padding lanes of the last slab repeat its last row, so they may write it too."""
+    """Undo :func:`to_slabs`; padding lanes of the last slab repeat its last row and write the same values again."""
     for slab in range(slabs.shape[0]):
         held = rows[slab]
         for sample in range(slabs.shape[1]):
@@ -508,8 +521,8 @@ def from_slabs(slabs, rows, target):
 
 # --- systems ----------------------------------------------------------------------------------------------------------
 @inlined
-def _jacobi_sweep(graph, scale, shift, push, right, vector, gathered, target):
-    """Set ``target`` to ``(1 - push) · target + push · J(vector)``.
+def _jacobi_sweep(graph, scale, shift, weight, right, vector, gathered, target):
+    """Set ``target`` to ``(1 - weight) · target + weight · J(vector)``.
 
     J is the Jacobi step of ``(scale · L + shift) x = right``. All arrays are (image, lane); ``shift`` and the buffer
     ``gathered`` are (lane,). Neighbours are read four at a time in one pass over the lanes, because starting a pass
@@ -518,7 +531,7 @@ def _jacobi_sweep(graph, scale, shift, push, right, vector, gathered, target):
     """
     starts, neighbors, weights, diagonal = graph
     lanes = vector.shape[1]  # a run-time value: the compiler would unroll a constant into scalar code
-    keep = right.dtype.type(1.0) - push
+    keep = right.dtype.type(1.0) - weight
     for sample in range(vector.shape[0]):
         rhs, row, own = right[sample], target[sample], scale * diagonal[sample]
         begin, end = starts[sample], starts[sample + 1]
@@ -530,7 +543,7 @@ def _jacobi_sweep(graph, scale, shift, push, right, vector, gathered, target):
             if end == begin + 1:
                 for lane in range(lanes):
                     others = a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
-                    row[lane] = keep * row[lane] + push * (rhs[lane] - others) / (own + shift[lane])
+                    row[lane] = keep * row[lane] + weight * (rhs[lane] - others) / (own + shift[lane])
             elif bundle == begin:
                 for lane in range(lanes):
                     gathered[lane] = a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
@@ -539,7 +552,7 @@ def _jacobi_sweep(graph, scale, shift, push, right, vector, gathered, target):
                     gathered[lane] += a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
         if end > begin + 1:
             for lane in range(lanes):
-                row[lane] = keep * row[lane] + push * (rhs[lane] - gathered[lane]) / (own + shift[lane])
+                row[lane] = keep * row[lane] + weight * (rhs[lane] - gathered[lane]) / (own + shift[lane])
 
 
 @compiled
@@ -556,12 +569,12 @@ def solve_graph_systems(graph, scale, shifts, rates, counts, right, start, stop,
     gathered = np.empty(lanes, right.dtype)
     for slab in range(start, stop):
         here, rows, shift = solution[slab], right[slab], shifts[slab]
-        quarter, push = 0.25 * rates[slab] ** 2, 1.0
+        quarter, weight = 0.25 * rates[slab] ** 2, 1.0
         for step in range(counts[slab]):
             if step > 0:
-                push = 1.0 / (1.0 - quarter * push * (2.0 if step == 1 else 1.0))
+                weight = 1.0 / (1.0 - quarter * weight * (2.0 if step == 1 else 1.0))
             source, target = (here, other) if step % 2 == 0 else (other, here)
-            _jacobi_sweep(graph, scale, shift, right.dtype.type(push), rows, source, gathered, target)
+            _jacobi_sweep(graph, scale, shift, right.dtype.type(weight), rows, source, gathered, target)
         if counts[slab] % 2:
             for sample in range(n_samples):
                 for lane in range(lanes):
@@ -598,7 +611,7 @@ def _load_lanes(codes, low, high, vector):
 
 @compiled
 def multiply_by_graph(codes, graph, scale, start, stop, product):
-    """Set rows [start, stop) · LANES of ``product`` to ``scale · codes · L``; both arrays are (row, image)."""
+    """Set rows [start · LANES, stop · LANES) of ``product`` to ``scale · codes · L``; both arrays are (row, image)."""
     n_rows, n_samples = codes.shape
     vector = np.empty((n_samples, LANES), codes.dtype)
     result = np.empty_like(vector)
@@ -613,7 +626,10 @@ def multiply_by_graph(codes, graph, scale, start, stop, product):
 
 @compiled
 def graph_energies(codes, graph, start, stop, energies):
-    """Add each image's ``<codes, codes L>`` over rows [start, stop) · LANES of ``codes`` (row, image)."""
+    """Add each image's part of ``<codes, codes L>`` to ``energies``, for rows [start · LANES, stop · LANES).
+
+    ``codes`` is (row, image).
+    """
     n_rows, n_samples = codes.shape
     vector = np.empty((n_samples, LANES), codes.dtype)
     result = np.empty_like(vector)

@@ -125,7 +125,7 @@ def _reflect_codes(point, bound, reflected):
 def _relax_codes(point, correction, bound, relaxation):
     """Move ``point`` towards ``reflected + correction + clipped``, in place.
 
-    Minus ``point`` this is ``correction - clipped``.
+    The difference between that target and ``point`` is ``correction - clipped``.
     """
     for index in range(point.size):
         value = point[index]
@@ -167,10 +167,11 @@ def correlate_images(images, filters_t, support, start, stop, codes):
 
 @compiled
 def solve_factored(source, scale, order, lower, upper, start, stop, solution):
-    """Solve the factored graph system for columns [start, stop) · STRIP of ``scale · source`` (image, coefficient).
+    """Solve the factored graph system with right-hand sides ``scale · source`` (image, coefficient).
 
-    ``lower`` and ``upper`` are (pointers, columns, values, inverse diagonal) of the rows of the two factors; ``order``
-    is the place of each image in them. Coefficients lie side by side, so every substitution is one vector operation.
+    Only columns [start · STRIP, stop · STRIP) are solved. ``lower`` and ``upper`` are the two triangular factors as
+    (pointers, columns, values, inverse diagonal); ``order`` is the row of each image in them. Coefficients are
+    contiguous, so every substitution is one vector operation.
     """
     n_samples, n_rows = source.shape
     block = np.empty((n_samples, STRIP), source.dtype)

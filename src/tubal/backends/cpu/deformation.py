@@ -116,7 +116,7 @@ def warp_image(image, corners, shares, warped):
 
 @inlined
 def _squared_differences(a, b, start, move, count, error):
-    """Set ``error[:count]`` to squared differences of ``a`` from ``start`` and ``b`` from ``move``, over channels."""
+    """Set ``error[:count]`` to squared differences, over all channels, of ``a[start:]`` and ``b[move:]``."""
     for channel in range(0, a.shape[0], 2):
         a0, a1 = a[channel, start : start + count], a[channel + 1, start : start + count]
         b0, b1 = b[channel, move : move + count], b[channel + 1, move : move + count]

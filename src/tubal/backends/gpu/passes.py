@@ -14,7 +14,7 @@ from tubal.backends.arrays import Array, namespace, sparse_tensor
 
 @dataclass(frozen=True)
 class Shrinkage:
-    """The two numbers of a Douglas-Rachford step."""
+    """The two parameters of a Douglas-Rachford step."""
 
     bound: float  # the scaled dual is clipped to [-bound, bound]
     relaxation: float  # over-relaxation of the step
@@ -22,7 +22,7 @@ class Shrinkage:
 
 @dataclass(frozen=True)
 class Couplings:
-    """``2 α L`` as a diagonal (image,) minus the weights between images, these as the parts of a CSR matrix."""
+    """The matrix ``2 α L`` as its ``diagonal`` (image,) minus weights between images, stored as a CSR matrix."""
 
     diagonal: Array
     pointers: Array
@@ -107,5 +107,5 @@ class PlainPasses:
         self.torch.baddbmm(offset, pairs.transpose(1, 2), rotation_t, out=target)
 
     def rotate_back(self, rotation: Array, rows: Array, pairs: Array) -> None:
-        """Set ``pairs`` (block, row, image) to the spectrum of ``rows`` (block, image, row)."""
+        """Set ``pairs`` (block, row, image) to ``rotation`` applied to ``rows`` (block, image, row)."""
         self.torch.bmm(rotation, rows.transpose(1, 2), out=pairs)

@@ -112,7 +112,7 @@ def _tile(blocks, rows, here, n_rows, n_inner, blocks_row, blocks_inner):
 
 @triton.jit
 def _put(target, offset, total, rows, wide, n_rows, n_samples, target_row, target_sample, OFFSET: tl.constexpr):
-    """Store one tile of a product, plus ``offset`` if asked."""
+    """Store one tile of a product, plus ``offset`` if ``OFFSET`` is set."""
     to = rows[:, None].to(tl.int64) * target_row + wide * target_sample
     mask = (rows[:, None] < n_rows) & (wide < n_samples)
     if OFFSET:
@@ -190,7 +190,7 @@ def _defect_kernel(
 
 @triton.jit
 def _smooth_kernel(
-    pointers, columns, weights, diagonal, shifts, defect, now, before, pushes, target, n_rows,
+    pointers, columns, weights, diagonal, shifts, defect, now, before, step_weights, target, n_rows,
     WIDTH: tl.constexpr, PLAIN: tl.constexpr, FROM_ZERO: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
     """See :meth:`PlainPasses.smooth`."""
@@ -202,12 +202,12 @@ def _smooth_kernel(
     step = total / (tl.load(diagonal + sample) + tl.load(shifts + rows, mask=inside, other=1.0))
     step += tl.load(defect + at, mask=inside, other=0.0).to(tl.float32)
     if not PLAIN:
-        push = tl.load(pushes + rows, mask=inside, other=0.0)
+        step_weight = tl.load(step_weights + rows, mask=inside, other=0.0)
         if FROM_ZERO:
-            step *= push
+            step *= step_weight
         else:
             old = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
-            step = old + push * (step - old)
+            step = old + step_weight * (step - old)
     if ADD:
         step += tl.load(target + at, mask=inside, other=0.0)
     tl.store(target + at, step.to(target.dtype.element_ty), mask=inside)
