@@ -421,7 +421,7 @@ def test_erratum_nmi_divides_by_the_larger_entropy():
 
 
 def test_erratum_printed_accuracies_are_single_runs():
-    """A mean of ten runs would rarely be a whole number of images; 19 of 20 printed accuracies are, to the last digit."""
+    """19 of 20 printed accuracies are whole numbers of images, to the last digit; means of ten runs rarely are."""
     paper = load_paper()
     others = []
     for name in ("coil20", "orl", "yale", "usps"):
