@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["count", "error_text", "printable", "shape_text"]
+__all__ = ["count", "error_text", "from_table_cell", "printable", "shape_text", "table_cell"]
+
+# A spreadsheet takes a cell that begins with one of these for a formula; an apostrophe is added before them.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
@@ -41,3 +44,24 @@ def printable(text: str) -> str:
     'a\\\\x1b[31mb\\\\x0a'
     """
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+
+
+def table_cell(text: str) -> str:
+    """Return text from outside as it is written to a CSV file: a spreadsheet must not take it for a formula.
+
+    Text that begins with ``=``, ``+``, ``-``, ``@``, a tab, a line break or an apostrophe gets an apostrophe in front.
+    :func:`from_table_cell` removes it.
+
+    >>> table_cell("=1+1.png"), table_cell("a=b.png"), table_cell("'quoted'.png")
+    ("'=1+1.png", 'a=b.png', "''quoted'.png")
+    """
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def from_table_cell(cell: str) -> str:
+    """Return the text that :func:`table_cell` was given.
+
+    >>> [from_table_cell(table_cell(text)) for text in ("=1+1.png", "a=b.png", "'quoted'.png", "'=x")]
+    ['=1+1.png', 'a=b.png', "'quoted'.png", "'=x"]
+    """
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell

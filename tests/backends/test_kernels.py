@@ -1,8 +1,11 @@
-"""The rule that keeps Numba's cache valid (see ``tubal.backends.cpu.jit``)."""
+"""Numba's cache: the rule that keeps it valid, and what happens without it (see ``tubal.backends.cpu.jit``)."""
 
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,3 +24,72 @@ def test_kernels_use_functions_of_their_file_only(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tubal")
     }
     assert imported <= {"tubal.backends.cpu.jit"}
+
+
+# --- the cache on disk -------------------------------------------------------------------------------------------
+KERNELS_OF_A_TEST = """
+from tubal.backends.cpu.jit import CACHED, compiled, njit
+
+@compiled
+def double(x):
+    return 2.0 * x
+
+@njit("float64(float64)", **CACHED)
+def triple(x):
+    return 3.0 * x
+"""
+CALL = """
+import warnings
+{before}
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import kernels_of_a_test as kernels
+    assert (kernels.double(2.0), kernels.triple(2.0)) == (4.0, 6.0)
+ours = [str(warning.message) for warning in caught if warning.category.__module__.startswith("tubal")]
+print("|".join(ours), sum(kernels.double.stats.cache_hits.values()), sum(kernels.triple.stats.cache_hits.values()))
+"""
+NO_FOLDER = """
+from numba.core import caching
+def refuse(self): raise OSError(30, "Read-only file system")
+caching._CacheLocator.ensure_cache_path = refuse
+"""
+FULL_DISK = """
+from numba.core import caching
+def refuse(self, path): raise OSError(28, "No space left on device")
+caching.IndexDataCacheFile._open_for_write = refuse
+"""
+
+
+def call_kernels(folder: Path, before: str = "") -> str:
+    """Call two kernels in a new process; return its warnings and how many kernels came from the cache."""
+    (folder / "kernels_of_a_test.py").write_text(KERNELS_OF_A_TEST)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(folder), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", CALL.format(before=before)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_damaged_cache_is_repaired(tmp_path):
+    assert call_kernels(tmp_path) == "0 0"
+    assert call_kernels(tmp_path) == "1 1"
+    for suffix in (".nbi", ".nbc"):
+        files = [file for file in (tmp_path / "cache").rglob("*") if file.suffix == suffix]
+        assert len(files) == 2
+        for file in files:
+            file.write_bytes(file.read_bytes()[:20] if suffix == ".nbi" else b"")
+        found = call_kernels(tmp_path)
+        assert found.count("was damaged and is repaired") == 1
+        assert found.endswith(" 0 0")
+        assert call_kernels(tmp_path) == "1 1"
+
+
+@pytest.mark.parametrize(
+    ("before", "sentence"), [(NO_FOLDER, "set NUMBA_CACHE_DIR"), (FULL_DISK, "No space left on device")]
+)
+def test_kernels_work_without_a_cache(before, sentence, tmp_path):
+    found = call_kernels(tmp_path, before)
+    assert found.count("compiled kernels cannot be kept") == 1
+    assert sentence in found

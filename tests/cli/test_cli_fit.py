@@ -97,7 +97,7 @@ def test_interrupted_fit_resumes(shapes: Path, tmp_path: Path, capsys) -> None:
     with pytest.MonkeyPatch.context() as patch:
         interrupt_at(patch, 4)
         assert fit(shapes, model, *options) == 130
-    assert "with --resume to continue" in one_sentence(capsys)
+    assert one_sentence(capsys).endswith(" --resume\n")
     assert checkpoint.exists()
     assert not model.exists()
     seen: list[int] = []

@@ -176,6 +176,14 @@ def test_fit_resumes_after_a_lost_scheduler(images, client, tmp_path):
     assert_allclose(resumed.codes_, expected.codes_, atol=1e-6)
 
 
+def test_one_other_image_is_noticed(images, client, tmp_path):
+    place, others = tmp_path / "fit.ckpt", images.copy()
+    others[len(images) // 2, 2, 3] += 0.5
+    fit(coder("TubSC", max_iter=2), images, client, n_partitions=3, checkpoint=place)
+    with pytest.raises(ValueError, match="another fit: images differ"):
+        fit(coder("TubSC", max_iter=2), others, client, n_partitions=3, checkpoint=Checkpoint(place, resume=True))
+
+
 def test_errors_state_their_cause(images, client):
     with pytest.raises(ConnectionError, match="no Dask scheduler at"):
         connect("tcp://127.0.0.1:9")

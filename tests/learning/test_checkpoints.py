@@ -159,6 +159,37 @@ def test_checkpoint_of_another_fit_raises(images, tmp_path):
         coder().fit(images, checkpoint=3)
 
 
+@pytest.mark.parametrize("chunk_size", [None, 9])
+@pytest.mark.parametrize("altered", [0, 20, 39])
+def test_one_other_image_is_noticed(chunk_size, altered, images, tmp_path):
+    place, others = tmp_path / "a", images.copy()
+    others[altered, 2, 3] += 0.5
+    coder("TubSC").fit(images, chunk_size=chunk_size, checkpoint=place)
+    with pytest.raises(ValueError, match="another fit: images differ"):
+        coder("TubSC").fit(others, chunk_size=chunk_size, checkpoint=Checkpoint(place, resume=True))
+
+
+@pytest.mark.parametrize("place", ["fit.ckpt", "fit.ckpt.codes/notes"])
+@pytest.mark.parametrize("chunk_size", [None, 9])
+def test_file_of_the_user_is_not_replaced_by_a_checkpoint(chunk_size, place, images, tmp_path):
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).write_text("mine")
+    with pytest.raises(FileExistsError, match="move or rename it"):
+        coder("TubSC").fit(images, chunk_size=chunk_size, folder=tmp_path if chunk_size else None,
+                           checkpoint=tmp_path / "fit.ckpt")  # fmt: skip
+    assert (tmp_path / place).read_text() == "mine"
+
+
+def test_delete_removes_our_own_files_only(images, tmp_path):
+    checkpoint = Checkpoint(tmp_path / "fit.ckpt")
+    coder("TubSC").fit(images, chunk_size=9, folder=tmp_path / "work", checkpoint=checkpoint)
+    assert checkpoint.codes_folder.is_dir()
+    (checkpoint.codes_folder / "notes").write_text("mine")
+    checkpoint.delete()
+    assert not checkpoint.path.exists()
+    assert [file.name for file in checkpoint.codes_folder.iterdir()] == ["notes"]
+
+
 def test_damaged_checkpoint_raises(images, tmp_path):
     path = tmp_path / "a"
     coder().fit(images, chunk_size=9, folder=tmp_path, checkpoint=path)

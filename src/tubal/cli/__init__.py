@@ -5,14 +5,26 @@ Only click is imported here, so that ``tubal --help`` is quick. A command import
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
+
+# Ctrl-C while the rest is imported ends the program without a traceback; later, run() has handlers of its own.
+if (
+    threading.current_thread() is threading.main_thread()
+    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+    signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+
 import contextlib
 import importlib
 import os
-import signal
-import sys
 import traceback
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any, TextIO
 
 import click
 from click.shell_completion import get_completion_class
@@ -36,8 +48,11 @@ COMMANDS = {
     "datasets": "List the image collections, and download them.",
     "completion": "Print the completion script for a shell.",
 }
-# Exit codes: a failure of the program, wrong input, Ctrl-C.
-FAILURE, MISTAKE, INTERRUPTED = 1, 2, 130
+# Exit codes: a failure of the program, wrong input. After a signal, 128 and the number of the signal.
+FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
+# An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
+UNSAFE_MODULES = ("importlib.", "numba.", "llvmlite.", "ctypes", "threadpoolctl", "weakref")
+RETRY_SECONDS = 0.1
 
 
 class LazyGroup(click.Group):
@@ -119,7 +134,10 @@ def completion(shell: str) -> None:
 
 def main() -> None:
     """Entry point of the ``tubal`` program."""
-    sys.exit(run())
+    code = run()
+    for name in (signal.SIGINT, signal.SIGTERM):  # all is done; a signal must not change the exit code
+        signal.signal(name, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -133,9 +151,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 for success, 1 for a failure of the program, 2 for wrong input, 130 after Ctrl-C.
+        0 for success, 1 for a failure of the program, 2 for wrong input, 130 after Ctrl-C, 143 after SIGTERM.
     """
-    state = State()
+    state = State(arguments=tuple(sys.argv[1:] if arguments is None else arguments))
     try:
         with _handle_signals(state), _hide_warnings(state):
             outcome = group.main(
@@ -152,7 +170,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def _report_error(error: BaseException, state: State) -> int:
     """Print an error as one sentence, with --debug also its traceback, and return the exit code."""
     if state.debug:
-        traceback.print_exception(error)
+        lines = "".join(traceback.format_exception(error)).splitlines()
+        click.echo("\n".join(map(printable, lines)), err=True)
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message())
         return 0
@@ -163,7 +182,7 @@ def _report_error(error: BaseException, state: State) -> int:
         return FAILURE
     sentence, code = _describe_error(error)
     if state.interrupted or isinstance(error, (Interrupted, KeyboardInterrupt, click.Abort)):
-        code = INTERRUPTED
+        code = SIGNALLED + (state.interrupted or signal.SIGINT)
         if not isinstance(error, click.ClickException):  # the command may have stated what it has saved
             sentence = "stopped; no half-written file was left behind"
     with contextlib.suppress(OSError):
@@ -188,30 +207,107 @@ def _describe_error(error: BaseException) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def _hide_warnings(state: State) -> Iterator[None]:
-    """Show Python's warnings, which are meant for programmers, only with --debug."""
+    """Show Python's warnings, which are meant for programmers, only with --debug; warnings of ours in one sentence."""
     with warnings.catch_warnings():
         show = warnings.showwarning
-        warnings.showwarning = lambda *parts: show(*parts) if state.debug else None
+
+        def show_ours(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if state.debug:
+                show(message, category, filename, lineno, file, line)
+            elif category.__module__.startswith("tubal."):
+                click.echo(f"tubal: {printable(' '.join(str(message).split()))}", err=True)
+
+        warnings.showwarning = show_ours
         yield
+
+
+class StopSignal(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM."""
 
 
 @contextlib.contextmanager
 def _handle_signals(state: State) -> Iterator[None]:
-    """Treat Ctrl-C and SIGTERM alike: raise KeyboardInterrupt once, so that temporary files are removed."""
+    """Treat Ctrl-C and SIGTERM alike: raise KeyboardInterrupt once, so that temporary files are removed.
 
-    def interrupt(*_: object) -> None:
+    The exception is raised where it is safe. If it gets lost, for example in a callback from a compiled library, it is
+    raised again. A timer, which starts with the first signal, looks after both; Python's profiler finds short moments.
+    """
+    raised: weakref.ref[StopSignal] | None = None
+    before: dict[int, Any] = {}
+    timer = (0.0, 0.0)
+
+    def stop(_: int, frame: FrameType | None) -> None:
+        nonlocal raised
+        if raised is not None and raised() is not None:
+            return  # it is on its way up
+        if _is_unsafe(frame):
+            sys.setprofile(look_again)
+            return
+        sys.setprofile(None)
+        error = StopSignal()
+        raised = weakref.ref(error)
+        try:
+            raise error
+        finally:
+            del error  # the traceback refers to this frame, which must not keep the exception alive
+
+    def look_again(frame: FrameType, *_: object) -> None:
+        # Called at every call and return, so it must be quick. It finds the moment between two compilations.
+        if frame.f_globals.get("__name__", "").startswith("tubal.") and frame.f_globals is not globals():
+            stop(0, frame)
+
+    def first(number: int, frame: FrameType | None) -> None:
+        nonlocal timer
         if not state.interrupted:
-            state.interrupted = True
-            raise KeyboardInterrupt
+            state.interrupted = number
+            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop)
+            timer = signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS, RETRY_SECONDS)
+            stop(number, frame)
 
-    names = [signal.SIGINT, signal.SIGTERM]
-    try:
-        before = [signal.signal(name, interrupt) for name in names]
-    except ValueError:  # not in the main thread: leave signals to the caller
+    if threading.current_thread() is not threading.main_thread():  # signals are left to the caller
         yield
         return
+    before |= {name: signal.signal(name, first) for name in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with _hide_lost_signals():
+            yield
+    finally:
+        if state.interrupted:
+            sys.setprofile(None)
+            signal.setitimer(signal.ITIMER_REAL, *timer)
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+
+@contextlib.contextmanager
+def _hide_lost_signals() -> Iterator[None]:
+    """Do not print the traceback of a signal that got lost in a callback, because it is raised again."""
+    show = sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if issubclass(lost.exc_type, StopSignal) else show(lost)
     try:
         yield
     finally:
-        for name, handler in zip(names, before, strict=True):
-            signal.signal(name, handler)
+        sys.unraisablehook = show
+
+
+def _is_unsafe(frame: FrameType | None) -> bool:
+    """Tell whether the program is importing, compiling or in a callback at this moment, outside our own code."""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if frame.f_code.co_name == "__del__" or module.startswith(UNSAFE_MODULES):
+            return True
+        if module.startswith("tubal.") and module != __name__:  # this file holds the handlers themselves
+            return False
+        frame = frame.f_back
+    return False
+
+
+if getattr(signal.getsignal(signal.SIGINT), "__module__", "") == __name__:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

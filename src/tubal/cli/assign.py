@@ -41,7 +41,7 @@ def command(
 
     terminal = Terminal(state)
     if out is not None:
-        check_output_file(out, force=force)
+        check_output_file(out, force=force, source=source, model=model)
     clusterer = open_clusterer(model)
     stack = read_images_for(clusterer, terminal, state, source, image_settings)
     with terminal.stage("assigning"):
@@ -60,13 +60,16 @@ def command(
 
 
 def _write_csv(rows: Sequence[dict[str, object]], out: Path | None) -> None:
-    """Write the table to a file, or to standard output."""
+    """Write the table to a file, or to standard output; names from outside must not steer a terminal."""
     from tubal.storage.files import atomic_write
+    from tubal.text import printable, table_cell
 
+    shown = printable if out is None and sys.stdout.isatty() else str
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text)
+    writer.writerow(rows[0])
+    for row in rows:
+        writer.writerow(shown(table_cell(value)) if isinstance(value, str) else value for value in row.values())
     # A file name need not be valid Unicode; surrogateescape writes its original bytes.
     body = text.getvalue().encode("utf-8", "surrogateescape")
     if out is None:

@@ -68,6 +68,9 @@ def command(
       run.json       settings, versions, seed, hashes and times
       skipped.csv    files that could not be read, and why
 
+    The folder must lie outside SOURCE. In the CSV files, a name that a spreadsheet could take for a formula begins with
+    an apostrophe; --labels removes it again.
+
     \b
     Examples:
       tubal cluster photos/
@@ -78,19 +81,31 @@ def command(
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
     from tubal.cli.console import Terminal
-    from tubal.cli.inputs import is_collection, read_images, read_labels
-    from tubal.cli.pipeline import Plan, checkpoint_beside, cluster_images, earlier_sorted_folder, show_summary
-    from tubal.storage.files import staged_folder
+    from tubal.cli.inputs import check_label_file, is_collection, read_images, read_labels
+    from tubal.cli.pipeline import (
+        Plan,
+        check_apart,
+        check_sorting,
+        checkpoint_beside,
+        cluster_images,
+        earlier_sorted_folder,
+        show_summary,
+    )
+    from tubal.storage.files import reserve, staged_folder
 
     terminal = Terminal(state)
+    check_apart(source, out)
+    check_label_file(labels)
     stale = earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
-        checkpoint_beside(out, resume, terminal) as checkpoint,
-        staged_folder(out, force=force, stale=stale) as stage,
+        reserve(out) as hidden,
+        checkpoint_beside(out, resume, terminal, state) as checkpoint,
+        staged_folder(out, force=force, stale=stale, hidden=hidden) as stage,
     ):
-        stack = read_images(terminal, state, source, image_settings, exclude=(out,))
+        stack = read_images(terminal, state, source, image_settings)
         known_labels = read_labels(labels, stack, is_collection=is_collection(source))
+        check_sorting(sort, stack, stage)
         settings = {"labels": labels, "sort": sort, **image_settings}
         plan = Plan(source, clusters, preset, seed, sort, known_labels, settings)
         record = cluster_images(plan, stack, stage, terminal, state, checkpoint)

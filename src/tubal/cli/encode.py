@@ -39,7 +39,7 @@ def command(
     from tubal.text import count
 
     terminal = Terminal(state)
-    check_output_file(out, force=force)
+    check_output_file(out, force=force, source=source, model=model)
     loaded = open_model(model)
     stack = read_images_for(loaded, terminal, state, source, image_settings)
     coder = coder_of(loaded)

@@ -60,8 +60,8 @@ def command(
     from tubal.cli.pipeline import check_output_file
     from tubal.storage.files import atomic_write
 
-    check_output_file(out, force=force)
     terminal = Terminal(state)
+    check_output_file(out, force=force, source=image, model=model)
     loaded = open_model(model)
     stack = read_images_for(loaded, terminal, state, image, image_settings)
     with terminal.stage("coding the image"):

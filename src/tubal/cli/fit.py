@@ -142,6 +142,7 @@ def command(
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import read_images
     from tubal.cli.pipeline import check_output_file, checkpoint_beside, fit_with_progress, save_model
+    from tubal.storage.files import reserve
     from tubal.text import count
 
     terminal = Terminal(state)
@@ -156,14 +157,13 @@ def command(
         "graph": graph,
     }
     model = _build(method, parameters, seed)
-    check_output_file(out, force=force)
-    with _connect(scheduler) as client:
+    check_output_file(out, force=force, source=source)
+    with reserve(out), checkpoint_beside(out, resume, terminal, state) as checkpoint, _connect(scheduler) as client:
         stack = read_images(terminal, state, source, image_settings)
-        with checkpoint_beside(out, resume, terminal) as checkpoint:
-            with terminal.stage(f"fitting {METHODS[method]}") as bar:
-                fit_with_progress(model, bar, _fit_call(model, stack.images, state, client, checkpoint))
-            with terminal.stage("writing the model"):
-                save_model(model, stack.names, out)
+        with terminal.stage(f"fitting {METHODS[method]}") as bar:
+            fit_with_progress(model, bar, _fit_call(model, stack.images, state, client, checkpoint))
+        with terminal.stage("writing the model"):
+            save_model(model, stack.names, out, force=force)
     terminal.print_line(f"fitted {METHODS[method]} to {count(len(stack.images), 'image')}; the model is in {out}")
     terminal.print_json({"model": str(out), "method": METHODS[method], "images": len(stack.images), "rule": stack.rule})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from tubal.cli.console import Terminal
 from tubal.cli.options import ImageSettings, State
-from tubal.text import count
+from tubal.text import count, from_table_cell
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tubal.clustering import ImageClusterer
 
 __all__ = [
+    "check_label_file",
     "coder_of",
     "compare_with_labels",
     "image_names",
@@ -38,6 +40,8 @@ __all__ = [
 # Column names of a CSV file of labels, in order of preference.
 FILE_COLUMNS = ("file", "name", "image", "path", "filename")
 LABEL_COLUMNS = ("label", "class", "target", "truth", "category", "cluster")
+# How the library says that a picture has too many pixels.
+_LIMIT, _TOO_LARGE = "(max_pixels)", re.compile(r"too large: (\d+) pixels")
 
 
 # --- images ------------------------------------------------------------------------------------------------------
@@ -48,21 +52,34 @@ def is_collection(source: str) -> bool:
     return not Path(source).exists()
 
 
-def read_images(
-    terminal: Terminal, state: State, source: str, settings: ImageSettings, *, exclude: Sequence[Path] = ()
-) -> Bunch:
+def read_images(terminal: Terminal, state: State, source: str, settings: ImageSettings) -> Bunch:
     """Read SOURCE with a progress bar, and print one line about what was read."""
     given = cast(ImageSettings, {name: value for name, value in settings.items() if value is not None})
     with terminal.stage("reading images") as bar:
         from tubal.datasets import load_images
 
-        stack = load_images(source, **given, exclude=exclude, n_threads=state.threads, progress=bar)
+        try:
+            stack = load_images(source, **given, n_threads=state.threads, progress=bar)
+        except ValueError as error:
+            raise ValueError(_name_the_option(str(error), state)) from error
+    stack.skipped = [(name, reason.replace(_LIMIT, "(--max-pixels)")) for name, reason in stack.skipped]
     terminal.print_line(stack.rule)
     if stack.skipped:
         name, reason = stack.skipped[0]
         others = len(stack.skipped) - 1
         terminal.print_line(f"skipped {name!r} ({reason}){f' and {others} more' if others else ''}")
+        needed = [int(found[1]) for _, reason in stack.skipped if (found := _TOO_LARGE.match(reason))]
+        if needed:
+            terminal.print_line(f"to read the largest too, run: {state.command_with('--max-pixels', str(max(needed)))}")
     return stack
+
+
+def _name_the_option(message: str, state: State) -> str:
+    """Return a message about a picture that is too large with the command that reads it."""
+    found = _TOO_LARGE.search(message)
+    if found is None:
+        return message
+    return f"{message.replace(_LIMIT, '(--max-pixels)')}, or run: {state.command_with('--max-pixels', found[1])}"
 
 
 def read_images_for(
@@ -122,6 +139,12 @@ def image_names(clusterer: ImageClusterer) -> list[str]:
 # --- known labels ------------------------------------------------------------------------------------------------
 
 
+def check_label_file(choice: str | None) -> None:
+    """Raise an error before any image is read if ``--labels`` names a file that is not there."""
+    if choice not in (None, "folders", "given") and not Path(str(choice)).is_file():
+        raise FileNotFoundError(f"there is no file of labels {choice!r}; give a CSV file, 'folders' or 'given'")
+
+
 def read_labels(choice: str | None, stack: Bunch, *, is_collection: bool) -> list[str] | None:
     """Return the known label of each image, empty where unknown, or ``None`` if no labels are known.
 
@@ -168,8 +191,7 @@ def _as_text(target: ArrayLike) -> list[str]:
 
 def _read_label_file(path: Path, names: Sequence[str]) -> list[str]:
     """Return the label of each named image; a file of one column lists them in the order of the images."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file of labels {str(path)!r}; give a CSV file, 'folders' or 'given'")
+    check_label_file(str(path))
     try:
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
             rows = [row for row in csv.reader(stream) if row]
@@ -183,7 +205,13 @@ def _read_label_file(path: Path, names: Sequence[str]) -> list[str]:
             )
         return labels
     by_file_name = _by_file_name(labels)
-    return [labels.get(name) or by_file_name.get(PurePosixPath(name).name, "") for name in names]
+    found = [labels.get(name) or by_file_name.get(PurePosixPath(name).name, "") for name in names]
+    if not any(found):
+        raise ValueError(
+            f"no image has a label in {str(path)!r}: it names {next(iter(labels), 'no file')!r}, for example, "
+            f"and the first image is {names[0]!r}; the names must match"
+        )
+    return found
 
 
 def _parse_label_rows(rows: list[list[str]], path: Path) -> dict[str, str] | list[str]:
@@ -192,7 +220,7 @@ def _parse_label_rows(rows: list[list[str]], path: Path) -> dict[str, str] | lis
     file = next((head.index(column) for column in FILE_COLUMNS if column in head), None)
     label = next((head.index(column) for column in LABEL_COLUMNS if column in head), None)
     if file is not None and label is not None:
-        return {row[file]: row[label].strip() for row in rows[1:] if len(row) > max(file, label)}
+        return {from_table_cell(row[file]): row[label].strip() for row in rows[1:] if len(row) > max(file, label)}
     if file is None and label is not None and len(head) == 1:
         return [row[0].strip() for row in rows[1:]]
     if head and label is None and file is None and len(head) <= 2:

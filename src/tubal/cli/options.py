@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,9 +44,15 @@ class State:
     debug: bool = False
     quiet: bool = False
     json: bool = False
-    interrupted: bool = False
+    interrupted: int = 0  # the number of the signal
     device: str = "auto"
     threads: int | None = None
+    arguments: tuple[str, ...] = ()
+
+    def command_with(self, *options: str) -> str:
+        """Return the command line of this run with more options, ready to be pasted into a shell."""
+        kept = [part for part in self.arguments if part != "--resume" or part not in options]
+        return shlex.join(["tubal", *kept, *options])
 
 
 class ImageSettings(TypedDict, total=False):

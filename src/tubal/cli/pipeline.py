@@ -11,8 +11,9 @@ import csv
 import hashlib
 import json
 import os
+import re
+import shlex
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.cli.console import ProgressBar, Terminal
-from tubal.cli.inputs import compare_with_labels
+from tubal.cli.inputs import compare_with_labels, model_file
 from tubal.cli.options import State
-from tubal.storage.files import atomic_write, sha256_of
+from tubal.storage.files import atomic_write, same_place, sha256_of, unused_name
 from tubal.storage.provenance import platform_name, to_plain, versions
-from tubal.text import count, shape_text
+from tubal.text import count, from_table_cell, shape_text, table_cell
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Plan",
+    "check_apart",
     "check_output_file",
+    "check_sorting",
     "checkpoint_beside",
     "cluster_images",
     "earlier_record",
@@ -55,6 +58,8 @@ __all__ = [
 CHECKPOINT_SECONDS = 60.0
 LABEL_COLUMNS = ("file", "cluster", "confidence", "outlier", "near_duplicate_of")
 SORTED_FOLDER = "clusters"
+# Files that desktops leave in a folder that was only looked at.
+DESKTOP_FILES = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
 @dataclass
@@ -83,8 +88,29 @@ class Iteration(Protocol):
 # --- fitting -----------------------------------------------------------------------------------------------------
 
 
-def check_output_file(out: Path, *, force: bool) -> None:
-    """Raise an error before any work if a file exists already or its folder cannot be written to."""
+def check_apart(source: str, out: Path) -> None:
+    """Raise an error if the results would be written to the source, into it, or to a folder that holds it."""
+    origin, place = Path(os.path.realpath(source)), Path(os.path.realpath(out))
+    if any(same_place(origin, folder) for folder in (place, *place.parents)):
+        relation = "is" if same_place(origin, place) else "lies in"
+        name = place.name if relation == "lies in" else "tubal-out"
+        other = origin.parent / name
+    elif any(same_place(place, folder) for folder in origin.parents):
+        relation, other = "holds", out / "tubal-out"
+    else:
+        return
+    raise ValueError(
+        f"{str(out)!r} {relation} the source {source!r}, and nothing is ever written there; "
+        f"name another place, such as --out {shlex.quote(str(other))}"
+    )
+
+
+def check_output_file(out: Path, *, force: bool, source: str | None = None, model: Path | None = None) -> None:
+    """Raise an error before any work if a file must not be replaced or its folder cannot be written to."""
+    if source is not None:
+        check_apart(source, out)
+    if model is not None and same_place(out, model_file(model)):
+        raise ValueError(f"{str(out)!r} is the model; name another file for the results")
     if out.exists() and not force:
         raise FileExistsError(f"{str(out)!r} exists already; name another file or use --force to replace it")
     if not out.parent.is_dir():
@@ -94,30 +120,33 @@ def check_output_file(out: Path, *, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def checkpoint_beside(out: Path, resume: bool, terminal: Terminal) -> Iterator[Checkpoint]:
+def checkpoint_beside(out: Path, resume: bool, terminal: Terminal, state: State) -> Iterator[Checkpoint]:
     """Yield the checkpoint of a run that writes to ``out``, and delete it when the block succeeds.
 
-    It lies beside ``out`` as ``<name>.checkpoint``, not inside: a folder of results holds results only.
+    It lies beside ``out`` as ``<name>.checkpoint``, not inside: a folder of results holds results only. A file of that
+    name that is not a checkpoint is an error.
     """
     from tubal.checkpoints import Checkpoint
 
     named = out if out.name not in ("", "..") else out.resolve()
     path = named.with_name(f"{named.name}.checkpoint")
+    checkpoint = Checkpoint(path, every_seconds=CHECKPOINT_SECONDS, resume=resume)
+    checkpoint.check_place()
     if resume and not path.exists():
         terminal.print_line(f"there is no {path} to resume; starting from the beginning")
     if not resume and path.exists():
-        terminal.print_line(f"starting from the beginning; --resume would continue from {path}")
-    checkpoint = Checkpoint(path, every_seconds=CHECKPOINT_SECONDS, resume=resume)
+        terminal.print_line(
+            f"starting from the beginning; to continue from {path}, stop and run: {state.command_with('--resume')}"
+        )
     try:
         yield checkpoint
     except KeyboardInterrupt:
         if not path.exists():
             raise
         raise click.ClickException(
-            f"stopped; the progress is saved in {path}, run the same command with --resume to continue"
+            f"stopped; the progress is saved in {path}; to continue, run: {state.command_with('--resume')}"
         ) from None
-    path.unlink(missing_ok=True)
-    shutil.rmtree(checkpoint.codes_folder, ignore_errors=True)
+    checkpoint.delete()
 
 
 def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], object]) -> None:
@@ -137,13 +166,19 @@ def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], 
             part.set_params(callbacks=None)
 
 
-def save_model(model: BaseEstimator, names: Sequence[str], path: Path) -> None:
-    """Save a model; a clusterer also keeps the names of its images, for ``tubal similar`` and ``tubal assign``."""
+def save_model(model: BaseEstimator, names: Sequence[str], path: Path, *, force: bool = False) -> None:
+    """Save a model; a clusterer also keeps the names of its images, for ``tubal similar`` and ``tubal assign``.
+
+    A file that has appeared in its place is only replaced with ``force``.
+    """
     import tubal
 
     if hasattr(model, "labels_"):
         model.file_names_ = np.array(names, dtype=object)
-    tubal.save(model, path)
+    place = path if force or not path.exists() else unused_name(path)
+    tubal.save(model, place)
+    if place != path:
+        raise FileExistsError(f"{str(path)!r} appeared during the run and was not replaced; the model is in {place}")
 
 
 # --- the results of a clustering ---------------------------------------------------------------------------------
@@ -187,7 +222,8 @@ def _write_tables(stack: Bunch, clusterer: ImageClusterer, stage: Path) -> None:
     """Write labels.csv, skipped.csv and features.npz."""
     _write_labels(stage / "labels.csv", stack.names, clusterer)
     with _open_csv(stage / "skipped.csv") as stream:
-        csv.writer(stream).writerows([("file", "reason"), *stack.skipped])
+        rows = [(table_cell(name), reason) for name, reason in stack.skipped]
+        csv.writer(stream).writerows([("file", "reason"), *rows])
     write_features(
         stage / "features.npz",
         stack.names,
@@ -209,7 +245,8 @@ def _write_labels(path: Path, names: Sequence[str], clusterer: ImageClusterer) -
         for i, name in enumerate(names):
             original = names[originals[i]] if originals[i] >= 0 else ""
             confidence = f"{clusterer.confidence_[i]:.4f}"
-            writer.writerow([name, int(clusterer.labels_[i]), confidence, int(outliers[i]), original])
+            row = [table_cell(name), int(clusterer.labels_[i]), confidence, int(outliers[i]), table_cell(original)]
+            writer.writerow(row)
 
 
 def write_features(path: Path, names: Sequence[str], **arrays: NDArray[Any]) -> None:
@@ -219,18 +256,45 @@ def write_features(path: Path, names: Sequence[str], **arrays: NDArray[Any]) -> 
 
 
 def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp]) -> None:
-    """Put every image into one folder per cluster, as a copy or a link; images without a file are written as PNG."""
+    """Put every image into one folder per cluster, as a copy or a link; images without a file of their own as PNG."""
+    own = _with_own_file(stack)
     digits = len(str(int(labels.max(initial=0))))
-    uses = Counter(stack.files)
-    for i, (name, file) in enumerate(zip(stack.names, stack.files, strict=True)):
-        target = folder / f"cluster-{int(labels[i]):0{digits}d}" / _safe_relative(name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not file or uses[file] > 1:
-            _save_png(target.with_name(target.name + ".png"), stack.images[i])
+    # Files keep their names, so they come first. A page that would get the name of a file gets a number.
+    for i in sorted(range(len(own)), key=lambda index: not own[index]):
+        name = stack.names[i] if own[i] else f"{stack.names[i]}.png"
+        place = folder / _cluster_folder(int(labels[i]), digits) / _safe_relative(name)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if os.path.lexists(place):
+            place = unused_name(place)
+        if not own[i]:
+            _save_png(place, stack.images[i])
         elif how == "link":
-            os.symlink(file, target)
+            os.symlink(stack.files[i], place)
         else:
-            shutil.copy2(file, target)
+            shutil.copy2(stack.files[i], place)
+
+
+def check_sorting(how: str | None, stack: Bunch, stage: Path) -> None:
+    """Raise an error before the fit if the images cannot be sorted as asked."""
+    if how != "link":
+        return
+    if not any(_with_own_file(stack)):
+        raise ValueError("--sort link needs images in files of their own, and these have none; use --sort copy")
+    try:
+        os.symlink(stack.files[0], stage / "link")
+        os.unlink(stage / "link")
+    except OSError as error:
+        raise OSError(f"--sort link: links cannot be made here ({error.strerror}); use --sort copy") from error
+
+
+def _with_own_file(stack: Bunch) -> list[bool]:
+    """Tell which images are the only one of their file."""
+    uses = Counter(stack.files)
+    return [bool(file) and uses[file] == 1 for file in stack.files]
+
+
+def _cluster_folder(label: int, digits: int) -> str:
+    return f"cluster-{label:0{digits}d}"
 
 
 def _safe_relative(name: str) -> Path:
@@ -298,7 +362,7 @@ def _describe_run(
         "seed": plan.seed,
         "versions": {**versions(), "platform": platform_name()},
         "images_sha256": _hash_images(stack.images),
-        "command": ["tubal", *sys.argv[1:]],
+        "command": ["tubal", *state.arguments],
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -320,6 +384,10 @@ def earlier_record(folder: Path) -> dict[str, Any]:
     return record if ours else {}
 
 
+def _is_real_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
 def earlier_sorted_folder(folder: Path) -> tuple[str, ...]:
     """Return the name of the folder of sorted images that an earlier run left; any other such folder is an error."""
     if not (folder / SORTED_FOLDER).is_dir():
@@ -328,7 +396,31 @@ def earlier_sorted_folder(folder: Path) -> tuple[str, ...]:
         raise FileExistsError(
             f"{str(folder / SORTED_FOLDER)!r} exists and is not from an earlier run; move it somewhere else"
         )
+    foreign = _foreign_files(folder)
+    if foreign:
+        raise FileExistsError(
+            f"{str(folder / SORTED_FOLDER / foreign[0])!r} was not put there by tubal and would be deleted; "
+            "move it somewhere else"
+        )
     return (SORTED_FOLDER,)
+
+
+def _foreign_files(folder: Path) -> list[str]:
+    """Return the files among the sorted images of an earlier run that its table does not list."""
+    rows: list[tuple[str, int]] = []
+    with (
+        contextlib.suppress(OSError, KeyError, TypeError, ValueError),  # without the table, nothing is known to be ours
+        open(folder / "labels.csv", encoding="utf-8", errors="surrogateescape", newline="") as stream,
+    ):
+        rows = [(from_table_cell(row["file"]), int(row["cluster"])) for row in csv.DictReader(stream)]
+    digits = len(str(max((label for _, label in rows), default=0)))
+    listed = {(Path(_cluster_folder(label, digits)) / _safe_relative(name)).as_posix() for name, label in rows}
+    listed |= {f"{name}.png" for name in listed}
+    sorted_folder = folder / SORTED_FOLDER
+    found = [path for path in sorted_folder.rglob("*") if path.name not in DESKTOP_FILES and not _is_real_folder(path)]
+    names = sorted(path.relative_to(sorted_folder).as_posix() for path in found)
+    # A page whose name was taken has a number.
+    return [name for name in names if name not in listed and re.sub(r"-\d+(\.png)$", r"\1", name) not in listed]
 
 
 def show_summary(terminal: Terminal, record: Mapping[str, Any], out: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-import numba as nb
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from tubal.backends.cpu.jit import njit
 from tubal.clustering.eigenvectors import spectrum
 from tubal.graph.structure import SparseMatrix
 
@@ -93,7 +93,7 @@ def _start(adjacency: SparseMatrix, seed: int) -> Points:
     return np.ascontiguousarray(10.0 * (plane / spread + noise), dtype=np.float32)
 
 
-@nb.njit(cache=True, fastmath=True)
+@njit(cache=True, fastmath=True)
 def _layout(points, sources, targets, weights, n_epochs, state):  # type: ignore[no-untyped-def]
     """Move ``points`` (n, 2) in place: in each epoch, one attraction and a few repulsions per edge."""
     n_images = points.shape[0]
@@ -128,6 +128,6 @@ def _layout(points, sources, targets, weights, n_epochs, state):  # type: ignore
                 points[end, 1] += weight * _clip(force * dy)
 
 
-@nb.njit(cache=True, inline="always")
+@njit(inline="always")
 def _clip(value):  # type: ignore[no-untyped-def]
     return np.float32(min(max(value, -4.0), 4.0))

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tubal.backends.arrays import Array
 from tubal.graph.neighbors import as_float_stack
-from tubal.learning.alternation import ChunkCodes, Indices, PassTotals, Weights, code_chunk
+from tubal.learning.alternation import ChunkCodes, Indices, PassTotals, Weights, code_chunk, digest_arrays
 from tubal.learning.fitting import scale_images
 from tubal.problems.base import Dictionary, ImageModel
 from tubal.problems.layout import Layout
@@ -66,6 +66,11 @@ def to_tensor(images: NDArray[Any], layout: Layout) -> Array:
 def take_columns(array: NDArray[Any], columns: Indices) -> NDArray[Any]:
     """Return some samples of a tensor."""
     return np.ascontiguousarray(array[..., columns])
+
+
+def digest_of(array: NDArray[Any]) -> str:
+    """Return a digest of a tensor."""
+    return digest_arrays(array.shape, [array])
 
 
 # --- codes ---------------------------------------------------------------------------------------------------

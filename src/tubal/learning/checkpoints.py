@@ -34,8 +34,8 @@ import numpy as np
 
 from tubal.backends.arrays import Array, restore_like
 from tubal.learning.alternation import ChunkCodes, LearningState, MemoryStore, PassTotals, SaveProgress
-from tubal.learning.disk_store import DiskStore
-from tubal.storage.archive import DamagedFileError, read_archive, write_archive
+from tubal.learning.disk_store import DiskStore, check_codes_folder, delete_codes_folder
+from tubal.storage.archive import DamagedFileError, archive_kind, read_archive, write_archive
 from tubal.storage.models import Encoder, decode
 
 if TYPE_CHECKING:
@@ -84,6 +84,21 @@ class Checkpoint:
         """Folder in which a fit in chunks keeps its codes."""
         return Path(f"{os.fspath(self.path)}.codes")
 
+    def check_place(self) -> None:
+        """Raise an error if the file, or the folder of codes, exists and was not written by tubal."""
+        path = Path(self.path)
+        if os.path.lexists(path) and archive_kind(path) != "checkpoint":
+            raise FileExistsError(
+                f"{str(path)!r} is not a checkpoint of tubal, and a checkpoint would replace it; move or rename it"
+            )
+        check_codes_folder(self.codes_folder)
+
+    def delete(self) -> None:
+        """Delete the file and the codes on disk; what was not written by tubal stays."""
+        if archive_kind(self.path) == "checkpoint":
+            Path(self.path).unlink(missing_ok=True)
+        delete_codes_folder(self.codes_folder)
+
     def identity(self, recipe: Recipe, images: str) -> dict[str, str]:
         """Return what identifies a fit: model, parameters and images.
 
@@ -127,6 +142,7 @@ class Checkpoint:
             None if there is no checkpoint, or if the fit is not to be continued.
         """
         if not self.resume or not Path(self.path).exists():
+            self.check_place()
             return None
         content, arrays = read_archive(self.path, "checkpoint")
         found = decode(content, arrays, self.path)
@@ -223,6 +239,8 @@ def _like(value: Any, like: Array) -> Any:
 def _check_same_fit(stored: object, present: Identity, path: str | os.PathLike[str]) -> None:
     if not isinstance(stored, dict):
         raise DamagedFileError(f"{str(path)!r} cannot be resumed: it does not say which fit it belongs to")
+    if ":" not in str(stored.get("images")):  # earlier versions stored a digest of some images only
+        present = {**present, "images": present["images"].partition(":")[0]}
     different = sorted(key for key in {*stored, *present} if stored.get(key) != present.get(key))
     if different:
         raise ValueError(

@@ -6,6 +6,7 @@ other. So a process killed at any moment leaves the codes of its last checkpoint
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -27,6 +28,8 @@ from tubal.solvers.base import SolverState
 from tubal.storage.archive import DamagedFileError
 
 _STATES = {state.__name__: state for state in (SplitState, MomentumState)}
+# A folder of codes carries this file. Codes are neither written into, nor deleted from, a folder without it.
+_MARK = "tubal-codes.mark"
 # Arrays are converted between samples-last and samples-first this many bytes at a time.
 _BLOCK = 4 << 20
 
@@ -69,7 +72,8 @@ class DiskStore:
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="tubal-codes-")) if folder is None else Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        check_codes_folder(self.folder)
+        self._claim()
         self._files: dict[int, _ChunkFile] = {}
         self._protected: dict[int, int] = {}
         if self.temporary:
@@ -143,7 +147,8 @@ class DiskStore:
     @classmethod
     def restore(cls, folder: str | os.PathLike[str], described: dict[str, Any]) -> DiskStore:
         """Return the store that :meth:`snapshot` described; a file that has changed raises an error."""
-        store = cls(folder)
+        store = cls.__new__(cls)
+        store.temporary, store.folder, store._files, store._protected = False, Path(folder), {}, {}
         for index, entry in described.items():
             file = _from_json(entry)
             store._files[int(index)] = file
@@ -153,6 +158,7 @@ class DiskStore:
                     f"the codes in {str(path)!r} are not those of the checkpoint; start again without resume"
                 )
         store.protect()
+        store._claim()  # earlier versions wrote no mark; the checksums have shown that the files are ours
         return store
 
     def indices(self) -> list[int]:
@@ -210,13 +216,13 @@ class DiskStore:
 
     def discard(self) -> None:
         """Remove the files."""
-        for index in self._files:
-            for slot in (0, 1):
-                self._path(index, slot).unlink(missing_ok=True)
-        if self.temporary:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        delete_codes_folder(self.folder)
 
     # --- files -----------------------------------------------------------------------------------------------
+    def _claim(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / _MARK).touch()
+
     def _path(self, index: int, slot: int) -> Path:
         return self.folder / f"chunk-{index:06d}.{'ab'[slot]}"
 
@@ -231,6 +237,29 @@ class DiskStore:
                 _read_into(stream, rows)
                 found[..., start : start + len(rows)] = np.moveaxis(rows, 0, -1)
         return found
+
+
+def check_codes_folder(folder: Path) -> None:
+    """Raise an error if a folder for codes holds files that are not ours."""
+    if os.path.lexists(folder) and not (folder / _MARK).is_file() and not (folder.is_dir() and _is_empty(folder)):
+        raise FileExistsError(
+            f"{str(folder)!r} was not made by tubal and would hold the codes of the checkpoint; move or rename it"
+        )
+
+
+def delete_codes_folder(folder: Path) -> None:
+    """Delete the codes in a folder that carries our mark, and the folder if nothing else is in it."""
+    if not (folder / _MARK).is_file():
+        return
+    for file in folder.glob("chunk-*.[ab]"):
+        file.unlink(missing_ok=True)
+    (folder / _MARK).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _is_empty(folder: Path) -> bool:
+    return next(folder.iterdir(), None) is None
 
 
 def _state_arrays(state: SolverState) -> dict[str, NDArray[Any]]:

@@ -96,6 +96,16 @@ def read_archive(path: str | os.PathLike[str], kind: str) -> tuple[Json, dict[st
         ) from None
 
 
+def archive_kind(path: str | os.PathLike[str]) -> str | None:
+    """Return what a file of ours holds ("model" or "checkpoint"), or None for a file that tubal has not written."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            manifest = _read_manifest(archive)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError, struct.error):
+        return None
+    return str(manifest.get("kind")) if manifest.get("format") == FORMAT else None
+
+
 # --- writing -------------------------------------------------------------------------------------------------
 def _member(name: str) -> zipfile.ZipInfo:
     # A fixed date, so that the same model gives the same bytes.

@@ -11,9 +11,9 @@ minimum. So every loop below is one long contiguous loop without tests on column
 from __future__ import annotations
 
 import numpy as np
-from numba import boolean, float32, int32, int64, njit, void
+from numba import boolean, float32, int32, int64, void
 
-from tubal.backends.cpu.jit import CACHED, inlined
+from tubal.backends.cpu.jit import CACHED, inlined, njit
 
 FAR = np.float32(1e3)  # larger than any value of a field of unit length
 

@@ -1,4 +1,4 @@
-"""The Numba options that all kernels share.
+"""The Numba options that all kernels share, and their cache on disk, which may fail without failing a run.
 
 Numba recompiles a cached kernel when the file that defines it changes, and only then. It does not notice a change in
 another file: of a constant, of a function that the kernel calls, or of the options below. Two rules follow:
@@ -9,14 +9,92 @@ another file: of a constant, of a function that the kernel calls, or of the opti
 
 from __future__ import annotations
 
+import functools
+import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba as nb
+from numba.core.caching import FunctionCache
 
 # The GIL is released, so that threads of ours can run kernels side by side.
 OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": True, "error_model": "numpy"}
 CACHED: dict[str, Any] = {"cache": True, **OPTIONS}
 
-compiled = nb.njit(**CACHED)
+
+class KernelCacheWarning(RuntimeWarning):
+    """Compiled kernels cannot be kept on disk, or were damaged there."""
+
+
+class KernelCache(FunctionCache):
+    """Numba's cache of one kernel. A damaged file is removed, a place that cannot be written to is left out."""
+
+    def load_overload(self, sig: object, target_context: object) -> object:
+        """Return the compiled kernel from the disk, or None if it must be compiled."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # a damaged pickle can raise anything
+            for file in Path(self.cache_path).glob(f"{self._impl.filename_base}.*nb[ci]"):
+                file.unlink(missing_ok=True)
+            _warn_once(f"the cache of compiled kernels in {self.cache_path!r} was damaged and is repaired")
+            return None
+
+    def save_overload(self, sig: object, data: object) -> None:
+        """Write a compiled kernel to the disk if that is possible."""
+        try:
+            super().save_overload(sig, data)
+        except Exception as error:  # a full disk, for example; the kernel itself is good
+            self.disable()
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            _warn_once(
+                f"compiled kernels cannot be kept in {self.cache_path!r} ({reason}); every run compiles them again"
+            )
+
+
+def njit(
+    signature: object = None, *, cache: bool = False, **options: bool | str
+) -> Callable[[Callable[..., Any]], Any]:
+    """Return the decorator that compiles a kernel, as Numba's own does, with a cache that cannot fail.
+
+    Parameters
+    ----------
+    signature : Numba signature, optional
+        Types of the arguments. The kernel is compiled for them at once; by default on its first call.
+    cache : bool, default=False
+        Keep the compiled kernel on disk.
+    **options : bool or str
+        Options of ``numba.njit``.
+
+    Returns
+    -------
+    callable
+        The decorator.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        kernel = nb.njit(**options)(function)
+        if not hasattr(kernel, "compile"):  # NUMBA_DISABLE_JIT
+            return kernel
+        if cache:
+            try:
+                kernel._cache = KernelCache(function)
+            except RuntimeError:  # Numba has found no folder that it can write to
+                _warn_once("compiled kernels cannot be kept on disk; set NUMBA_CACHE_DIR to a folder that is writable")
+        if signature is not None:
+            kernel.compile(signature)
+            kernel.disable_compile()
+        return kernel
+
+    return decorate
+
+
+@functools.cache
+def _warn_once(sentence: str) -> None:
+    """Warn about the cache once, although every kernel has a cache of its own."""
+    warnings.warn(sentence, KernelCacheWarning, stacklevel=3)
+
+
+compiled = njit(**CACHED)
 # For a helper that one kernel calls in one place: it is compiled as part of that kernel and not a second time alone.
 inlined = nb.njit(inline="always", **OPTIONS)

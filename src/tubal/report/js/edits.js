@@ -67,6 +67,8 @@ function clusterCounts(cluster) {
   };
 }
 
+/** A spreadsheet must not take a name for a formula. tubal removes the apostrophe when it reads the table. */
+const tableCell = (text) => (/^[=+\-@\t\r\n']/.test(text) ? `'${text}` : text);
 const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
 /** The table as CSV text with the reader's changes: the given rows, or all of them. */
@@ -84,7 +86,7 @@ function tableText(rows) {
       clusterName(cluster),
       String(payload.labels[row]),
     ]
-      .map(quoted)
+      .map((text) => quoted(tableCell(text)))
       .join(",");
   });
   return [header, ...lines].join("\r\n") + "\r\n";
