@@ -221,20 +221,47 @@ def test_equation_14_exact_lipschitz_constant(draw, tube_length):
 
 
 @tube_lengths
-def test_erratum_equation_14_is_a_bound_but_its_second_line_is_not_an_equality(draw, tube_length):
-    dictionary, data, codes, laplacian = draw(tube_length)
+def test_erratum_equation_14_second_line_is_not_an_equality(draw, tube_length):
+    dictionary, _data, codes, laplacian = draw(tube_length)
     gram = oracles.block_circulant(dictionary).T @ oracles.block_circulant(dictionary)
     change = gram @ oracles.stacked(codes) + 2.0 * GRAPH_WEIGHT * oracles.stacked(codes) @ laplacian
     first, second = np.linalg.norm(change), np.linalg.norm(change, axis=0).sum()
     assert first < second
     assert not np.isclose(first, second)
-    slices = [np.linalg.norm(slice_.conj().T @ slice_) for slice_ in oracles.full_spectrum(dictionary)]
-    graph_part = 2.0 * GRAPH_WEIGHT * np.linalg.norm(laplacian, 2)
-    problem = coding(dictionary, data, laplacian)
-    assert_allclose(problem.printed_lipschitz, sum(slices) + graph_part, rtol=1e-10)
-    for printed in (sum(slices) + graph_part, sum(size**2 for size in slices) + graph_part):
-        assert printed >= problem.lipschitz
-        assert first <= printed * np.linalg.norm(codes)
+
+
+@tube_lengths
+def test_constant_of_algorithm_1_is_a_bound(draw, tube_length):
+    dictionary, data, _, laplacian = draw(tube_length)
+    for norm in (1.0, 0.1):
+        atoms = norm * dictionary
+        slices = [np.linalg.norm(slice_.conj().T @ slice_) for slice_ in oracles.full_spectrum(atoms)]
+        problem = coding(atoms, data, laplacian)
+        graph_part = 2.0 * GRAPH_WEIGHT * np.linalg.norm(laplacian, 2)
+        assert_allclose(problem.printed_lipschitz, sum(slices) + graph_part, rtol=1e-10)
+        assert problem.printed_lipschitz >= problem.lipschitz
+
+
+def test_erratum_equation_14_third_line_fails_on_a_star():
+    """Only the centre of a star of ten images changes, and the dictionary is zero."""
+    laplacian = np.diag([9.0] + [1.0] * 9)
+    laplacian[0, 1:] = laplacian[1:, 0] = -1.0
+    change = np.zeros((1, 10))
+    change[0, 0] = 1.0
+    third = np.linalg.norm(laplacian, 2) * np.linalg.norm(change, axis=0).sum()
+    assert np.linalg.norm(change @ laplacian, axis=0).sum() > 1.5 * third
+
+
+def test_erratum_equation_14_fourth_line_is_reversed(draw):
+    codes = oracles.stacked(draw(4)[2])
+    assert np.linalg.norm(codes, axis=0).sum() > np.linalg.norm(codes)
+
+
+def test_erratum_constant_with_squares_is_no_bound_for_short_atoms(draw):
+    dictionary, data, _, _ = draw(4)
+    atoms = 0.2 * dictionary
+    squares = sum(np.linalg.norm(slice_.conj().T @ slice_) ** 2 for slice_ in oracles.full_spectrum(atoms))
+    assert squares < coding(atoms, data).lipschitz
 
 
 def test_erratum_printed_constants_are_orders_of_magnitude_too_large(rng):
@@ -394,12 +421,16 @@ def test_erratum_nmi_divides_by_the_larger_entropy():
 
 
 def test_erratum_printed_accuracies_are_single_runs():
-    """All 15 printed accuracies on COIL20, ORL and Yale are counts over the number of images, to the last digit."""
+    """19 of 20 printed accuracies are whole numbers of images, to the last digit; means of ten runs rarely are."""
     paper = load_paper()
-    n_checked = 0
-    for name in ("coil20", "orl", "yale"):
-        for scores in paper[name].printed.values():
-            count = round(scores["accuracy"] / 100 * paper[name].n_images)
-            assert round(100 * count / paper[name].n_images, 2) == scores["accuracy"]
-            n_checked += 1
-    assert n_checked == 15
+    others = []
+    for name in ("coil20", "orl", "yale", "usps"):
+        n_images = paper[name].n_images
+        for method, scores in paper[name].printed.items():
+            near = scores["accuracy"] / 100 * n_images
+            counts = [
+                count for count in (int(near), int(near) + 1) if round(100 * count / n_images, 2) == scores["accuracy"]
+            ]
+            if not counts:
+                others.append((name, method))
+    assert others == [("usps", "kmeans")]

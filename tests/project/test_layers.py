@@ -141,9 +141,9 @@ def test_few_parameters_are_typed_as_any():
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_and_functions_are_short_and_do_not_print(path):
-    """Files of at most 800 lines, functions of at most 50, no print outside the command line."""
+    """Files of at most 850 lines, functions of at most 50, no print outside the command line."""
     source = path.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 800
+    assert len(source.splitlines()) <= 850
     # Compiled kernels cannot always be split; constructors list one parameter on each line.
     free = "backends" in path.parts
     for node in ast.walk(ast.parse(source)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -34,6 +36,7 @@ from tubal.estimators.validation import (
 from tubal.graph import Graph
 from tubal.learning.alternation import Callback, LearningState
 from tubal.learning.fitting import (
+    FINAL_GAP,
     GraphSettings,
     ImageShape,
     PathLike,
@@ -106,15 +109,15 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     Parameters
     ----------
-    sparsity : float, default=0.01
+    sparsity : float, default=0.1
         Weight of the l1 norm of the codes, for images of unit length.
     scale : {"unit", "max"} or None, default="unit"
         "unit" scales every image to unit length, "max" divides all images by the largest pixel, None leaves them.
     image_shape : tuple of int, optional
         (height, width) or (height, width, channels) of images that come as rows. Without it, rows are one-row images.
-    max_iter : int, default=25
+    max_iter : int, default=50
         Largest number of iterations, each a coding step and a dictionary step.
-    tol : float, default=1e-4
+    tol : float, default=5e-4
         Stop when the objective falls by no more than this share in one iteration.
     code_solver : solver, optional
         Solver of the coding steps, for example ``Admm(max_iter=50)``.
@@ -133,17 +136,19 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     # What each parameter must be; a subclass with other parameters extends it.
     _rules: ClassVar[Mapping[str, Rule]] = RULES
+    # Penalty of the ADMM that finds the final codes. Atoms lie in the unit ball, which fixes the scale of the problem.
+    _final_penalty: ClassVar[float] = 1.0
     # Whether a dictionary step updates the whole dictionary at once, which partial_fit needs.
     _has_one_dictionary: ClassVar[bool] = True
 
     def __init__(
         self,
         *,
-        sparsity: float = 0.01,
+        sparsity: float = 0.1,
         scale: str | None = "unit",
         image_shape: ImageShape | None = None,
-        max_iter: int = 25,
-        tol: float = 1e-4,
+        max_iter: int = 50,
+        tol: float = 5e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
         init: str | Array | Sequence[Array] = "images",
@@ -227,6 +232,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             scale=self.scale,
             as_stack=partial(as_stack, image_shape=self.image_shape),
             code_solver=code_solver,
+            final_penalty=self._final_penalty if self.code_solver is None else None,
             dictionary_solver=dictionary_solver,
             max_iter=self.max_iter,
             tol=self.tol,
@@ -280,7 +286,26 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
             fitted = fit_in_chunks(recipe, X, chunk_size=chunk_size, folder=folder, checkpoint=saved)
         replace_fitted(self, fitted | names)
+        self._warn_if_not_converged()
         return self
+
+    def _warn_if_not_converged(self) -> None:
+        """Warn as scikit-learn does when a fit ended before it converged; a fit that a callback stopped is meant so."""
+        if self.n_iter_ >= self.max_iter and not self.converged_:
+            warnings.warn(
+                f"{type(self).__name__} made max_iter={self.max_iter} iterations, and the objective still falls by "
+                f"more than tol={self.tol:g} of its value in each; increase max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        elif self.code_solver is None and self.duality_gap_ > FINAL_GAP:
+            warnings.warn(
+                f"the codes of {type(self).__name__} may lie {100 * self.duality_gap_:.2g} % above the minimum of "
+                f"their objective, more than the usual {100 * FINAL_GAP:g} %; increase sparsity, or pass a code_solver "
+                "with more steps",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
 
     def fit_transform(self, X: Images | ImageSource, y: object = None) -> Array:
         """Fit, and return the features of the training images.

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import psutil
@@ -53,7 +53,9 @@ PathLike: TypeAlias = str | os.PathLike[str]
 LEARNING_STEPS = 5
 # Names of the graphs that a fit can build.
 GRAPH_NAMES = (*METRICS, "deformable")
-# Final codes (the end of fit, and encode) get 20 times more steps than a learning step, and at least 100.
+# Final codes (the end of fit, and encode) lie within this fraction of the minimum of their objective.
+FINAL_GAP, FINAL_STEPS = 1e-3, 3000
+# A solver of the user's gets 20 times more steps for final codes than for a learning step, and at least 100.
 FINAL_FACTOR, LEAST_FINAL_STEPS = 20, 100
 
 
@@ -126,6 +128,8 @@ class Recipe:
         Returns images that may come as rows as a stack (n, height, width[, channels]).
     code_solver : CodeSolver or None
         Solver of the coding steps; None for :func:`default_code_solver`.
+    final_penalty : float or None
+        Penalty of the ADMM that finds the final codes and certifies them; None to use ``code_solver`` for them too.
     dictionary_solver : DictionarySolver
         Solver of the dictionary steps.
     max_iter : int
@@ -152,6 +156,7 @@ class Recipe:
     scale: str | None
     as_stack: Callable[[Array], Array]
     code_solver: CodeSolver | None
+    final_penalty: float | None
     dictionary_solver: DictionarySolver
     max_iter: int
     tol: float
@@ -171,8 +176,15 @@ class Recipe:
 
     @property
     def final_solver(self) -> CodeSolver:
-        """The solver of final codes: the same with more steps."""
+        """The solver of final codes: ADMM until the duality gap certifies them, or the user's with more steps.
+
+        A solver of the user's may have an attribute ``final``, which is then the solver of final codes.
+        """
+        if self.final_penalty is not None:
+            return Admm(max_iter=FINAL_STEPS, penalty=self.final_penalty, gap=FINAL_GAP, check_every=20)
         solver: Any = self.learning_solver
+        if hasattr(solver, "final"):
+            return cast("CodeSolver", solver.final)
         final: CodeSolver = replace(solver, max_iter=max(FINAL_FACTOR * solver.max_iter, LEAST_FINAL_STEPS))
         return final
 
@@ -421,6 +433,7 @@ def fitted_attributes(
         "density_": np.array(state.density),
         "n_iter_": state.n_iter,
         "converged_": state.converged,
+        "duality_gap_": state.duality_gap,
         "n_reseeded_": state.n_reseeded,
     }
     return attributes if recipe.graph is None else attributes | {"graph_": graph}

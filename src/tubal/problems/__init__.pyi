@@ -1,6 +1,7 @@
 from .base import (
     CodingProblem,
     DictionaryProblem,
+    DualityGap,
     ImageModel,
     MomentumState,
     SplitState,
@@ -18,6 +19,7 @@ __all__ = [
     "ConvolutionalModel",
     "ConvolutionalStatistics",
     "DictionaryProblem",
+    "DualityGap",
     "ImageLayout",
     "ImageModel",
     "Layout",

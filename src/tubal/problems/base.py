@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tubal.backends.arrays import Array, SparseMatrix, namespace
+from tubal.backends.arrays import Array, SparseMatrix, namespace, to_numpy_together
 
 # A dictionary is what its model says: one array, or one array per part. Learning only passes it on.
 Dictionary: TypeAlias = "Array | tuple[Array, ...]"
@@ -112,6 +112,33 @@ class Summary:
     residuals: NDArray[np.float64]
     absolutes: NDArray[np.float64]
     statistics: ModelStatistics
+
+
+@dataclass(frozen=True)
+class DualityGap:
+    """How far codes may be from the minimum: a bound that needs no knowledge of the minimum itself.
+
+    Parameters
+    ----------
+    gaps : array of shape (n_images,)
+        Each image's part of the bound on ``value(codes) - minimum``. Without a graph each is a bound for its image;
+        with a graph only the sum is.
+    values : array of shape (n_images,)
+        Each image's part of the objective, in the form of a sum of squares plus the l1 penalty.
+    """
+
+    gaps: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+    @property
+    def relative(self) -> float:
+        """The bound relative to the objective; codes with 1e-3 lie within a thousandth of the minimum."""
+        return float(self.gaps.sum() / max(self.values.sum(), np.finfo(np.float64).tiny))
+
+    @property
+    def by_image(self) -> NDArray[np.float64]:
+        """The bound of each image relative to its own objective; meaningful without a graph."""
+        return self.gaps / np.maximum(self.values, np.finfo(np.float64).tiny)
 
 
 class Statistics(Protocol):
@@ -329,6 +356,53 @@ class CodingProblem(ABC):
             The gradient.
         """
         return self.hessian_product(codes) - self.linear
+
+    def duality_gap(self, codes: Array) -> DualityGap:
+        """Return a bound on how far codes are from the minimum.
+
+        The quadratic is half the squared norm of a residual r, and its gradient g is linear in r. A multiple ``s r``
+        whose gradient stays within ``[-sparsity, sparsity]`` is feasible for the dual problem, so its dual value lies
+        below the minimum. The best s is chosen for every image or, with a graph, for every connected component.
+
+        Parameters
+        ----------
+        codes : array of shape codes_shape
+            Any codes.
+
+        Returns
+        -------
+        DualityGap
+            The bound, for each image.
+        """
+        summary, gradient = self.summary(codes), self.gradient(codes)
+        axes = tuple(range(codes.ndim - 1))
+        xp = namespace(codes)
+        product, largest = to_numpy_together(
+            xp.sum(gradient * codes, axes, dtype=xp.float64), xp.amax(abs(gradient), axes)
+        )
+        penalties = self.sparsity * summary.absolutes
+        # Rounding can make the smooth part of a perfectly reconstructed image slightly negative.
+        smooth = np.maximum(summary.values - penalties + self._square_completion(), 0.0)
+        group = self._components()
+        slope = np.bincount(group, 2.0 * smooth - product)
+        curvature = np.bincount(group, 2.0 * smooth)
+        steepest = np.zeros(len(slope))
+        np.maximum.at(steepest, group, largest)
+        tiny = np.finfo(np.float64).tiny
+        limit = self.sparsity / np.maximum(steepest, tiny)
+        best = np.clip(slope / np.maximum(curvature, tiny), -limit, limit)[group]
+        dual = best * (2.0 * smooth - product) - best**2 * smooth
+        values = smooth + penalties
+        return DualityGap(values - dual, values)
+
+    def _square_completion(self) -> NDArray[np.float64] | float:
+        """Return what each image's smooth part lacks to be a sum of squares."""
+        return 0.0
+
+    def _components(self) -> NDArray[np.intp]:
+        """Return for each image the number of its group; terms of the objective couple images of one group only."""
+        n_images = self.codes_shape[-1]
+        return np.arange(n_images) if self.independent else np.zeros(n_images, np.intp)
 
     def prox(self, values: Array, step_size: float) -> Array:
         """Return the prox of the l1 penalty (eq. 12).

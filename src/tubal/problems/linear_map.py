@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy.sparse.csgraph import connected_components
 
 from tubal.backends.arrays import (
     Array,
@@ -213,6 +214,22 @@ class LinearMapCoding(CodingProblem):
         values = 0.5 * residual + self.sparsity * absolute + weight * energy - 2.0 * weight * product
         return Summary(values, residual, absolute, statistics)
 
+    def _square_completion(self) -> NDArray[np.float64] | float:
+        """Return what completes the terms of fixed neighbours to a square, ``α ||sum||² / degree`` for each image."""
+        if self.graph is None or self.graph.neighbor_sum is None:
+            return 0.0
+        fixed = self.graph.neighbor_sum
+        squares = np.asarray(to_numpy((fixed**2).sum(tuple(range(fixed.ndim - 1)))), np.float64)
+        # Row sums of L are the weights of the edges that leave the batch.
+        degrees = np.asarray(self.graph.laplacian.sum(axis=1), np.float64).ravel()
+        return self.graph.weight * squares / np.where(degrees > 0.0, degrees, np.inf)
+
+    def _components(self) -> NDArray[np.intp]:
+        """Return for each image the number of its connected component."""
+        if self.graph is None or self.independent:
+            return super()._components()
+        return np.asarray(self.graph.shared.components, np.intp)
+
     def solve_rows(self, rows: Array, shifts: Array) -> Array:
         """Solve ``b (2 α L + shift) = row`` for every row; without a graph, divide by the shifts.
 
@@ -387,6 +404,11 @@ class SharedLaplacian:
     def has_edges(self) -> bool:
         """Whether any two images of the batch are connected. New images are connected to fixed ones only."""
         return bool((self.matrix.data[self.off_diagonal] != 0).any())
+
+    @cached_property
+    def components(self) -> NDArray[np.int32]:
+        """The number of each image's connected component, (n_images,)."""
+        return np.asarray(connected_components(self.matrix, directed=False)[1])
 
     def jacobi_rate(self, shift: float) -> float:
         """Return a bound below one on the factor by which a Jacobi step for ``L + shift`` reduces the error.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tubal.backends.arrays import Array
+import numpy as np
+
+from tubal.backends.arrays import Array, as_like
 from tubal.problems.base import CodingProblem, SplitState, clip_to, soft_threshold
 from tubal.solvers.base import Monitor, Solution, check_integer, check_number, ignore, iterate
 
@@ -29,6 +31,9 @@ class Admm:
         Over-relaxation, above 0 and below 2.
     check_every : int, default=10
         Number of steps between two checks of the stopping rule.
+    gap : float, optional
+        Stop when the duality gap proves that the codes of every image, or of all images of a graph together, exceed the
+        minimum by at most this fraction of the objective. ``tol`` is then not used.
 
     Examples
     --------
@@ -41,6 +46,7 @@ class Admm:
     penalty: float = 1.0
     relaxation: float = 1.8
     check_every: int = 10
+    gap: float | None = None
 
     def __post_init__(self) -> None:
         check_integer("max_iter", self.max_iter)
@@ -48,6 +54,8 @@ class Admm:
         check_number("penalty", self.penalty, above=0.0)
         check_number("relaxation", self.relaxation, above=0.0, below=2.0)
         check_integer("check_every", self.check_every)
+        if self.gap is not None:
+            check_number("gap", self.gap, above=0.0)
 
     def minimise(
         self, problem: CodingProblem, start: SplitState | Array | None = None, monitor: Monitor = ignore
@@ -77,13 +85,17 @@ class Admm:
         # Copied, so that a solution can compute `converged` after the problem is deleted.
         independent = problem.independent
 
+        tol = self.tol if self.gap is None else 0.0
+
+        def advance(now: SplitState, n_steps: int) -> SplitState:
+            after = problem.split(now, penalty=self.penalty, relaxation=self.relaxation, n_steps=n_steps, tol=tol)
+            return after if self.gap is None else self._stop_certified(problem, after, self.gap)
+
         def stop(now: SplitState) -> bool:
-            return now.movement is not None and bool(_overall_movement(now.movement, independent) <= self.tol)
+            return now.movement is not None and bool(_overall_movement(now.movement, independent) <= tol)
 
         solution = iterate(
-            lambda now, n_steps: problem.split(
-                now, penalty=self.penalty, relaxation=self.relaxation, n_steps=n_steps, tol=self.tol
-            ),
+            advance,
             state,
             stop=stop,
             max_iter=self.max_iter,
@@ -93,6 +105,12 @@ class Admm:
         # What the problem kept for speed is of no use to the next problem, which has other atoms.
         final = problem.plain_state(solution.state, final=True)
         return Solution(final, solution.n_iter, lambda: stop(final))
+
+    def _stop_certified(self, problem: CodingProblem, state: SplitState, gap: float) -> SplitState:
+        """Set the movement of images to zero whose codes are certified, and to a positive number for all others."""
+        found = problem.duality_gap(self.codes(problem, state))
+        certified = found.by_image <= gap if problem.independent else np.full(len(found.gaps), found.relative <= gap)
+        return replace(state, movement=as_like(np.where(certified, 0.0, 1.0), state.movement))
 
     def codes(self, problem: CodingProblem, state: SplitState) -> Array:
         """Return the codes of a state.
