@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,6 @@ import scipy.sparse as sp
 from numpy.random import RandomState
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -36,7 +34,6 @@ from tubal.estimators.validation import (
 from tubal.graph import Graph
 from tubal.learning.alternation import Callback, LearningState
 from tubal.learning.fitting import (
-    FINAL_GAP,
     GraphSettings,
     ImageShape,
     PathLike,
@@ -48,6 +45,7 @@ from tubal.learning.fitting import (
     scale_images,
     tubal_atoms,
     tubal_model,
+    warn_if_not_converged,
 )
 from tubal.problems.base import Dictionary, ImageModel
 from tubal.problems.layout import ImageLayout, Layout, position_norms
@@ -286,26 +284,8 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
             fitted = fit_in_chunks(recipe, X, chunk_size=chunk_size, folder=folder, checkpoint=saved)
         replace_fitted(self, fitted | names)
-        self._warn_if_not_converged()
+        warn_if_not_converged(recipe, fitted)
         return self
-
-    def _warn_if_not_converged(self) -> None:
-        """Warn as scikit-learn does when a fit ended before it converged; a fit that a callback stopped is meant so."""
-        if self.n_iter_ >= self.max_iter and not self.converged_:
-            warnings.warn(
-                f"{type(self).__name__} made max_iter={self.max_iter} iterations, and the objective still falls by "
-                f"more than tol={self.tol:g} of its value in each; increase max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        elif self.code_solver is None and self.duality_gap_ > FINAL_GAP:
-            warnings.warn(
-                f"the codes of {type(self).__name__} may lie {100 * self.duality_gap_:.2g} % above the minimum of "
-                f"their objective, more than the usual {100 * FINAL_GAP:g} %; increase sparsity, or pass a code_solver "
-                "with more steps",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
 
     def fit_transform(self, X: Images | ImageSource, y: object = None) -> Array:
         """Fit, and return the features of the training images.

@@ -91,9 +91,10 @@ class TenSR(GraphCoder):
         Cores of the training images.
     graph_ : Graph or None
         Graph of the training images; None at ``graph_weight=0``.
-    objective_ : ndarray of shape (n_iter_ + 1,)
-        Objective after each iteration; it never increases. The last value is that of ``codes_``.
-    density_ : ndarray of shape (n_iter_ + 1,)
+    objective_ : ndarray of shape (n_iter_,)
+        Objective after each iteration; it never increases. The last value is that of ``codes_``; it may lie above
+        the one before by less than the certified gap.
+    density_ : ndarray of shape (n_iter_,)
         Share of codes that are not zero, after each iteration; the last value is that of ``codes_``.
     n_iter_ : int
         Number of iterations made.

@@ -55,9 +55,10 @@ class TubSC(ImageCoder):
         The same atoms as the solvers use them.
     codes_ : array of shape (n, n_atoms, tube)
         Codes of the training images.
-    objective_ : ndarray of shape (n_iter_ + 1,)
-        Objective after each iteration; it never increases. The last value is that of ``codes_``.
-    density_ : ndarray of shape (n_iter_ + 1,)
+    objective_ : ndarray of shape (n_iter_,)
+        Objective after each iteration; it never increases. The last value is that of ``codes_``; it may lie above
+        the one before by less than the certified gap.
+    density_ : ndarray of shape (n_iter_,)
         Share of codes that are not zero, after each iteration; the last value is that of ``codes_``.
     n_iter_ : int
         Number of iterations made.
@@ -166,9 +167,10 @@ class GTSC(GraphCoder):
         Codes of the training images.
     graph_ : Graph
         Graph of the training images.
-    objective_ : ndarray of shape (n_iter_ + 1,)
-        Objective after each iteration; it never increases. The last value is that of ``codes_``.
-    density_ : ndarray of shape (n_iter_ + 1,)
+    objective_ : ndarray of shape (n_iter_,)
+        Objective after each iteration; it never increases. The last value is that of ``codes_``; it may lie above
+        the one before by less than the certified gap.
+    density_ : ndarray of shape (n_iter_,)
         Share of codes that are not zero, after each iteration; the last value is that of ``codes_``.
     n_iter_ : int
         Number of iterations made.
@@ -283,9 +285,10 @@ class SparseCoding(_WholeImage, TubSC):
         The same atoms as the solvers use them.
     codes_ : array of shape (n, n_atoms, 1)
         Codes of the training images.
-    objective_ : ndarray of shape (n_iter_ + 1,)
-        Objective after each iteration; it never increases. The last value is that of ``codes_``.
-    density_ : ndarray of shape (n_iter_ + 1,)
+    objective_ : ndarray of shape (n_iter_,)
+        Objective after each iteration; it never increases. The last value is that of ``codes_``; it may lie above
+        the one before by less than the certified gap.
+    density_ : ndarray of shape (n_iter_,)
         Share of codes that are not zero, after each iteration; the last value is that of ``codes_``.
     n_iter_ : int
         Number of iterations made.
@@ -369,9 +372,10 @@ class GraphSC(_WholeImage, GTSC):
         Codes of the training images.
     graph_ : Graph
         Graph of the training images.
-    objective_ : ndarray of shape (n_iter_ + 1,)
-        Objective after each iteration; it never increases. The last value is that of ``codes_``.
-    density_ : ndarray of shape (n_iter_ + 1,)
+    objective_ : ndarray of shape (n_iter_,)
+        Objective after each iteration; it never increases. The last value is that of ``codes_``; it may lie above
+        the one before by less than the certified gap.
+    density_ : ndarray of shape (n_iter_,)
         Share of codes that are not zero, after each iteration; the last value is that of ``codes_``.
     n_iter_ : int
         Number of iterations made.

@@ -369,14 +369,14 @@ def code_chunk(
         dictionary, data, sparsity=weights.sparsity, graph_weight=weights.graph_weight,
         laplacian=laplacian, neighbor_sum=neighbor_sum,
     )  # fmt: skip
-    certifies = final and getattr(code_solver, "gap", None) is not None
+    certifies = final and _certifies(code_solver)
     first = None if start is None else start.codes if certifies else start.state
     solution = code_solver.minimise(problem, first)
     codes = code_solver.codes(problem, solution.state)
     summary = problem.summary(codes, statistics=True)
     value = float(summary.values.sum())
     clearly_better = start_objective is not None and value <= start_objective - CLEAR_GAIN * abs(start_objective)
-    if not clearly_better:
+    if not clearly_better and not certifies:
         former = problem.zeros() if start is None else start.codes
         if problem.value(former) < value:
             codes, summary = former, problem.summary(former, statistics=True)
@@ -483,8 +483,8 @@ def learn(
 ) -> LearningState:  # fmt: skip
     """Alternate coding and dictionary steps until the objective stops falling, then code at the final dictionary.
 
-    Every recorded objective follows a coding pass, and none exceeds the one before. The last one is that of the final
-    codes.
+    Every recorded objective follows a coding pass, and none exceeds the one before. If the final solver certifies its
+    codes, the last value is replaced by theirs, which may lie above it by less than the certified gap.
 
     Parameters
     ----------
@@ -526,18 +526,22 @@ def learn(
     while not state.finished:
         solver = final_solver if state.finishing else code_solver
         totals = code_all(model, state, collection, weights, solver, store, save)
-        state.objective.append(totals.objective)
-        state.density.append(totals.nonzero / max(totals.n_codes, 1))
+        density = totals.nonzero / max(totals.n_codes, 1)
         if state.finishing:
             state.finished = True
+            if _certifies(final_solver):  # the last values describe the final codes
+                state.objective[-1], state.density[-1] = totals.objective, density
             # Chunks that a graph joins were certified with the codes of the others fixed, which proves nothing for all.
             if totals.gap_values > 0.0 and (collection.n_chunks == 1 or weights.graph_weight == 0.0):
                 state.duality_gap = totals.gap / totals.gap_values
         else:
             state.n_iter += 1
+            state.objective.append(totals.objective)
+            state.density.append(density)
             stopped = _call_back(callbacks, state, max_iter, began, store)
             # Codes that are nearly all zero are no sign of convergence: under strong sparsity the first steps are slow.
-            state.converged = _has_converged(state.objective, tol) and state.density[-1] > 1e-4
+            some_codes = state.density[-1] > 1e-4 or state.objective[-1] == 0.0  # blank images need none
+            state.converged = _has_converged(state.objective, tol) and some_codes
             state.finishing = stopped or state.converged or state.n_iter >= max_iter
             state.start_objective = totals.objective
             if not state.finishing:
@@ -547,6 +551,11 @@ def learn(
         if save is not None:
             save(state, store)
     return state
+
+
+def _certifies(solver: CodeSolver) -> bool:
+    """Tell whether a solver stops by the duality gap."""
+    return getattr(solver, "gap", None) is not None
 
 
 def _has_converged(objective: Sequence[float], tol: float) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ import psutil
 from numpy.random import RandomState
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, to_numpy
@@ -437,6 +439,24 @@ def fitted_attributes(
         "n_reseeded_": state.n_reseeded,
     }
     return attributes if recipe.graph is None else attributes | {"graph_": graph}
+
+
+def warn_if_not_converged(recipe: Recipe, fitted: Mapping[str, Any]) -> None:
+    """Warn as scikit-learn does when a fit ended before it converged; a fit that a callback stopped is meant so."""
+    message = ""
+    if fitted["n_iter_"] >= recipe.max_iter and not fitted["converged_"]:
+        message = (
+            f"{recipe.name} did not converge in max_iter={recipe.max_iter} iterations: the objective has not settled "
+            f"to tol={recipe.tol:g}; increase max_iter or tol"
+        )
+    elif recipe.final_penalty is not None and fitted["duality_gap_"] > FINAL_GAP:
+        message = (
+            f"the codes of {recipe.name} may lie {100 * fitted['duality_gap_']:.2g} % above the minimum of their "
+            f"objective, more than the usual {100 * FINAL_GAP:g} %; increase sparsity, or pass a code_solver with more "
+            "steps"
+        )
+    if message:
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 
 def replace_fitted(estimator: object, attributes: Mapping[str, Any]) -> None:
