@@ -7,7 +7,6 @@ edge weights, labels, and measures for single images.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -269,11 +267,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         graph = choose_neighbors(lists, settings.n_neighbors)
         cut = choose_neighbors(distinct.lists, settings.n_neighbors)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
-        model = self._new_coder(settings, joined, len(images), seed)
-        with warnings.catch_warnings():
-            # Presets make few iterations on purpose: the graph decides most labels, and rough codes are enough.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(images, checkpoint=checkpoint)
+        model = self._new_coder(settings, joined, len(images), seed).fit(images, checkpoint=checkpoint)
         features = to_numpy(unit_rows(model._pool(model.codes_)))
         affinity = distinct.spread(build_affinity(cut, features[distinct.kept], self.code_power))
         pieces = Pieces(affinity, graph, features, distinct.copy_of)
