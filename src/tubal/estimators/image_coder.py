@@ -26,6 +26,8 @@ from tubal.estimators.validation import (
     Rule,
     as_stack,
     check_codes,
+    check_finite_codes,
+    check_loaded_coder,
     check_neighbors,
     check_new_stack,
     check_parameters,
@@ -426,6 +428,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         known = np.flatnonzero(neighbors.identical >= 0) if neighbors is not None else ()
         if neighbors is not None and len(known):
             codes[known] = as_like(self.codes_[neighbors.identical[known]], codes)
+        check_finite_codes(codes)
         return codes
 
     def _graph_terms(self, recipe: Recipe, images: Array, neighbors: NewNeighbors) -> dict[str, Any]:
@@ -517,6 +520,13 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         check_is_fitted(self)
         single: Array = image if is_torch(image) else np.asarray(image)
         return explain_images(self, single[None], with_graph=with_graph)[0]
+
+    # --- model files -----------------------------------------------------------------------------------------
+    def _check_loaded(self) -> None:
+        """Raise an error unless parameters and fitted attributes are as a fit leaves them: a file may be forged."""
+        recipe = self._recipe()
+        check_parameters(recipe.parameters, self._rules)
+        check_loaded_coder(self, recipe)
 
     # --- scikit-learn ----------------------------------------------------------------------------------------
     @property

@@ -120,9 +120,17 @@ def decode(content: Json, arrays: Arrays, path: str | os.PathLike[str]) -> Any:
     try:
         return _decode(content, arrays)
     except DamagedFileError as error:
-        raise DamagedFileError(f"{str(path)!r} cannot be loaded: {error}") from None
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, OverflowError) as error:
-        raise DamagedFileError(f"{str(path)!r} cannot be loaded: its parts do not fit together ({error})") from None
+        raise DamagedFileError(f"{str(path)!r} cannot be loaded: {_one_line(error)}") from None
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, ArithmeticError) as error:
+        raise DamagedFileError(
+            f"{str(path)!r} cannot be loaded: its parts do not fit together ({_one_line(error)})"
+        ) from None
+
+
+def _one_line(error: Exception) -> str:
+    """Return what an error says in one short line: a file may hold an array where a number should be."""
+    text = " ".join(str(error).split())
+    return text if len(text) < 400 else f"{text[:300]} … {text[-80:]}"
 
 
 # --- objects to JSON -------------------------------------------------------------------------------------------
@@ -235,7 +243,7 @@ def _read_estimator(value: dict[str, Any], arrays: Arrays) -> Any:
         if not (name.isidentifier() and name.endswith("_") and name[:2] != "__"):
             raise DamagedFileError(f"it names the attribute {name[:40]!r}, which no model has")
         setattr(model, name, item)
-    _check_model(model)
+    model._check_loaded()  # as strictly as what users pass: compiled code uses the arrays unchecked
     return model
 
 
@@ -246,18 +254,24 @@ def _read_graph(value: dict[str, Any], arrays: Arrays) -> Graph:
 
 
 def _read_sparse(value: dict[str, Any], arrays: Arrays) -> sparse.csr_matrix:
-    from scipy import sparse
+    from tubal.graph.structure import restore_csr
 
     parts = _decode(value["parts"], arrays)
-    shape = tuple(int(extent) for extent in value["$sparse"])
-    matrix = sparse.csr_matrix((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
-    matrix.check_format(full_check=True)
-    return matrix
+    n_rows, n_columns = value["$sparse"]
+    if any(type(extent) is not int or not 0 <= extent < 1 << 48 for extent in (n_rows, n_columns)):
+        raise DamagedFileError(f"it holds a sparse matrix of the impossible shape {str(value['$sparse'])[:80]}")
+    return restore_csr([parts[name] for name in ("data", "indices", "indptr")], (n_rows, n_columns))
 
 
 def _read_random(value: dict[str, Any], arrays: Arrays) -> np.random.RandomState:
+    name, key, position, has_gauss, gauss = _decode(value["$random"], arrays)
+    # NumPy does not check these, and would read outside the key.
+    whole = all(type(number) is int for number in (position, has_gauss)) and isinstance(gauss, float)
+    fits = isinstance(key, np.ndarray) and key.shape == (624,) and key.dtype == np.uint32
+    if name != "MT19937" or not whole or not fits or not 0 <= position <= 624 or has_gauss not in (0, 1):
+        raise DamagedFileError("it holds a state of a random generator that no generator has")
     random = np.random.RandomState()
-    random.set_state(tuple(_decode(value["$random"], arrays)))
+    random.set_state((name, key, position, has_gauss, gauss))
     return random
 
 
@@ -285,36 +299,3 @@ def _known_class(name: object) -> type:
     if found is None:
         raise DamagedFileError(f"it holds a {str(name)[:40]!r}, which this version of tubal does not know")
     return found
-
-
-def _check_model(model: BaseEstimator) -> None:
-    """Raise an error if fitted arrays do not fit each other; compiled code would read past their ends."""
-    atoms, codes, shape = (getattr(model, name, None) for name in ("atoms_", "codes_", "image_shape_"))
-    if atoms is None or codes is None or shape is None:
-        return
-    by_atom = model.by_atom(codes) if hasattr(model, "by_atom") else codes
-    wrong = atoms.shape[1:] != tuple(shape) and atoms.ndim > 2
-    wrong |= by_atom.ndim > 1 and atoms.ndim > 2 and by_atom.shape[1] != atoms.shape[0]
-    wrong |= by_atom.ndim == 4 and by_atom.shape[2:] != tuple(shape)[:2]
-    graph: Any = getattr(model, "graph_", None)
-    wrong |= graph is not None and graph.n_images != codes.shape[0]
-    if wrong or not _dictionary_fits(model, atoms, codes):
-        raise DamagedFileError("its atoms, codes and graph are not of matching sizes")
-
-
-def _dictionary_fits(model: BaseEstimator, atoms: Array, codes: Array) -> bool:
-    """Tell whether a dictionary has the size that follows from the model's layout and codes."""
-    dictionary: Any = getattr(model, "dictionary_", None)
-    layout: Any = getattr(model, "_layout_", None)
-    if isinstance(dictionary, tuple):  # one matrix a mode
-        return [matrix.shape for matrix in dictionary] == list(zip(layout.sides, codes.shape[1:], strict=True))
-    if not isinstance(dictionary, np.ndarray):
-        return True
-    if dictionary.ndim == 4:  # filters (down, across, channel, atom)
-        inside = all(side <= whole for side, whole in zip(dictionary.shape, codes.shape[2:], strict=False))
-        return bool(inside and dictionary.shape[3] == atoms.shape[0] == codes.shape[1])
-    if dictionary.ndim == 3 and layout is not None:
-        tube = layout.tube_length
-        fits = dictionary.shape == (tube, layout.n_rows, atoms.shape[0])
-        return bool(fits and (codes.ndim != 3 or codes.shape[2] == tube))
-    return True
