@@ -137,6 +137,76 @@ def test_format_1_loads():
     assert_array_equal(model.encode(images), model.codes_)
 
 
+# --- compact files -------------------------------------------------------------------------------------------
+def _eight_bit(peak, dtype=np.float32):
+    levels = np.random.default_rng(peak).integers(0, peak + 1, (30, 12, 10))
+    levels[:, 0, 0], levels[7] = peak, 0
+    return (levels / 255).astype(dtype)
+
+
+@pytest.mark.parametrize("scale", ["unit", "max", None])
+@pytest.mark.parametrize(
+    "images", [_eight_bit(255), _eight_bit(201), _eight_bit(77, np.float64), 255 * _eight_bit(255)]
+)
+def test_eight_bit_pictures_are_stored_as_bytes(images, scale, tmp_path):
+    model = fitted("GTSC", images, scale=scale, max_iter=1)
+    tubal.save(model, tmp_path / "model")
+    entries, _ = unpack((tmp_path / "model").read_bytes())
+    assert ["|u1", list(images.shape)] in [[entry["dtype"], entry["shape"]] for entry in entries["arrays"].values()]
+    loaded = tubal.load(tmp_path / "model").graph_.search.images
+    assert loaded.dtype == model.graph_.search.images.dtype
+    assert loaded.tobytes() == model.graph_.search.images.tobytes()
+
+
+def test_other_pictures_are_stored_as_they_are(tmp_path):
+    images = _eight_bit(255)
+    images[3, 4, 5] += 1e-3
+    model = fitted("GTSC", images, max_iter=1)
+    tubal.save(model, tmp_path / "model")
+    assert_array_equal(tubal.load(tmp_path / "model").graph_.search.images, model.graph_.search.images)
+
+
+def test_sparse_codes_take_little_room(tmp_path):
+    model = fitted("TubSC", _eight_bit(255), n_atoms=20, max_iter=1)
+    sizes = {}
+    for density in (0.05, 1.0):
+        model.codes_ = np.random.default_rng(0).random(model.codes_.shape).astype(np.float32)
+        model.codes_[model.codes_ >= density] = 0
+        tubal.save(model, tmp_path / "model")
+        sizes[density] = (tmp_path / "model").stat().st_size
+        assert_array_equal(tubal.load(tmp_path / "model").codes_, model.codes_)
+    assert sizes[1.0] - sizes[0.05] > 0.85 * model.codes_.nbytes
+
+
+def test_clusterer_takes_little_more_room_than_its_pictures(tmp_path):
+    images = np.repeat(_eight_bit(255), 4, axis=1).repeat(4, axis=2)
+    model = tubal.ImageClusterer(2, n_atoms=5, random_state=0).fit(images)
+    tubal.save(model, tmp_path / "model")
+    assert (tmp_path / "model").stat().st_size < 1.5 * images.size + 4 * model.model_.atoms_.size * 2
+
+
+@pytest.mark.parametrize(
+    ("member", "change"),
+    [("base", lambda base: -base), ("base", lambda base: base[:9]), ("peaks", lambda peaks: 0 * peaks),
+     ("norms", lambda norms: np.nan * norms), ("norms", lambda norms: norms[1:]),
+     ("$pictures", lambda levels: levels.astype(float))],
+)  # fmt: skip
+def test_forged_pictures_raise(member, change, clusterer_file, tmp_path):
+    manifest, members = unpack(clusterer_file)
+    set_array(manifest, members, f"fitted.graph_.arrays.search_images.{member}", change)
+    forged(tmp_path, repack(manifest, members), "cannot be loaded")
+
+
+@pytest.mark.parametrize("shape", [[10**12], [30, 20, 11], [-1], None, [2.0]])
+def test_forged_sparse_codes_raise_before_allocation(shape, tmp_path):
+    model = fitted("TubSC", _eight_bit(255), n_atoms=20, max_iter=1)
+    model.codes_ = np.where(np.random.default_rng(0).random(model.codes_.shape) < 0.1, model.codes_, 0)
+    tubal.save(model, tmp_path / "model")
+    manifest, members = unpack((tmp_path / "model").read_bytes())
+    set_value(manifest, "fitted.codes_.shape", shape)
+    forged(tmp_path, repack(manifest, members), "cannot be loaded")
+
+
 # --- what cannot be saved ------------------------------------------------------------------------------------
 def test_other_objects_cannot_be_saved(images, tmp_path):
     with pytest.raises(TypeError, match="a dict cannot be saved; one of tubal's estimators"):
@@ -301,7 +371,7 @@ _FORGED_VALUES = {
     f"{_SEARCH}.effort.rank": 10**400,
     f"{_SEARCH}.deformation.n_rotations": 10**6,
     f"{_SEARCH}.deformation.least_pixels": 10**12,
-    f"{_SEARCH}.deformation.window": 0.999,
+    f"{_SEARCH}.deformation.window": 1.5,
     f"{_SEARCH}.memory_budget": {"$float": "nan"},
     "fitted.graph_.$graph.n_images": 10**12,
     "fitted.graph_.$graph.n_neighbors": 10**6,

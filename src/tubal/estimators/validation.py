@@ -124,6 +124,11 @@ def _check_array(images: ArrayLike, estimator: BaseEstimator) -> Array:
     if images is None or wrong:
         raise TypeError(f"X is a {type(images).__name__}; a stack of images (n, height, width) is wanted")
     _check_kind(images)
+    if isinstance(images, np.ma.MaskedArray):
+        raise ValueError(
+            f"X is a masked array with {np.ma.count_masked(images)} masked values, and a fit has no notion of missing "
+            "pixels; pass X.filled(value), with the value that masked pixels shall have"
+        )
     shape = getattr(images, "shape", None)
     if shape is not None and len(shape) < _ROWS:
         raise ValueError(
@@ -197,6 +202,8 @@ def _wanted_type(images: object) -> type | list[type]:
 def _check_tensor(images: Array) -> Array:
     """Return a torch tensor in single or double precision."""
     torch = namespace(images)
+    if images.requires_grad:
+        raise ValueError("X is a tensor that requires gradients, and a fit does not compute any; pass X.detach()")
     if images.is_complex():
         raise _complex_error(images.dtype)
     if not is_floating(images) or images.dtype in (torch.float16, torch.bfloat16):
