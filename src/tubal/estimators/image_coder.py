@@ -31,6 +31,7 @@ from tubal.estimators.validation import (
     check_neighbors,
     check_new_stack,
     check_parameters,
+    check_plain,
     check_stack,
     column_names,
     is_source,
@@ -280,6 +281,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             from tubal.learning.checkpoints import as_checkpoint
 
             saved = as_checkpoint(checkpoint)
+        check_plain(X)
         names = column_names(X)
         if chunk_size is None and not is_source(X) and not exceeds_memory(X):
             fitted = fit_in_memory(recipe, check_stack(X, self.image_shape, self), saved)

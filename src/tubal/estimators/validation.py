@@ -58,12 +58,24 @@ def check_stack(images: ArrayLike | Array, image_shape: ImageShape | None, estim
         raise TypeError(
             f"images came as a {type(images).__name__}, which only fit of a coder reads piece by piece; pass an array"
         )
+    check_plain(images)
     array = _check_tensor(images) if is_torch(images) else _check_array(images, estimator)
     _check_finite(array)
     stack = as_stack(array, image_shape)
     if min(stack.shape[1:]) < 1:
         raise ValueError(f"images of shape {tuple(stack.shape[1:])} have no pixels; every side must be at least 1")
     return stack
+
+
+def check_plain(images: object) -> None:
+    """Raise an error for masked arrays and for tensors that require gradients, whose extra meaning would be lost."""
+    if isinstance(images, np.ma.MaskedArray):
+        raise ValueError(
+            f"X is a masked array with {np.ma.count_masked(images)} masked values, and masked pixels have no meaning "
+            "here; pass X.filled(value), with the value that they shall have"
+        )
+    if is_torch(images) and getattr(images, "requires_grad", False):
+        raise ValueError("X is a tensor that requires gradients, and no gradients are computed here; pass X.detach()")
 
 
 def check_new_stack(images: ArrayLike | Array, image_shape: ImageShape | None, estimator: BaseEstimator) -> Array:
@@ -124,11 +136,6 @@ def _check_array(images: ArrayLike, estimator: BaseEstimator) -> Array:
     if images is None or wrong:
         raise TypeError(f"X is a {type(images).__name__}; a stack of images (n, height, width) is wanted")
     _check_kind(images)
-    if isinstance(images, np.ma.MaskedArray):
-        raise ValueError(
-            f"X is a masked array with {np.ma.count_masked(images)} masked values, and a fit has no notion of missing "
-            "pixels; pass X.filled(value), with the value that masked pixels shall have"
-        )
     shape = getattr(images, "shape", None)
     if shape is not None and len(shape) < _ROWS:
         raise ValueError(
@@ -202,8 +209,6 @@ def _wanted_type(images: object) -> type | list[type]:
 def _check_tensor(images: Array) -> Array:
     """Return a torch tensor in single or double precision."""
     torch = namespace(images)
-    if images.requires_grad:
-        raise ValueError("X is a tensor that requires gradients, and a fit does not compute any; pass X.detach()")
     if images.is_complex():
         raise _complex_error(images.dtype)
     if not is_floating(images) or images.dtype in (torch.float16, torch.bfloat16):
