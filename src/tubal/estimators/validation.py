@@ -71,7 +71,7 @@ def check_plain(images: object) -> None:
     """Raise an error for masked arrays and for tensors that require gradients, whose extra meaning would be lost."""
     if isinstance(images, np.ma.MaskedArray):
         raise ValueError(
-            f"X is a masked array with {np.ma.count_masked(images)} masked values, and masked pixels have no meaning "
+            f"X is a masked array with {np.ma.getmaskarray(images).sum()} masked values, which have no meaning "
             "here; pass X.filled(value), with the value that they shall have"
         )
     if is_torch(images) and getattr(images, "requires_grad", False):

@@ -215,7 +215,7 @@ class Encoder:
         arrays, meta = graph.state()
         stored = {}
         for name, array in arrays.items():
-            key = (name, array.dtype.str, array.shape, blake2b(np.ascontiguousarray(array)).digest())
+            key = (name, array.dtype.str, array.shape, blake2b(np.ascontiguousarray(array).data).digest())
             if key not in self._graph_arrays:
                 images = name == "search_images"
                 self._graph_arrays[key] = (self._encode_images if images else self._encode_array)(array, where)
@@ -291,7 +291,7 @@ def _read_sparse(value: dict[str, Any], arrays: Arrays) -> sparse.csr_matrix:
 
 
 def _read_nonzero(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
-    return unpack_sparse(*(_decode(value[name], arrays) for name in ("mask", "$nonzero")), value["shape"])
+    return unpack_sparse(_decode(value["mask"], arrays), _decode(value["$nonzero"], arrays), value["shape"])
 
 
 def _read_pictures(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
@@ -439,4 +439,5 @@ def restore_levels(
     if not (base >= 0).all() or not (base[peaks] > 0).all() or not (norms > 0).all():
         raise DamagedFileError("its pictures have a scale that is zero, negative or not a number")
     each = (-1, *[1] * (levels.ndim - 1))
-    return base[levels] / base[peaks].reshape(each) / norms.reshape(each)
+    images: NDArray[Any] = base[levels] / base[peaks].reshape(each) / norms.reshape(each)
+    return images
