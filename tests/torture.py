@@ -51,6 +51,26 @@ def mutated_files(share: float) -> list[str]:
     return [f"{count} damaged or forged model files: {parts}; 0 loaded with wrong contents, 0 crashed"]
 
 
+def forged_models(share: float) -> list[str]:
+    """Load and use models with changed values and correct checksums, in child processes with limits."""
+    from helpers import forgeries
+
+    count = round(5000 * share)
+    with tempfile.TemporaryDirectory() as folder:
+        models = forgeries.small_models(Path(folder))
+        work = Path(folder) / "work"
+        work.mkdir()
+        counts = forgeries.try_forgeries(models, count, work, 1)
+    wrong = [name for name in counts if name not in ("refused", "clear error", "used")]
+    if wrong:
+        raise AssertionError(f"{len(wrong)} of {count} forged models: {'; '.join(wrong)}")
+    return [
+        f"{count} forged models with correct checksums ({', '.join(sorted(models))}): {counts['refused']} refused with "
+        f"one sentence, {counts['clear error']} with one when used, {counts['used']} used with finite results; none "
+        f"crashed, took over {forgeries.SECONDS:g} s or over {forgeries.MEMORY >> 20} MB"
+    ]
+
+
 def generated_fits(share: float) -> list[str]:
     """Let Hypothesis search for a fit that fails."""
     from hypothesis import HealthCheck, given, settings
@@ -176,6 +196,7 @@ def full_disk(share: float) -> list[str]:
 
 PARTS: dict[str, Callable[[float], list[str]]] = {
     "files": mutated_files,
+    "forged": forged_models,
     "fits": generated_fits,
     "matrix": hostile_matrix,
     "kills": killed_fits,

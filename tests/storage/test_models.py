@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
 import tubal
+from helpers.forgeries import set_array, set_value
 from helpers.kills import SAVE_FOREVER
 from helpers.mutations import repack, try_mutations, unpack
 from tubal.graph import knn_graph
@@ -134,6 +135,79 @@ def test_format_1_loads():
         model.transform(images[:4] + 0.01), np.load(DATA / "format_1_features.npy"), rtol=1e-3, atol=1e-5
     )
     assert_array_equal(model.encode(images), model.codes_)
+
+
+# --- compact files -------------------------------------------------------------------------------------------
+def _eight_bit(peak, dtype=np.float32):
+    levels = np.random.default_rng(peak).integers(0, peak + 1, (30, 12, 10))
+    levels[:, 0, 0], levels[7] = peak, 0
+    return (levels / 255).astype(dtype)
+
+
+@pytest.mark.parametrize("scale", ["unit", "max", None])
+@pytest.mark.parametrize(
+    "images", [_eight_bit(255), _eight_bit(201), _eight_bit(77, np.float64), 255 * _eight_bit(255)]
+)
+def test_eight_bit_pictures_are_stored_as_bytes(images, scale, tmp_path):
+    model = fitted("GTSC", images, scale=scale, max_iter=1)
+    tubal.save(model, tmp_path / "model")
+    entries, _ = unpack((tmp_path / "model").read_bytes())
+    assert ["|u1", list(images.shape)] in [[entry["dtype"], entry["shape"]] for entry in entries["arrays"].values()]
+    loaded = tubal.load(tmp_path / "model").graph_.search.images
+    assert loaded.dtype == model.graph_.search.images.dtype
+    assert loaded.tobytes() == model.graph_.search.images.tobytes()
+
+
+def test_other_pictures_are_stored_as_they_are(tmp_path):
+    images = _eight_bit(255)
+    images[3, 4, 5] += 1e-3
+    model = fitted("GTSC", images, max_iter=1)
+    tubal.save(model, tmp_path / "model")
+    assert_array_equal(tubal.load(tmp_path / "model").graph_.search.images, model.graph_.search.images)
+
+
+def test_sparse_codes_take_little_room(tmp_path):
+    model = fitted("TubSC", _eight_bit(255), n_atoms=20, max_iter=1)
+    sizes = {}
+    for density in (0.05, 1.0):
+        model.codes_ = np.random.default_rng(0).random(model.codes_.shape).astype(np.float32)
+        model.codes_[model.codes_ >= density] = 0
+        tubal.save(model, tmp_path / "model")
+        sizes[density] = (tmp_path / "model").stat().st_size
+        assert_array_equal(tubal.load(tmp_path / "model").codes_, model.codes_)
+    assert sizes[1.0] - sizes[0.05] > 0.85 * model.codes_.nbytes
+
+
+def test_clusterer_with_sparse_codes_takes_little_more_room_than_its_pictures(tmp_path):
+    images = _eight_bit(255).repeat(8, axis=1).repeat(8, axis=2)
+    model = tubal.ImageClusterer(2, n_atoms=3, random_state=0).fit(images)
+    coder = model.model_
+    coder.codes_ = np.where(np.random.default_rng(0).random(coder.codes_.shape) < 0.05, coder.codes_, np.float32(0))
+    tubal.save(model, tmp_path / "model")
+    learned = coder.dictionary_.nbytes + coder.atoms_.nbytes
+    assert (tmp_path / "model").stat().st_size - learned < 1.5 * images.size
+
+
+@pytest.mark.parametrize(
+    ("member", "change"),
+    [("base", lambda base: -base), ("base", lambda base: base[:9]), ("peaks", lambda peaks: 0 * peaks),
+     ("norms", lambda norms: np.nan * norms), ("norms", lambda norms: norms[1:]),
+     ("$pictures", lambda levels: levels.astype(float))],
+)  # fmt: skip
+def test_forged_pictures_raise(member, change, clusterer_file, tmp_path):
+    manifest, members = unpack(clusterer_file)
+    set_array(manifest, members, f"fitted.graph_.arrays.search_images.{member}", change)
+    forged(tmp_path, repack(manifest, members), "cannot be loaded")
+
+
+@pytest.mark.parametrize("shape", [[10**12], [30, 20, 11], [-1], None, [2.0]])
+def test_forged_sparse_codes_raise_before_allocation(shape, tmp_path):
+    model = fitted("TubSC", _eight_bit(255), n_atoms=20, max_iter=1)
+    model.codes_ = np.where(np.random.default_rng(0).random(model.codes_.shape) < 0.1, model.codes_, 0)
+    tubal.save(model, tmp_path / "model")
+    manifest, members = unpack((tmp_path / "model").read_bytes())
+    set_value(manifest, "fitted.codes_.shape", shape)
+    forged(tmp_path, repack(manifest, members), "cannot be loaded")
 
 
 # --- what cannot be saved ------------------------------------------------------------------------------------
@@ -280,6 +354,124 @@ def test_damaged_files_never_load_as_another_model(tmp_path, original):
     expected = tubal.load(DATA / "format_1.tubal")
     counts = try_mutations(original, 500, tmp_path, 0, lambda model: assert_same_model(model, expected))
     assert counts["raised"] > 350
+
+
+# --- forged values with correct checksums ----------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def clusterer_file(tmp_path_factory):
+    images = np.random.default_rng(0).integers(0, 256, (24, 8, 8)).astype(np.float32) / 255
+    model = tubal.ImageClusterer(3, n_atoms=4, random_state=np.random.RandomState(0)).fit(images)
+    path = tmp_path_factory.mktemp("models") / "clusterer"
+    tubal.save(model, path)
+    return path.read_bytes()
+
+
+_SEARCH = "fitted.graph_.$graph.search"
+_FORGED_VALUES = {
+    f"{_SEARCH}.effort.context": -2,
+    f"{_SEARCH}.effort.n_candidates": 0,
+    f"{_SEARCH}.effort.n_kept": 0,
+    f"{_SEARCH}.effort.rank": 10**400,
+    f"{_SEARCH}.deformation.n_rotations": 10**6,
+    f"{_SEARCH}.deformation.least_pixels": 10**12,
+    f"{_SEARCH}.deformation.window": 1.5,
+    f"{_SEARCH}.memory_budget": {"$float": "nan"},
+    "fitted.graph_.$graph.n_images": 10**12,
+    "fitted.graph_.$graph.n_neighbors": 10**6,
+    "fitted.graph_.$graph.bandwidth": 0.0,
+    "fitted.n_clusters_": 3 * 10**8,
+    "fitted.image_shape_": {"$tuple": [10**6, 10**6]},
+    "fitted.n_features_in_": -1,
+    "fitted.labels_": [0, 1],
+    "fitted.model_": None,
+    "fitted.graph_": None,
+    "fitted.affinity_.$sparse": [24, 10**12],
+    "fitted.model_.fitted.scale_factor_": {"$float": "nan"},
+    "fitted.model_.fitted._layout_.fields.image_shape": {"$tuple": [8, 9]},
+    "fitted.model_.parameters.sparsity": -1.0,
+    "fitted.model_.parameters.code_solver.fields.max_iter": 10**9,
+    "fitted.model_.parameters.tube_axis": 3,
+    "parameters.preset": "none",
+    "parameters.n_clusters": 10**9,
+    "parameters.code_power": {"$float": "inf"},
+}
+
+
+@pytest.mark.parametrize("path", _FORGED_VALUES)
+def test_forged_values_raise(path, clusterer_file, tmp_path):
+    manifest, members = unpack(clusterer_file)
+    set_value(manifest, path, _FORGED_VALUES[path])
+    forged(tmp_path, repack(manifest, members), r"^[^\n]*cannot be loaded[^\n]*$")
+
+
+def _first(value):
+    def change(array):
+        array = array.copy()
+        array.reshape(-1)[0] = value
+        return array
+
+    return change
+
+
+_GRAPH = "fitted.graph_.arrays"
+_FORGED_ARRAYS = {
+    "label of 300 million": ("fitted.labels_", _first(3 * 10**8)),
+    "negative label": ("fitted.labels_", _first(-1)),
+    "labels with a gap": ("fitted.labels_", lambda labels: 2 * labels),
+    "labels of another length": ("fitted.labels_", lambda labels: labels[:-1]),
+    "fractional labels": ("fitted.labels_", lambda labels: labels.astype(float)),
+    "NaN dictionary": ("fitted.model_.fitted.dictionary_", _first(np.nan)),
+    "huge dictionary": ("fitted.model_.fitted.dictionary_", _first(1e30)),
+    "half-precision atoms": ("fitted.model_.fitted.atoms_", lambda atoms: atoms.astype(np.float16)),
+    "text of no length": ("fitted.confidence_", lambda values: np.zeros(values.shape, "S0")),
+    "confidence of 3": ("fitted.confidence_", _first(3.0)),
+    "medoid out of range": ("fitted.medoids_", _first(24)),
+    "representative out of range": ("fitted.copy_of_", _first(-1)),
+    "infinite features": ("fitted.features_", _first(np.inf)),
+    "neighbour out of range": (f"{_GRAPH}.neighbors", _first(24)),
+    "neighbour -2": (f"{_GRAPH}.neighbors", _first(-2)),
+    "NaN distance": (f"{_GRAPH}.distances", _first(np.nan)),
+    "edge out of range": (f"{_GRAPH}.adjacency_indices", _first(-5)),
+    # In int32 the differences of these overflow to positive numbers.
+    "rows that wrap around": (f"{_GRAPH}.adjacency_indptr", lambda rows: _second(rows, -(2**31))),
+    "infinite edge": (f"{_GRAPH}.adjacency_data", _first(np.inf)),
+    "transposed alignments": (f"{_GRAPH}.alignments", lambda moves: moves.T.copy()),
+}
+
+
+def _second(array, value):
+    array = array.copy()
+    array[1] = value
+    return array
+
+
+@pytest.mark.parametrize("name", _FORGED_ARRAYS)
+def test_forged_arrays_raise(name, clusterer_file, tmp_path):
+    manifest, members = unpack(clusterer_file)
+    set_array(manifest, members, *_FORGED_ARRAYS[name])
+    forged(tmp_path, repack(manifest, members), r"^[^\n]*cannot be loaded[^\n]*$")
+
+
+@pytest.mark.parametrize(("place", "value"), [(2, 10**6), (2, -5), (3, 7), (0, "PCG64")])
+def test_forged_random_state_raises(place, value, clusterer_file, tmp_path):
+    manifest, members = unpack(clusterer_file)
+    manifest["content"]["parameters"]["random_state"]["$random"][place] = value
+    forged(tmp_path, repack(manifest, members), "random generator")
+
+
+def test_nan_codes_raise(images, tmp_path):
+    model = fitted("GTSC", images)
+    model.codes_[0, 0, 0] = np.nan
+    tubal.save(model, tmp_path / "model")
+    with pytest.raises(ValueError, match=r"codes_ has values from nan"):
+        tubal.load(tmp_path / "model")
+
+
+def test_codes_that_overflow_raise(images):
+    model = fitted("GTSC", images)
+    model.codes_[:] = 1e38
+    with pytest.raises(ValueError, match="codes of these images are too large"), np.errstate(all="ignore"):
+        model.encode(images + np.float32(0.01))
 
 
 # --- crashes -------------------------------------------------------------------------------------------------

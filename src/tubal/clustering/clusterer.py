@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -47,10 +48,17 @@ from tubal.clustering.quality import confidence, medoids, near_duplicates, outli
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.tubal_coders import GTSC
-from tubal.estimators.validation import check_new_stack, check_stack, column_names
+from tubal.estimators.validation import (
+    check_new_stack,
+    check_parameters,
+    check_stack,
+    check_stored,
+    check_stored_shape,
+    column_names,
+)
 from tubal.graph import Graph, Neighbors
 from tubal.graph.neighbors import as_rows, exact_copies
-from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
+from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, check_adjacency
 from tubal.learning.fitting import replace_fitted, scale_images
 from tubal.problems.layout import unit_rows
 from tubal.solvers import Admm
@@ -476,6 +484,20 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
             )
         return distances[:, :n_neighbors], neighbors[:, :n_neighbors]
 
+    def _check_loaded(self) -> None:
+        """Raise an error unless parameters and fitted attributes are as a fit leaves them: a file may be forged."""
+        check_stored("labels_", self.labels_, (None,), kinds="i", least=0)
+        n_images = len(self.labels_)
+        self._settings(n_images)
+        names = ("sparsity", "graph_weight", "n_neighbors", "max_iter", "n_atoms")
+        check_parameters({name: getattr(self, name) for name in names if getattr(self, name) is not None})
+        shape = check_stored_shape(self)
+        if not isinstance(self.model_, GTSC) or not isinstance(self.graph_, Graph) or self.model_.image_shape_ != shape:
+            raise ValueError("its coder or its graph is missing, or for images of another shape")
+        if not n_images == self.graph_.n_images == len(self.model_.codes_):
+            raise ValueError("its labels, codes and graph are not of the same number of images")
+        check_loaded_clusters(self, n_images)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
@@ -556,3 +578,41 @@ def describe_images(labels: LabelArray, pieces: Pieces) -> dict[str, Any]:
         found["outliers_"] = outliers(graph.distances)
         found["duplicates_"] = near_duplicates(graph.neighbors, graph.distances)
     return found
+
+
+def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:
+    """Raise an error for clusters and descriptions of images that no fit gives."""
+    n_clusters = check_integer("n_clusters_", model.n_clusters_)
+    if len(np.unique(model.labels_)) != n_clusters or int(model.labels_.max()) != n_clusters - 1:
+        raise ValueError(f"labels_ are not 0 to {n_clusters - 1}, each at least once")
+    check_integer("seed_", model.seed_, least=0)
+    check_integer("n_iter_", model.n_iter_, least=0)
+    check_number("seed_", model.seed_, below=2**32)
+    check_stored("features_", model.features_, (n_images, None), least=-1.01, most=1.01)
+    check_stored("confidence_", model.confidence_, (n_images,), least=0.0, most=1.01)
+    check_stored("outliers_", model.outliers_, (n_images,), kinds="b")
+    indices = {"medoids_": (n_clusters,), "copy_of_": (n_images,)}
+    for name, length in indices.items():
+        if name in vars(model):  # models of earlier versions do not know copies
+            check_stored(name, getattr(model, name), length, kinds="i", least=0, most=n_images - 1)
+    if not isinstance(model.duplicates_, list):
+        raise TypeError(f"duplicates_ is a {type(model.duplicates_).__name__}; a list is wanted")
+    for group in model.duplicates_:
+        check_stored("duplicates_", group, (None,), kinds="i", least=0, most=n_images - 1)
+    if "embedding_" in vars(model):
+        check_stored("embedding_", model.embedding_, (n_images, 2))
+    affinity: Any = model.affinity_
+    if not sparse.issparse(affinity) or affinity.shape != (n_images, n_images):
+        raise ValueError(f"affinity_ is not a sparse matrix of {n_images} images")
+    check_adjacency(affinity)
+    _check_curves(model.n_clusters_scores_)
+
+
+def _check_curves(curves: object) -> None:
+    """Raise an error unless the curves of the estimated number of clusters are None or arrays of one length."""
+    if curves is None:
+        return
+    if not isinstance(curves, dict) or set(curves) != {"n_clusters", "modularity", "gap"}:
+        raise ValueError("n_clusters_scores_ is not a table of the curves n_clusters, modularity and gap")
+    for name, values in curves.items():
+        check_stored(name, values, (len(curves["n_clusters"]),), kinds="if")

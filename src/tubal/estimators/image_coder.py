@@ -24,9 +24,12 @@ from tubal.estimators.validation import (
     Rule,
     as_stack,
     check_codes,
+    check_finite_codes,
+    check_loaded_coder,
     check_neighbors,
     check_new_stack,
     check_parameters,
+    check_plain,
     check_stack,
     column_names,
     is_source,
@@ -272,6 +275,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             from tubal.learning.checkpoints import as_checkpoint
 
             saved = as_checkpoint(checkpoint)
+        check_plain(X)
         names = column_names(X)
         if chunk_size is None and not is_source(X) and not exceeds_memory(X):
             fitted = fit_in_memory(recipe, check_stack(X, self.image_shape, self), saved)
@@ -401,6 +405,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         known = np.flatnonzero(neighbors.identical >= 0) if neighbors is not None else ()
         if neighbors is not None and len(known):
             codes[known] = as_like(self.codes_[neighbors.identical[known]], codes)
+        check_finite_codes(codes)
         return codes
 
     def _graph_terms(self, recipe: Recipe, images: Array, neighbors: NewNeighbors) -> dict[str, Any]:
@@ -492,6 +497,13 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         check_is_fitted(self)
         single: Array = image if is_torch(image) else np.asarray(image)
         return explain_images(self, single[None], with_graph=with_graph)[0]
+
+    # --- model files -----------------------------------------------------------------------------------------
+    def _check_loaded(self) -> None:
+        """Raise an error unless parameters and fitted attributes are as a fit leaves them: a file may be forged."""
+        recipe = self._recipe()
+        check_parameters(recipe.parameters, self._rules)
+        check_loaded_coder(self, recipe)
 
     # --- scikit-learn ----------------------------------------------------------------------------------------
     @property

@@ -1,12 +1,17 @@
-"""Checks of what users pass to an estimator. Every error says what came, what is wanted and what to do."""
+"""Checks of what users pass to an estimator, and of what model files hold.
+
+Every error says what came, what is wanted and what to do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from functools import partial
+from math import prod
 from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +19,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from tubal.backends.arrays import Array, is_floating, is_torch, namespace, to_numpy
+from tubal.graph import Graph
+from tubal.learning.alternation import PassTotals, code_chunk
+from tubal.problems.base import Statistics
+from tubal.problems.layout import ImageLayout, Layout, SeparableLayout
 from tubal.solvers.base import check_integer, check_number
+
+if TYPE_CHECKING:
+    from tubal.learning.fitting import Recipe
 
 ImageShape: TypeAlias = tuple[int, ...]
 _ROWS = 2  # dimensions of images that come as rows
@@ -46,12 +58,24 @@ def check_stack(images: ArrayLike | Array, image_shape: ImageShape | None, estim
         raise TypeError(
             f"images came as a {type(images).__name__}, which only fit of a coder reads piece by piece; pass an array"
         )
+    check_plain(images)
     array = _check_tensor(images) if is_torch(images) else _check_array(images, estimator)
     _check_finite(array)
     stack = as_stack(array, image_shape)
     if min(stack.shape[1:]) < 1:
         raise ValueError(f"images of shape {tuple(stack.shape[1:])} have no pixels; every side must be at least 1")
     return stack
+
+
+def check_plain(images: object) -> None:
+    """Raise an error for masked arrays and for tensors that require gradients, whose extra meaning would be lost."""
+    if isinstance(images, np.ma.MaskedArray):
+        raise ValueError(
+            f"X is a masked array with {np.ma.getmaskarray(images).sum()} masked values, which have no meaning "
+            "here; pass X.filled(value), with the value that they shall have"
+        )
+    if is_torch(images) and getattr(images, "requires_grad", False):
+        raise ValueError("X is a tensor that requires gradients, and no gradients are computed here; pass X.detach()")
 
 
 def check_new_stack(images: ArrayLike | Array, image_shape: ImageShape | None, estimator: BaseEstimator) -> Array:
@@ -270,6 +294,18 @@ def check_codes(codes: ArrayLike | Array, shape: tuple[int, ...]) -> Array:
     return found
 
 
+def check_finite_codes(codes: Array) -> None:
+    """Raise an error for codes that overflowed; they would be NaN without a word."""
+    xp = namespace(codes)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if bool(xp.isfinite(codes.sum())) or bool(xp.isfinite(codes).all()):
+            return
+    raise ValueError(
+        f"the codes of these images are too large for {codes.dtype}: images, sparsity, graph_weight or atoms have "
+        "values near the limit of their type; scale them down"
+    )
+
+
 def check_neighbors(neighbors: ArrayLike, n_images: int, n_known: int) -> np.ndarray:
     """Return the indices (n_images, q) of training images that a user gave as neighbours of new images."""
     indices = np.asarray(neighbors)
@@ -282,3 +318,142 @@ def check_neighbors(neighbors: ArrayLike, n_images: int, n_known: int) -> np.nda
         span = f"names images {indices.min()} to {indices.max()}" if indices.size else "is empty"
         raise ValueError(f"neighbors {span}; indices of training images, 0 to {n_known - 1}, are wanted")
     return indices
+
+
+# --- loaded models -------------------------------------------------------------------------------------------
+# Atoms lie in the unit ball; a little more allows for rounding.
+_LONGEST_ATOM = 1.01
+
+
+def check_stored(
+    name: str, value: object, shape: tuple[int | None, ...], *, kinds: str = "f", least: float | None = None,
+    most: float | None = None,
+) -> None:  # fmt: skip
+    """Raise an error unless a fitted array has the type, shape (None: any length) and range that it must have.
+
+    ``kinds`` are NumPy's letters: "f" floating-point numbers, "i" integers, "b" booleans. NaN and infinity are out of
+    every range.
+    """
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
+        found = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+        raise ValueError(f"{name} is {found}; an array of another type is wanted")
+    if value.dtype.kind == "f" and value.dtype.itemsize not in (4, 8):
+        raise ValueError(f"{name} is an array of {value.dtype}; single or double precision is wanted")
+    extents = zip(value.shape, shape, strict=False)
+    if value.ndim != len(shape) or any(wanted is not None and found != wanted for found, wanted in extents):
+        wanted = tuple("any" if extent is None else extent for extent in shape)
+        raise ValueError(f"{name} has shape {value.shape}; {wanted} is wanted")
+    if value.size == 0 or value.dtype.kind == "b":
+        return
+    if value.dtype.kind == "c":
+        value = np.abs(value)
+    low, high = value.min(), value.max()
+    within = np.isfinite(low) and np.isfinite(high)
+    if not within or (least is not None and low < least) or (most is not None and high > most):
+        raise ValueError(f"{name} has values from {low:g} to {high:g}, which no fit gives")
+
+
+def check_stored_shape(model: BaseEstimator) -> ImageShape:
+    """Return the image shape of a loaded model, if ``image_shape_`` and ``n_features_in_`` are one."""
+    shape: object = model.image_shape_
+    sides = shape if isinstance(shape, tuple) and len(shape) in (2, 3) else ()
+    if not sides or any(type(side) is not int or not 1 <= side < 1 << 31 for side in sides):
+        raise ValueError(f"image_shape_ is {str(shape)[:80]}; (height, width[, channels]) is wanted")
+    if type(model.n_features_in_) is not int or model.n_features_in_ != prod(sides):
+        raise ValueError(f"n_features_in_ is {str(model.n_features_in_)[:40]} for images of shape {sides}")
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and (not isinstance(names, np.ndarray) or names.shape != (prod(sides),)):
+        raise ValueError("feature_names_in_ is not one name for each feature")
+    return sides
+
+
+def check_loaded_coder(coder: BaseEstimator, recipe: Recipe) -> None:
+    """Raise an error unless the fitted attributes of a loaded coder are as a fit with ``recipe`` leaves them."""
+    shape = check_stored_shape(coder)
+    layout = recipe.layout(shape)
+    if coder._layout_ != layout:
+        raise ValueError(f"its layout is {str(coder._layout_)[:200]}; {layout} follows from its parameters")
+    _check_dictionary(coder, layout)
+    for name, made in recipe.public_dictionary(layout, coder.dictionary_).items():
+        stored = getattr(coder, name)
+        if isinstance(made, np.ndarray):
+            check_stored(name, stored, made.shape)
+        elif stored != made:
+            raise ValueError(f"{name} is {str(stored)[:80]}; its dictionary has {made}")
+    blank = layout.to_tensor(np.zeros((1, *shape), coder.atoms_.dtype))
+    wanted = recipe.model(shape).coding(coder.dictionary_, blank, sparsity=recipe.sparsity).codes_shape
+    wanted = tuple(wanted[axis] for axis in recipe.code_axes)[1:]
+    check_stored("codes_", coder.codes_, (None, *wanted))
+    if len(coder.codes_) < 1:
+        raise ValueError("codes_ holds the code of no image")
+    _check_graph(coder, recipe)
+    _check_history(coder)
+    if hasattr(coder, "statistics_"):
+        made = code_chunk(recipe.model(shape), coder.dictionary_, blank, recipe.weights, recipe.learning_solver)
+        _check_statistics(coder, PassTotals.of_chunk(0, made).statistics)
+
+
+def _check_dictionary(coder: BaseEstimator, layout: Layout) -> None:
+    """Raise an error unless a dictionary has the shape that its layout asks for, and atoms in the unit ball."""
+    parts = coder.dictionary_ if isinstance(coder.dictionary_, tuple) else (coder.dictionary_,)
+    if isinstance(layout, SeparableLayout):
+        wanted: list[tuple[int | None, ...]] = [(side, None) for side in layout.sides]
+    elif isinstance(layout, ImageLayout):
+        wanted = [(layout.tube_length, layout.n_rows, None)]
+    else:
+        wanted = [(None, None, prod(layout.image_shape[2:]), None)]
+    if isinstance(coder.dictionary_, tuple) != isinstance(layout, SeparableLayout) or len(parts) != len(wanted):
+        raise ValueError(f"dictionary_ is not of the form of {type(coder).__name__}")
+    for part, form in zip(parts, wanted, strict=True):
+        check_stored("dictionary_", part, form, least=-_LONGEST_ATOM, most=_LONGEST_ATOM)
+        if min(part.shape) < 1 or (len(form) == 4 and (np.array(part.shape[:2]) > layout.image_shape[:2]).any()):
+            raise ValueError(f"dictionary_ has shape {part.shape} for images of shape {layout.image_shape}")
+        norms = np.sqrt(np.square(part, dtype=np.float64).sum(axis=tuple(range(part.ndim - 1))))
+        if norms.max() > _LONGEST_ATOM:
+            raise ValueError(f"dictionary_ has an atom of length {norms.max():g}; all lie in the unit ball")
+
+
+def _check_graph(coder: BaseEstimator, recipe: Recipe) -> None:
+    """Raise an error unless a loaded coder has the graph that it needs, of its own images."""
+    graph = getattr(coder, "graph_", None)
+    if graph is None:
+        if recipe.weights.graph_weight > 0:
+            raise ValueError(f"it has graph_weight={recipe.weights.graph_weight:g} and no graph")
+    elif not isinstance(graph, Graph):
+        raise ValueError(f"graph_ is a {type(graph).__name__}; a graph is wanted")
+    elif graph.n_images != len(coder.codes_):
+        raise ValueError(f"its graph joins {graph.n_images} images and it has codes of {len(coder.codes_)}")
+
+
+def _check_history(coder: BaseEstimator) -> None:
+    """Raise an error for impossible counts and curves of a loaded coder."""
+    check_number("scale_factor_", coder.scale_factor_, above=0.0)
+    for name in ("n_iter_", "n_reseeded_"):
+        check_integer(name, getattr(coder, name), least=0)
+    for name in ("objective_", "density_"):
+        check_stored(name, getattr(coder, name), (None,))
+    check_choice("converged_", coder.converged_, choices=(True, False))
+    if not isinstance(getattr(coder, "duality_gap_", 0.0), Real):
+        raise TypeError(f"duality_gap_ is a {type(coder.duality_gap_).__name__}; a number is wanted")
+    parts = coder.dictionary_ if isinstance(coder.dictionary_, tuple) else (coder.dictionary_,)
+    if not isinstance(coder.multipliers_, list) or len(coder.multipliers_) != len(parts):
+        raise ValueError("multipliers_ is not a list of the multipliers of every dictionary")
+    for multipliers, part in zip(coder.multipliers_, parts, strict=True):
+        if multipliers is not None:
+            check_stored("multipliers_", multipliers, (part.shape[-1],), least=0.0)
+
+
+def _check_statistics(coder: BaseEstimator, wanted: Statistics) -> None:
+    """Raise an error unless the statistics that partial_fit continues have the types and shapes of ``wanted``."""
+    check_integer("n_samples_seen_", coder.n_samples_seen_)
+    stored: object = coder.statistics_
+    if type(stored) is not type(wanted):
+        raise ValueError(f"statistics_ is a {type(stored).__name__}; a {type(wanted).__name__} is wanted")
+    for part in fields(wanted):  # type: ignore[arg-type]
+        value, found = getattr(wanted, part.name), getattr(stored, part.name)
+        if isinstance(value, np.ndarray):
+            check_stored(f"statistics_.{part.name}", found, value.shape, kinds=value.dtype.kind)
+        elif isinstance(value, float):
+            check_number(f"statistics_.{part.name}", found)
+        elif found != value:
+            raise ValueError(f"statistics_.{part.name} is {str(found)[:40]}; {str(value)[:40]} is wanted")

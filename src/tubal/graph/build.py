@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from tubal.backends.arrays import Array, is_torch
 from tubal.graph.neighbors import WEIGHTS, ExactSearch, as_float_stack, knn_graph
-from tubal.graph.structure import Alignments, Graph, Search, Weighting, check_n_neighbors
+from tubal.graph.structure import (
+    Alignments,
+    Graph,
+    Search,
+    SparseMatrix,
+    Weighting,
+    check_adjacency,
+    check_count,
+    check_interval,
+    check_n_neighbors,
+    restore_csr,
+)
 
 if TYPE_CHECKING:
     from tubal.graph.deformable import Deformation, Effort
@@ -95,21 +106,34 @@ def restore_graph(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Grap
     Graph
         The same graph.
     """
-    n_images = int(meta["n_images"])
-    parts = (arrays["adjacency_data"], arrays["adjacency_indices"], arrays["adjacency_indptr"])
+    check_count("n_images", meta["n_images"], 1, 2**48)
+    n_images, n_neighbors = meta["n_images"], meta["n_neighbors"]
+    if n_neighbors is not None:
+        check_n_neighbors(n_neighbors, n_images)
     if meta["weights"] not in WEIGHTS:
-        raise ValueError(f"weights is {meta['weights']!r}; use 'binary' or 'heat'")
+        raise ValueError(f"weights is {str(meta['weights'])[:40]!r}; use 'binary' or 'heat'")
+    check_interval("bandwidth", meta["bandwidth"], 1e-300, 1e300)
     graph = Graph(
-        adjacency=sparse.csr_matrix(parts, shape=(n_images, n_images)),
+        adjacency=_restore_adjacency(arrays, n_images),
         neighbors=arrays.get("neighbors"),
         distances=arrays.get("distances"),
         alignments=Alignments.from_stack(arrays["alignments"]) if "alignments" in arrays else None,
-        n_neighbors=meta["n_neighbors"],
+        n_neighbors=n_neighbors,
         search=None if meta["search"] is None else _restore_search(arrays, meta["search"]),
         weighting=Weighting(meta["weights"], float(meta["bandwidth"])),
     )
-    _check_restored(graph)
+    _check_lists(graph, arrays.get("alignments"))
+    if graph.search is not None and len(graph.search.images) != n_images:
+        raise ValueError(f"the graph joins {n_images} images but holds {len(graph.search.images)}")
     return graph
+
+
+def _restore_adjacency(arrays: dict[str, NDArray[Any]], n_images: int) -> SparseMatrix:
+    """Return the stored edges, if they are an adjacency matrix as users may give one."""
+    parts = [arrays[f"adjacency_{name}"] for name in ("data", "indices", "indptr")]
+    adjacency = restore_csr(parts, (n_images, n_images))
+    check_adjacency(adjacency)
+    return adjacency
 
 
 def _restore_search(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Search:
@@ -124,14 +148,24 @@ def _restore_search(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Se
     raise ValueError(f"the graph has a search of kind {str(meta['kind'])[:40]!r}, which this version does not know")
 
 
-def _check_restored(graph: Graph) -> None:
-    """Raise an error for indices out of range and arrays of different lengths."""
-    graph.adjacency.check_format(full_check=True)
-    neighbors, n_images = graph.neighbors, graph.n_images
-    if neighbors is not None and (len(neighbors) != n_images or (neighbors.size and neighbors.max() >= n_images)):
+def _check_lists(graph: Graph, alignments: NDArray[Any] | None) -> None:
+    """Raise an error for neighbour lists, distances and alignments that no search returns."""
+    neighbors, distances, n_images = graph.neighbors, graph.distances, graph.n_images
+    if neighbors is None or distances is None:
+        if neighbors is not None or distances is not None or alignments is not None:
+            raise ValueError("the graph has only a part of its neighbour lists, distances and alignments")
+        return
+    if neighbors.dtype.kind != "i" or neighbors.ndim != 2 or not 1 <= neighbors.shape[1] <= n_images:
+        raise ValueError(f"the graph's neighbour lists have shape {neighbors.shape} and type {neighbors.dtype}")
+    if len(neighbors) != n_images or neighbors.min() < -1 or neighbors.max() >= n_images:
         raise ValueError("the graph's neighbour lists contain images that it does not have")
-    if graph.search is not None and len(graph.search.images) != n_images:
-        raise ValueError(f"the graph joins {n_images} images but holds {len(graph.search.images)}")
-    for values in (graph.distances, None if graph.alignments is None else graph.alignments.rotation):
-        if values is not None and (neighbors is None or values.shape != neighbors.shape):
-            raise ValueError("the graph's distances or alignments do not match its neighbour lists")
+    if distances.shape != neighbors.shape or distances.dtype not in (np.float32, np.float64):
+        raise ValueError("the graph's distances do not match its neighbour lists")
+    if not (distances >= 0).all() or not np.isfinite(distances[neighbors >= 0]).all():
+        raise ValueError("the graph has a distance that is negative, infinite or not a number")
+    if alignments is None:
+        return
+    if alignments.shape != (4, *neighbors.shape) or alignments.dtype not in (np.float32, np.float64):
+        raise ValueError("the graph's alignments do not match its neighbour lists")
+    if not np.isfinite(alignments).all() or alignments[1].min() <= 0:
+        raise ValueError("the graph has an alignment that is infinite, not a number or of scale 0")

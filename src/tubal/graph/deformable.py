@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from math import isfinite
-from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,22 +27,24 @@ from tubal.graph.neighbors import (
     limit_in_degree,
     spread_over_copies,
 )
-from tubal.graph.structure import Alignments, Graph, IndexArray, Neighbors, SearchState
+from tubal.graph.structure import (
+    Alignments,
+    Graph,
+    IndexArray,
+    Neighbors,
+    SearchState,
+    check_count,
+    check_interval,
+)
 
 # Twice the length of a unit field: no two images can be farther apart.
 FARTHEST = 2.0
 
 
-def _check_interval(name: str, value: float, least: float, most: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value) or not least <= value <= most:
-        raise ValueError(f"{name}={value!r}; a number of at least {least:g} and at most {most:g} is wanted")
-
-
-def _check_count(name: str, value: int, least: int, most: int | None = None) -> None:
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < least or (most is not None and value > most):
-        limit = f"at least {least}" + ("" if most is None else f" and at most {most}")
-        raise ValueError(f"{name}={value!r}; an integer of {limit} is wanted")
+# Limits of the work on one image or pair: its warps, the values of all its warps, and the moves of all its pixels.
+MOST_WARPS, MOST_WARPED_VALUES, MOST_PIXEL_MOVES = 1000, 2**22, 2**22
+# Bytes of the linear map from pixels to the coefficients of all warps.
+_MOST_MAP_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Deformation:
     rotation : float, default=10.0
         Largest rotation in degrees, from 0 to 180.
     n_rotations : int, default=5
-        Number of rotations tried, at most 100.
+        Number of rotations tried, at most 100. Rotations times scales are at most 1000.
     scale : float, default=1.08
         Largest scale factor, from 1 to 10; its inverse is the smallest.
     n_scales : int, default=3
@@ -98,17 +98,22 @@ class Deformation:
 
     def __post_init__(self) -> None:
         # Compiled code computes with these values unchecked.
-        _check_interval("rotation", self.rotation, 0, 180)
-        _check_interval("scale", self.scale, 1, 10)
+        check_interval("rotation", self.rotation, 0, 180)
+        check_interval("scale", self.scale, 1, 10)
         for name in ("shift", "window"):
-            _check_interval(name, getattr(self, name), 0, 1)
+            check_interval(name, getattr(self, name), 0, 1)
             if getattr(self, name) == 1:
                 raise ValueError(f"{name}=1; it is a share of the image side and must be below 1")
         for name in ("n_rotations", "n_scales"):
-            _check_count(name, getattr(self, name), 1, 100)
-        _check_count("least_pixels", self.least_pixels, 0)
-        _check_count("least_size", self.least_size, 1, 2**24)
-        _check_count("most_size", self.most_size, self.least_size, 2**24)
+            check_count(name, getattr(self, name), 1, 100)
+        if self.n_rotations * self.n_scales > MOST_WARPS:
+            raise ValueError(
+                f"n_rotations={self.n_rotations} and n_scales={self.n_scales} make {self.n_rotations * self.n_scales} "
+                f"warps of every image; at most {MOST_WARPS} are tried, lower one of them"
+            )
+        check_count("least_pixels", self.least_pixels, 0, 2**24)
+        check_count("least_size", self.least_size, 1, 2**24)
+        check_count("most_size", self.most_size, self.least_size, 2**24)
         if self.field not in ("gradient", "pixels"):
             raise ValueError(f"field={self.field!r}; compare images by their 'gradient' or by their 'pixels'")
 
@@ -188,9 +193,9 @@ class Effort:
     def __post_init__(self) -> None:
         # Compiled code computes with these values unchecked, and its loops support a context of at most 2.
         for name in ("n_candidates", "n_kept", "rank"):
-            _check_count(name, getattr(self, name), 1)
-        _check_count("context", self.context, 0, 2)
-        _check_count("exact_limit", self.exact_limit, 0)
+            check_count(name, getattr(self, name), 1, 2**31 - 1)
+        check_count("context", self.context, 0, 2)
+        check_count("exact_limit", self.exact_limit, 0, 2**31 - 1)
 
     @classmethod
     def for_collection(cls, n_images: int, n_neighbors: int) -> Effort:
@@ -251,8 +256,27 @@ class DeformableSearch(ImageSearch):
     kind: ClassVar[str] = "deformable"
 
     def __post_init__(self) -> None:
-        _check_interval("memory_budget", self.memory_budget, 1, 1e18)
-        _check_count("random_state", self.random_state, 0, 2**63 - 1)
+        check_interval("memory_budget", self.memory_budget, 1, 1e18)
+        check_count("random_state", self.random_state, 0, 2**63 - 1)
+        self._check_work()
+
+    def _check_work(self) -> None:
+        """Raise an error for settings that would take hours or fill the memory on images of this size."""
+        height, width = self.size.shape
+        n_channels = self.images.shape[3] if self.images.ndim == 4 else 1
+        warped = height * width * n_channels * len(self.deformation.warps())
+        if warped > MOST_WARPED_VALUES:
+            raise ValueError(
+                f"the warps of one image of {height} x {width} pixels have {warped} values, more than "
+                f"{MOST_WARPED_VALUES}; lower n_rotations, n_scales, least_size or most_size of the deformation"
+            )
+        down, across = (2 * self.deformation.pixels(self.deformation.window, side) + 1 for side in (height, width))
+        if height * width * down * across > MOST_PIXEL_MOVES:
+            raise ValueError(
+                f"each of {height} x {width} pixels may move to {down * across} places, "
+                f"{height * width * down * across} comparisons for every pair of images, more than "
+                f"{MOST_PIXEL_MOVES}; lower window, least_pixels, least_size or most_size of the deformation"
+            )
 
     @cached_property
     def size(self) -> WorkingSize:
@@ -468,7 +492,8 @@ def distinct_images(search: DeformableSearch) -> tuple[Float32, IndexArray]:
 def fit_coefficients(search: DeformableSearch, images: Float32) -> MotionCoefficients:
     """Learn the basis of all motions, no larger than the memory budget allows."""
     rank = search.effort.rank
-    while 4 * len(images) * len(search.bank.warps) * rank > 0.5 * search.memory_budget and rank > 16:
+    per_image, map_bytes = (4 * len(search.bank.warps) * count for count in (len(images), images[0].size))
+    while (per_image * rank > 0.5 * search.memory_budget or map_bytes * rank > _MOST_MAP_BYTES) and rank > 16:
         rank //= 2
     return MotionCoefficients.fit(images, search.bank, rank, np.random.default_rng(search.random_state))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -444,6 +446,18 @@ def check_n_neighbors(n_neighbors: int, limit: int, what: str = "images") -> int
     return int(n_neighbors)
 
 
+def check_interval(name: str, value: object, least: float, most: float) -> None:
+    """Raise an error unless a setting is a finite number from ``least`` to ``most``."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= value <= most:  # type: ignore[operator]
+        raise ValueError(f"{name}={value!r}; a number of at least {least:g} and at most {most:g} is wanted")
+
+
+def check_count(name: str, value: object, least: int, most: int) -> None:
+    """Raise an error unless a setting is an integer from ``least`` to ``most``."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or not least <= int(value) <= most:
+        raise ValueError(f"{name}={value!r}; an integer of at least {least} and at most {most} is wanted")
+
+
 # --- adjacency matrices ----------------------------------------------------------------------------------
 def symmetric_adjacency(indices: IndexArray, weights: FloatArray) -> SparseMatrix:
     """Return ``max(W, Wᵀ)`` of the directed edges ``i -> indices[i, slot]``; negative indices are no edge.
@@ -461,6 +475,28 @@ def symmetric_adjacency(indices: IndexArray, weights: FloatArray) -> SparseMatri
     adjacency = sparse.csr_matrix(directed.maximum(directed.T))
     adjacency.sort_indices()
     return adjacency
+
+
+def restore_csr(parts: Sequence[NDArray[Any]], shape: tuple[int, int]) -> SparseMatrix:
+    """Return the CSR matrix of stored ``data, indices, indptr`` after checking all three; compiled code does not.
+
+    SciPy's own check computes differences of ``indptr`` in its type, where they can overflow.
+
+    >>> restore_csr([np.ones(1), np.array([1]), np.array([0, 1, 1])], (2, 2)).toarray()
+    array([[0., 1.],
+           [0., 0.]])
+    """
+    data, indices, indptr = parts
+    if data.dtype.kind not in "buif" or data.dtype.itemsize > 8 or indices.dtype.kind + indptr.dtype.kind != "ii":
+        raise ValueError(f"a sparse matrix has parts of type {data.dtype}, {indices.dtype} and {indptr.dtype}")
+    starts = indptr.astype(np.int64)
+    if indptr.shape != (shape[0] + 1,) or indices.ndim != 1 or data.shape != indices.shape:
+        raise ValueError(f"a sparse matrix has parts that are not those of a matrix of shape {shape}")
+    if starts[0] != 0 or starts[-1] != len(indices) or (starts[1:] < starts[:-1]).any():
+        raise ValueError("a sparse matrix has rows that do not follow each other")
+    if indices.size and not 0 <= indices.min() <= indices.max() < shape[1]:
+        raise ValueError(f"a sparse matrix has an entry outside its shape {shape}")
+    return sparse.csr_matrix((data, indices, indptr), shape=shape)
 
 
 def check_adjacency(matrix: SparseMatrix | ArrayLike, n: int | None = None) -> SparseMatrix:

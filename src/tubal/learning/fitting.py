@@ -40,6 +40,7 @@ from tubal.problems.base import Dictionary, ImageModel, atom_norms
 from tubal.problems.layout import Layout
 from tubal.problems.tubal import TubalModel
 from tubal.solvers import Admm, CodeSolver, DictionarySolver
+from tubal.solvers.base import MOST_STEPS
 
 if TYPE_CHECKING:
     from tubal.learning.checkpoints import Checkpoint
@@ -173,7 +174,8 @@ class Recipe:
     def final_solver(self) -> CodeSolver:
         """The solver of final codes: the same with more steps."""
         solver: Any = self.learning_solver
-        final: CodeSolver = replace(solver, max_iter=max(FINAL_FACTOR * solver.max_iter, LEAST_FINAL_STEPS))
+        steps = max(FINAL_FACTOR * solver.max_iter, LEAST_FINAL_STEPS)
+        final: CodeSolver = replace(solver, max_iter=min(steps, max(solver.max_iter, MOST_STEPS)))
         return final
 
     def first_state(self, data: Array, layout: Layout) -> LearningState:

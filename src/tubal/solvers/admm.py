@@ -8,7 +8,7 @@ import numpy as np
 
 from tubal.backends.arrays import Array, as_like
 from tubal.problems.base import CodingProblem, SplitState, clip_to, soft_threshold
-from tubal.solvers.base import Monitor, Solution, check_integer, check_number, ignore, iterate
+from tubal.solvers.base import MOST_STEPS, Monitor, Solution, check_integer, check_number, ignore, iterate
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Admm:
     gap: float | None = None
 
     def __post_init__(self) -> None:
-        check_integer("max_iter", self.max_iter)
+        check_integer("max_iter", self.max_iter, most=MOST_STEPS)
         check_number("tol", self.tol, least=0.0)
         check_number("penalty", self.penalty, above=0.0)
         check_number("relaxation", self.relaxation, above=0.0, below=2.0)

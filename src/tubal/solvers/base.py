@@ -200,12 +200,18 @@ class DictionarySolver(Protocol):
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
-def check_integer(name: str, value: object, *, least: int = 1) -> int:
-    """Return a parameter that must be an integer of at least ``least``."""
+# Steps of a code solver; a solver that needs more does not converge.
+MOST_STEPS = 100_000
+
+
+def check_integer(name: str, value: object, *, least: int = 1, most: int | None = None) -> int:
+    """Return a parameter that must be an integer of at least ``least`` and, if given, at most ``most``."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"{name}={value!r} is a {type(value).__name__}; an integer of at least {least} is wanted")
     if value < least:
         raise ValueError(f"{name}={value}; it must be at least {least}")
+    if most is not None and int(value) > most:
+        raise ValueError(f"{name}={value}; it must be at most {most}")
     return int(value)
 
 

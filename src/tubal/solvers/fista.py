@@ -7,7 +7,7 @@ from math import sqrt
 
 from tubal.backends.arrays import Array, namespace
 from tubal.problems.base import CodingProblem, MomentumState, relative_movement
-from tubal.solvers.base import Monitor, Solution, check_integer, check_number, ignore, iterate
+from tubal.solvers.base import MOST_STEPS, Monitor, Solution, check_integer, check_number, ignore, iterate
 
 # If all atoms are zero there is no curvature, and any step size will do.
 MIN_LIPSCHITZ = 1e-12
@@ -33,7 +33,7 @@ class Fista:
     check_every: int = 10
 
     def __post_init__(self) -> None:
-        check_integer("max_iter", self.max_iter)
+        check_integer("max_iter", self.max_iter, most=MOST_STEPS)
         check_number("tol", self.tol, least=0.0)
         check_integer("check_every", self.check_every)
 
@@ -106,7 +106,7 @@ class PrintedIstt:
     check_every: int = 10
 
     def __post_init__(self) -> None:
-        check_integer("max_iter", self.max_iter)
+        check_integer("max_iter", self.max_iter, most=MOST_STEPS)
         check_number("growth", self.growth, least=1.0)
         check_integer("check_every", self.check_every)
 

@@ -8,10 +8,10 @@
 True
 
 A file holds every parameter and every fitted attribute. That includes the codes of the training images,
-``n · n_atoms · tube`` numbers. With a graph it also includes the training images themselves, ``n · height · width``
-numbers, because new images are joined to them. A thousand 32 × 32 images with 45 atoms take 6 MB and 4 MB in single
-precision. A model file with a graph contains your training images: share it only if you may share them. ``callbacks``
-are code and are not stored.
+``n · n_atoms · tube`` numbers, of which only those that are not zero are stored. With a graph it also includes the
+training images themselves, because new images are joined to them: one byte a pixel if they were 8-bit pictures, else
+four or eight. A model file with a graph contains your training images: share it only if you may share them.
+``callbacks`` are code and are not stored.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import os
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -120,9 +121,17 @@ def decode(content: Json, arrays: Arrays, path: str | os.PathLike[str]) -> Any:
     try:
         return _decode(content, arrays)
     except DamagedFileError as error:
-        raise DamagedFileError(f"{str(path)!r} cannot be loaded: {error}") from None
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, OverflowError) as error:
-        raise DamagedFileError(f"{str(path)!r} cannot be loaded: its parts do not fit together ({error})") from None
+        raise DamagedFileError(f"{str(path)!r} cannot be loaded: {_one_line(error)}") from None
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, ArithmeticError) as error:
+        raise DamagedFileError(
+            f"{str(path)!r} cannot be loaded: its parts do not fit together ({_one_line(error)})"
+        ) from None
+
+
+def _one_line(error: Exception) -> str:
+    """Return what an error says in one short line: a file may hold an array where a number should be."""
+    text = " ".join(str(error).split())
+    return text if len(text) < 400 else f"{text[:300]} … {text[-80:]}"
 
 
 # --- objects to JSON -------------------------------------------------------------------------------------------
@@ -133,6 +142,7 @@ class Encoder:
         self.arrays: Arrays = {}
         self._names: dict[int, str] = {}
         self._kept: list[Any] = []  # ids are unique only while the objects exist
+        self._graph_arrays: dict[tuple[Any, ...], Json] = {}
 
     def encode(self, value: object, where: str) -> Json:  # noqa: PLR0911  (one return per kind)
         """Return the JSON of ``value``; ``where`` names it in errors."""
@@ -158,6 +168,13 @@ class Encoder:
         if array.dtype.kind not in "biufcUS":
             raise TypeError(f"{where} is an array of {array.dtype}, which cannot be saved; numbers are wanted")
         if id(value) not in self._names:
+            packed = pack_sparse(array)
+            if packed is not None:
+                mask, numbers = packed
+                return {
+                    "$nonzero": self.encode(numbers, where), "mask": self.encode(mask, where),
+                    "shape": list(array.shape),
+                }  # fmt: skip
             self._names[id(value)] = f"a{len(self.arrays)}"
             self._kept.append(value)
             self.arrays[self._names[id(value)]] = array
@@ -175,8 +192,7 @@ class Encoder:
         from tubal.graph import Graph
 
         if isinstance(value, Graph):
-            arrays, meta = value.state()
-            return {"$graph": self.encode(meta, where), "arrays": self.encode(arrays, where)}
+            return self._encode_graph(value, where)
         if sparse.issparse(value):
             return self._encode_sparse(value, where)
         if isinstance(value, np.random.RandomState):
@@ -193,6 +209,25 @@ class Encoder:
             f"{where} is a {type(value).__name__}, which cannot be saved; numbers, text, arrays, graphs and tubal's "
             "own solvers can"
         )
+
+    def _encode_graph(self, graph: Graph, where: str) -> dict[str, Json]:
+        """Return the JSON of a graph; graphs that share arrays, or hold equal ones, share them in the file."""
+        arrays, meta = graph.state()
+        stored = {}
+        for name, array in arrays.items():
+            key = (name, array.dtype.str, array.shape, blake2b(np.ascontiguousarray(array).data).digest())
+            if key not in self._graph_arrays:
+                images = name == "search_images"
+                self._graph_arrays[key] = (self._encode_images if images else self._encode_array)(array, where)
+            stored[name] = self._graph_arrays[key]
+        return {"$graph": self.encode(meta, where), "arrays": stored}
+
+    def _encode_images(self, images: NDArray[Any], where: str) -> Json:
+        """Return the JSON of training images: bytes where they were 8-bit pictures, else as they are."""
+        levels = find_levels(images)
+        if levels is None:
+            return self._encode_array(images, where)
+        return {("$pictures" if name == "levels" else name): self.encode(part, where) for name, part in levels.items()}
 
     def _encode_sparse(self, matrix: sparse.sparray | sparse.spmatrix, where: str) -> dict[str, Json]:
         rows = matrix.tocsr()
@@ -235,7 +270,7 @@ def _read_estimator(value: dict[str, Any], arrays: Arrays) -> Any:
         if not (name.isidentifier() and name.endswith("_") and name[:2] != "__"):
             raise DamagedFileError(f"it names the attribute {name[:40]!r}, which no model has")
         setattr(model, name, item)
-    _check_model(model)
+    model._check_loaded()  # as strictly as what users pass: compiled code uses the arrays unchecked
     return model
 
 
@@ -246,18 +281,32 @@ def _read_graph(value: dict[str, Any], arrays: Arrays) -> Graph:
 
 
 def _read_sparse(value: dict[str, Any], arrays: Arrays) -> sparse.csr_matrix:
-    from scipy import sparse
+    from tubal.graph.structure import restore_csr
 
     parts = _decode(value["parts"], arrays)
-    shape = tuple(int(extent) for extent in value["$sparse"])
-    matrix = sparse.csr_matrix((parts["data"], parts["indices"], parts["indptr"]), shape=shape)
-    matrix.check_format(full_check=True)
-    return matrix
+    n_rows, n_columns = value["$sparse"]
+    if any(type(extent) is not int or not 0 <= extent < 1 << 48 for extent in (n_rows, n_columns)):
+        raise DamagedFileError(f"it holds a sparse matrix of the impossible shape {str(value['$sparse'])[:80]}")
+    return restore_csr([parts[name] for name in ("data", "indices", "indptr")], (n_rows, n_columns))
+
+
+def _read_nonzero(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
+    return unpack_sparse(_decode(value["mask"], arrays), _decode(value["$nonzero"], arrays), value["shape"])
+
+
+def _read_pictures(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
+    return restore_levels(*(_decode(value[name], arrays) for name in ("$pictures", "base", "peaks", "norms")))
 
 
 def _read_random(value: dict[str, Any], arrays: Arrays) -> np.random.RandomState:
+    name, key, position, has_gauss, gauss = _decode(value["$random"], arrays)
+    # NumPy does not check these, and would read outside the key.
+    whole = all(type(number) is int for number in (position, has_gauss)) and isinstance(gauss, float)
+    fits = isinstance(key, np.ndarray) and key.shape == (624,) and key.dtype == np.uint32
+    if name != "MT19937" or not whole or not fits or not 0 <= position <= 624 or has_gauss not in (0, 1):
+        raise DamagedFileError("it holds a state of a random generator that no generator has")
     random = np.random.RandomState()
-    random.set_state(tuple(_decode(value["$random"], arrays)))
+    random.set_state((name, key, position, has_gauss, gauss))
     return random
 
 
@@ -275,6 +324,8 @@ _READERS: dict[str, Callable[[dict[str, Any], Arrays], Any]] = {
     "$random": _read_random,
     "$object": _read_object,
     "$graph": _read_graph,
+    "$nonzero": _read_nonzero,
+    "$pictures": _read_pictures,
     "$sparse": _read_sparse,
     "$estimator": _read_estimator,
 }
@@ -287,34 +338,106 @@ def _known_class(name: object) -> type:
     return found
 
 
-def _check_model(model: BaseEstimator) -> None:
-    """Raise an error if fitted arrays do not fit each other; compiled code would read past their ends."""
-    atoms, codes, shape = (getattr(model, name, None) for name in ("atoms_", "codes_", "image_shape_"))
-    if atoms is None or codes is None or shape is None:
-        return
-    by_atom = model.by_atom(codes) if hasattr(model, "by_atom") else codes
-    wrong = atoms.shape[1:] != tuple(shape) and atoms.ndim > 2
-    wrong |= by_atom.ndim > 1 and atoms.ndim > 2 and by_atom.shape[1] != atoms.shape[0]
-    wrong |= by_atom.ndim == 4 and by_atom.shape[2:] != tuple(shape)[:2]
-    graph: Any = getattr(model, "graph_", None)
-    wrong |= graph is not None and graph.n_images != codes.shape[0]
-    if wrong or not _dictionary_fits(model, atoms, codes):
-        raise DamagedFileError("its atoms, codes and graph are not of matching sizes")
+# --- compact arrays --------------------------------------------------------------------------------------------
+# Smaller arrays are stored as they are; a saving below a quarter is not worth the time.
+_LEAST_PACKED, _WORTH_PACKING = 1024, 0.75
 
 
-def _dictionary_fits(model: BaseEstimator, atoms: Array, codes: Array) -> bool:
-    """Tell whether a dictionary has the size that follows from the model's layout and codes."""
-    dictionary: Any = getattr(model, "dictionary_", None)
-    layout: Any = getattr(model, "_layout_", None)
-    if isinstance(dictionary, tuple):  # one matrix a mode
-        return [matrix.shape for matrix in dictionary] == list(zip(layout.sides, codes.shape[1:], strict=True))
-    if not isinstance(dictionary, np.ndarray):
-        return True
-    if dictionary.ndim == 4:  # filters (down, across, channel, atom)
-        inside = all(side <= whole for side, whole in zip(dictionary.shape, codes.shape[2:], strict=False))
-        return bool(inside and dictionary.shape[3] == atoms.shape[0] == codes.shape[1])
-    if dictionary.ndim == 3 and layout is not None:
-        tube = layout.tube_length
-        fits = dictionary.shape == (tube, layout.n_rows, atoms.shape[0])
-        return bool(fits and (codes.ndim != 3 or codes.shape[2] == tube))
-    return True
+def pack_sparse(array: NDArray[Any]) -> tuple[NDArray[np.uint8], NDArray[Any]] | None:
+    """Return one bit per value, and the values that are not zero; None if that is not clearly smaller."""
+    if array.dtype.kind != "f" or array.size < _LEAST_PACKED:
+        return None
+    packed_size = array.size / 8 + np.count_nonzero(array) * array.itemsize
+    if packed_size > _WORTH_PACKING * array.nbytes:
+        return None
+    used = array.reshape(-1) != 0
+    return np.packbits(used), array.reshape(-1)[used]
+
+
+def unpack_sparse(mask: NDArray[np.uint8], values: NDArray[Any], shape: Json) -> NDArray[Any]:
+    """Undo :func:`pack_sparse`, after checking that mask, values and shape fit each other.
+
+    >>> values = np.zeros(1024)
+    >>> values[5] = 2.0
+    >>> bool((unpack_sparse(*pack_sparse(values), [1024]) == values).all())
+    True
+    """
+    whole = isinstance(shape, list) and all(type(extent) is int and extent >= 0 for extent in shape)
+    size = math.prod(shape) if whole else -1
+    if mask.dtype != np.uint8 or mask.ndim != 1 or values.dtype.kind != "f" or values.ndim != 1:
+        raise DamagedFileError("its sparse codes are not a mask of bits and a row of numbers")
+    if len(mask) != -(-size // 8):
+        raise DamagedFileError(f"its sparse codes do not have the shape {str(shape)[:80]}")
+    used = np.unpackbits(mask, count=size).view(np.bool_)
+    if np.count_nonzero(used) != len(values):
+        raise DamagedFileError("its sparse codes are not as many as their mask says")
+    found = np.zeros(size, values.dtype)
+    found[used] = values
+    return found.reshape(shape)
+
+
+_IMAGES_AT_A_TIME, _PIXELS_TRIED = 256, 64
+
+
+def find_levels(images: NDArray[Any]) -> dict[str, NDArray[Any]] | None:
+    """Return 8-bit pictures and how they were scaled, such that :func:`restore_levels` gives ``images`` bit for bit.
+
+    Pictures are scaled as an estimator does it: by 1 / 255 or not at all, then by a largest level, then by a norm.
+    The result holds ``levels`` (n, ...), ``base`` (256,), ``peaks`` (n,) and ``norms`` (n,); None for other images.
+    """
+    if images.dtype not in (np.float32, np.float64) or images.ndim < 3:
+        return None
+    rows = images.reshape(len(images), -1)
+    steps = np.arange(256, dtype=images.dtype)
+    for base in (steps / images.dtype.type(255), steps):
+        blocks = []
+        for start in range(0, len(rows), _IMAGES_AT_A_TIME):
+            blocks.append(_block_levels(rows[start : start + _IMAGES_AT_A_TIME], base))
+            if blocks[-1] is None:
+                break
+        else:
+            levels, peaks, norms = (np.concatenate(parts) for parts in zip(*filter(None, blocks), strict=True))
+            return {"levels": levels.reshape(images.shape), "base": base, "peaks": peaks, "norms": norms}
+    return None
+
+
+def _block_levels(rows: NDArray[Any], base: NDArray[Any]) -> tuple[NDArray[Any], ...] | None:
+    """Return levels, peaks and norms of a few images as rows, or None if one of them is no 8-bit picture."""
+    if rows.min() < 0:
+        return None
+    levels, peaks, norms = np.zeros(rows.shape, np.uint8), np.full(len(rows), 255, np.uint8), np.ones_like(rows[:, 0])
+    largest = rows.max(axis=1)
+    candidates = [norms.copy()]
+    # The largest pixel of an image of unit length is 1 / norm; division rounds, so its neighbours are tried too.
+    candidates.append(1 / np.where(largest > 0, largest, 1).astype(rows.dtype))
+    for towards in (0, np.inf):
+        nearest = np.nextafter(candidates[1], rows.dtype.type(towards))
+        candidates += [nearest, np.nextafter(nearest, rows.dtype.type(towards))]
+    sample = rows[:, :: max(1, rows.shape[1] // _PIXELS_TRIED)]
+    left = np.arange(len(rows))
+    for peak in range(255, 0, -1):
+        for norm in candidates:
+            guess = sample[left] * (norm[left, None] * peak)
+            tried = left[(abs(guess - np.rint(guess)) < 0.01).all(axis=1) & (guess.max(axis=1) < 256)]
+            found = np.rint(rows[tried] * (norm[tried, None] * peak)).clip(0, 255).astype(np.uint8)
+            same = (base[found] / base[peak] / norm[tried, None] == rows[tried]).all(axis=1)
+            done = tried[same]
+            levels[done], peaks[done], norms[done] = found[same], peak, norm[done]
+            left = np.setdiff1d(left, done)
+            if len(left) == 0:
+                return levels, peaks, norms
+    return None
+
+
+def restore_levels(
+    levels: NDArray[np.uint8], base: NDArray[Any], peaks: NDArray[np.uint8], norms: NDArray[Any]
+) -> NDArray[Any]:
+    """Undo :func:`find_levels`: ``base[levels] / base[peaks] / norms``, with the roundings of the first time."""
+    types = levels.dtype == peaks.dtype == np.uint8 and base.dtype == norms.dtype in (np.float32, np.float64)
+    if not types or levels.ndim < 3 or base.shape != (256,) or not peaks.shape == norms.shape == levels.shape[:1]:
+        raise DamagedFileError("its pictures are not bytes with a scale for each of them")
+    if not (base >= 0).all() or not (base[peaks] > 0).all() or not (norms > 0).all():
+        raise DamagedFileError("its pictures have a scale that is zero, negative or not a number")
+    each = (-1, *[1] * (levels.ndim - 1))
+    images: NDArray[Any] = base[levels] / base[peaks].reshape(each) / norms.reshape(each)
+    return images
