@@ -281,7 +281,7 @@ class _FewTerms:
 
     @property
     def residual(self) -> NDArray[Any]:
-        return self.image - self.codes.astype(self.image.dtype) @ self.pictures
+        return np.asarray(self.image - self.codes.astype(self.image.dtype) @ self.pictures)
 
     def gap(self, products: NDArray[Any]) -> float:
         """Return the duality gap relative to the objective, given the residual's products with all shifted atoms."""

@@ -50,6 +50,8 @@ class ReportData:
         (section 2.4 of the paper).
     term_counts : int array of shape (n,), optional
         Number of terms of each image, when ``terms`` holds only the largest of them.
+    explained : float array of shape (n,), optional
+        Share of the squared pixels of each image that all its terms explain; NaN where it is not known.
     terms_note : str, default=""
         A sentence on how the terms were computed; shown above them.
     norms : float array of shape (n,), optional
@@ -64,6 +66,9 @@ class ReportData:
         Shares between 0 and 1, or percentages; a name that ends in "images" is a count.
     provenance : mapping, optional
         Settings, versions, seed, hashes and times; nested mappings become groups.
+    originals : sequence of n str, optional
+        Addresses of the original pictures relative to the page, as :func:`tubal.report.page.relative_address` makes
+        them; "" for none. The page shows an original where it is found, else the embedded copy.
     title : str, default="Image clusters"
         Heading of the page.
     doubtful_below : float, default=0.5
@@ -98,6 +103,7 @@ class ReportData:
     atoms: FloatArray | None = None
     terms: Sequence[FloatArray] | None = None
     term_counts: IntArray | None = None
+    explained: FloatArray | None = None
     terms_note: str = ""
     norms: FloatArray | None = None
     objective: Sequence[float] = ()
@@ -105,6 +111,7 @@ class ReportData:
     true_labels: Sequence[str] | None = None
     scores: Mapping[str, float] | None = None
     provenance: Mapping[str, object] = field(default_factory=dict)
+    originals: Sequence[str] | None = None
     title: str = "Image clusters"
     doubtful_below: float = 0.5
 
@@ -117,7 +124,7 @@ class ReportData:
             if value is not None:
                 object.__setattr__(self, name, np.asarray(value))
                 _check_shape(name, getattr(self, name), (n, *shape))
-        for name in ("names", "terms", "true_labels"):
+        for name in ("names", "terms", "true_labels", "originals"):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise ValueError(f"{name} has {len(value)} entries for {n} images; give one for each image")
@@ -132,6 +139,11 @@ class ReportData:
             raise ValueError("embedding holds NaN or infinite positions; give finite numbers")
         if self.terms is not None:
             _check_terms(self.terms, self.atoms)
+        for address in self.originals or ():
+            if address and not address.startswith("./"):
+                raise ValueError(
+                    f"originals holds {address!r}; make addresses with relative_address, they begin with ./"
+                )
 
     @property
     def n_images(self) -> int:
@@ -155,6 +167,7 @@ _ARRAY_SHAPES: dict[str, tuple[int, ...]] = {
     "neighbor_distances": (-1,),
     "alignments": (-1, 4),
     "term_counts": (),
+    "explained": (),
     "norms": (),
 }
 

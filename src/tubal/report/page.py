@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,13 +69,30 @@ def encode_payload(data: ReportData, shown: IntArray) -> Json:
         "terms": None
         if data.terms is None or data.atoms is None
         else _terms(data.atoms, data.terms, data.term_counts, shown),
+        "explained": None if data.explained is None else _finite(data.explained[shown].tolist()),
         "termsNote": data.terms_note,
+        "originals": None if data.originals is None else [data.originals[i] for i in shown.tolist()],
         "norms": pack(np.ones(len(shown)) if data.norms is None else data.norms[shown], "float32"),
         "objective": _finite(data.objective),
         "sparsity": _finite(data.sparsity),
         "scores": {str(k): float(v) for k, v in (data.scores or {}).items()},
         "provenance": to_plain(data.provenance),
     }
+
+
+def relative_address(file: str | os.PathLike[str], folder: str | os.PathLike[str]) -> str:
+    """Return the address of a file for a page in ``folder``, or "" if there is none.
+
+    It begins with ``./`` and every odd character is escaped, so that no file name can be taken for another address.
+
+    >>> relative_address("/data/photos/a b?.png", "/data/tubal-out")
+    './../photos/a%20b%3F.png'
+    """
+    try:
+        path = os.path.relpath(os.path.realpath(file), os.path.realpath(folder))
+    except ValueError:  # another drive
+        return ""
+    return "./" + quote(os.fsencode(Path(path).as_posix()))
 
 
 def to_script_json(payload: Mapping[str, Any]) -> str:
@@ -485,10 +503,13 @@ def _script() -> str:
 
 
 def _policy(script: str, style: str) -> str:
-    """Return a policy that allows only this script, this style and embedded pictures: no requests, no injected code."""
+    """Return a policy that allows only this script, this style, and pictures in this page or beside it.
+
+    There are no requests to other places and no injected code.
+    """
     return (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 
