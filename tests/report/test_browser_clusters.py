@@ -159,7 +159,8 @@ def test_atoms_with_two_shift_directions_have_two_sliders(driver, folder):
 
 @pytest.mark.parametrize(("n_iter", "n_charts"), [(2, 0), (3, 2)])
 def test_short_learning_is_a_sentence_instead_of_a_curve(driver, folder, n_iter, n_charts):
-    values = list(np.linspace(0.5, 0.4, n_iter))
-    open_report(driver, write_report(digits_report(30, objective=values, sparsity=values), folder / "short.html"))
+    values = list(np.linspace(0.5, 0.4, n_iter + 1))
+    data = digits_report(30, objective=values, sparsity=values, n_iterations=n_iter)
+    open_report(driver, write_report(data, folder / "short.html"))
     assert count(driver, ".chart") == n_charts
     assert ("learned in only 2 iterations" in text(driver, "#learning-lead")) == (n_charts == 0)

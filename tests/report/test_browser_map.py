@@ -226,8 +226,8 @@ def test_slider_adds_shifted_atoms_one_by_one(report, data):
         np.testing.assert_allclose(drawn[..., 0][positive], expected[positive], atol=2)
         assert text(report, "#panel-full figure:nth-child(2) figcaption").startswith(("all", str(n_terms)))
     original = data.images[image] / 255
-    error = np.linalg.norm(original - data.norms[image] * total) / np.linalg.norm(original)
-    assert text(report, "#panel-full figure:nth-child(3) figcaption") == f"error {100 * error:.0f} %"
+    left = np.square(original - data.norms[image] * total).sum() / np.square(original).sum()
+    assert text(report, "#panel-full figure:nth-child(3) figcaption") == f"unexplained {100 * left:.1f} %"
 
 
 def test_panel_shows_neighbors_above_atoms(report):

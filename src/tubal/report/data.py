@@ -60,6 +60,8 @@ class ReportData:
         Objective after each iteration of the learning.
     sparsity : sequence of float, default=()
         Share of non-zero coefficients after each iteration of the learning.
+    n_iterations : int, optional
+        Number of iterations of the learning; by default the number of values of ``objective``.
     true_labels : sequence of n str, optional
         Labels to compare the clusters with. They are never used to find clusters.
     scores : mapping of str to float, optional
@@ -108,6 +110,7 @@ class ReportData:
     norms: FloatArray | None = None
     objective: Sequence[float] = ()
     sparsity: Sequence[float] = ()
+    n_iterations: int | None = None
     true_labels: Sequence[str] | None = None
     scores: Mapping[str, float] | None = None
     provenance: Mapping[str, object] = field(default_factory=dict)

@@ -80,6 +80,7 @@ def report_data(
         atoms=to_numpy(model.atoms_),
         objective=[float(value) for value in getattr(model, "objective_", ())],
         sparsity=[float(value) for value in getattr(model, "density_", ())],
+        n_iterations=int(model.n_iter_),
         true_labels=true_labels,
         scores=scores,
         provenance=provenance or {},

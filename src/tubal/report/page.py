@@ -75,6 +75,7 @@ def encode_payload(data: ReportData, shown: IntArray) -> Json:
         "norms": pack(np.ones(len(shown)) if data.norms is None else data.norms[shown], "float32"),
         "objective": _finite(data.objective),
         "sparsity": _finite(data.sparsity),
+        "nIterations": int(len(data.objective) if data.n_iterations is None else data.n_iterations),
         "scores": {str(k): float(v) for k, v in (data.scores or {}).items()},
         "provenance": to_plain(data.provenance),
     }

@@ -2,7 +2,7 @@
 
 const FRAME = { width: 440, height: 215, left: 52, right: 14, top: 12, bottom: 32 };
 
-// Fewer points than this say nothing about how the learning went.
+// Fewer iterations than this say nothing about how the learning went.
 const LEAST_ITERATIONS = 3;
 
 function drawCharts() {
@@ -12,10 +12,9 @@ function drawCharts() {
   ].filter(([, values]) => values.some((value) => value !== null));
   if (!charts.length) return;
   find("#learning-section").hidden = false;
-  const n = payload.objective.length || payload.sparsity.length;
-  if (n < LEAST_ITERATIONS) {
+  if (payload.nIterations < LEAST_ITERATIONS) {
     find("#learning-lead").textContent =
-      `The atoms were learned in only ${formatCount(n, "iteration")}, too few for a curve: ` +
+      `The atoms were learned in only ${formatCount(payload.nIterations, "iteration")}, too few for a curve: ` +
       "rough codes are enough here, because similar images decide the clusters.";
     return;
   }

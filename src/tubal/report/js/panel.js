@@ -199,7 +199,7 @@ function buildPictures(image, rows) {
     paint(canvas, built, atoms, top);
     canvas.setAttribute("aria-label", `Sum of ${formatCount(count, "term")}`);
     caption.textContent = termCaption(count, rows.length, terms.counts[image]);
-    if (wanted) error.textContent = `error ${formatPercent(paintResidual(residual, wanted, built))}`;
+    if (wanted) error.textContent = `unexplained ${formatPercent(paintResidual(residual, wanted, built), 1)}`;
   };
   const node = make(
     "div",
@@ -231,12 +231,12 @@ function termCaption(count, carried, total) {
   return carried < total ? `${count} of ${formatInteger(total)} terms` : `all ${formatCount(count, "term")}`;
 }
 
-/** Paint the difference between the image and the sum; return its length relative to the image's. */
+/** Paint the difference between the image and the sum; return its share of the image's squared pixels. */
 function paintResidual(canvas, wanted, built) {
   const rest = wanted.map((value, i) => value - built[i]);
-  const length = (values) => Math.sqrt(values.reduce((sum, value) => sum + value * value, 0));
+  const energy = (values) => values.reduce((sum, value) => sum + value * value, 0);
   paint(canvas, rest, atoms, 1);
-  return length(rest) / (length(wanted) || 1);
+  return energy(rest) / (energy(wanted) || 1);
 }
 
 function termItem(term, index, rows, onchoose) {
