@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 AnyArray = NDArray[Any]
 IntArray = NDArray[np.integer[Any]]
@@ -21,7 +22,7 @@ class ReportData:
     Parameters
     ----------
     images : uint8 array of shape (n, height, width) or (n, height, width, 3)
-        The pictures. Where they have the shape of the atoms, the page also shows the reconstruction error.
+        The pictures. Where they have the shape of the atoms, the page also shows how much is unexplained.
     names : sequence of n str
         File names. They may contain anything; the page shows them as text and never as markup.
     labels : int array of shape (n,)
@@ -42,6 +43,9 @@ class ReportData:
         Rows ``(rotation, scale, dy, dx)``. The neighbour matches the image after it is rotated counter-clockwise
         by ``rotation`` degrees, enlarged by ``scale`` about its centre, and moved ``dy`` pixels down and ``dx``
         pixels to the right.
+    affinity : sparse matrix of shape (n, n), optional
+        Symmetric weights of the edges that decided the clusters. They decide which images are typical; without them,
+        the distances of the neighbours do.
     atoms : float array of shape (r, height, width) or (r, height, width, channels), optional
         The dictionary.
     terms : sequence of n float arrays of shape (n_terms, 4), optional
@@ -102,6 +106,7 @@ class ReportData:
     neighbors: IntArray
     neighbor_distances: FloatArray
     alignments: FloatArray | None = None
+    affinity: sparse.sparray | sparse.spmatrix | None = None
     atoms: FloatArray | None = None
     terms: Sequence[FloatArray] | None = None
     term_counts: IntArray | None = None
@@ -131,6 +136,8 @@ class ReportData:
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise ValueError(f"{name} has {len(value)} entries for {n} images; give one for each image")
+        if self.affinity is not None and self.affinity.shape != (n, n):
+            raise ValueError(f"affinity has shape {self.affinity.shape}; give ({n}, {n}), one row for each image")
         _check_indices("neighbors", self.neighbors, n)
         _check_indices("duplicate_of", self.duplicate_of, n)
         if self.neighbors.shape != self.neighbor_distances.shape:

@@ -77,6 +77,7 @@ def report_data(
         neighbors=neighbors,
         neighbor_distances=distances,
         alignments=alignments,
+        affinity=clusterer.affinity_,
         atoms=to_numpy(model.atoms_),
         objective=[float(value) for value in getattr(model, "objective_", ())],
         sparsity=[float(value) for value in getattr(model, "density_", ())],

@@ -218,17 +218,11 @@ PATH_LENGTH = 5
 def typicality(data: ReportData) -> FloatArray:
     """Return how central each image (n,) is in its cluster: 1 for the most central one, 0 without neighbours in it.
 
-    It is the weight of all paths of ``PATH_LENGTH`` edges that start at the image and stay in its cluster. Edges join
-    neighbours and weigh ``exp(-(distance / scale)²)``, with the geometric mean of both images' mean distances as scale.
+    It is the weight of all paths of ``PATH_LENGTH`` edges that start at the image and stay in its cluster. The edges
+    are those that decided the clusters. Where they are not known, they join neighbours and weigh
+    ``exp(-(distance / scale)²)``, with the geometric mean of both images' mean distances as scale.
     """
-    known = data.neighbors >= 0
-    scale = np.where(known, data.neighbor_distances, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-    row, slot = np.nonzero(known & (data.labels[data.neighbors] == data.labels[:, None]))
-    column, distance = data.neighbors[row, slot], data.neighbor_distances[row, slot]
-    width = np.sqrt(scale[row] * scale[column])
-    weight = np.exp(-((distance / np.where(width > 0.0, width, 1.0)) ** 2))
-    edges = sparse.csr_array((weight, (row, column)), shape=(data.n_images, data.n_images))
-    edges = edges + edges.T
+    edges = _edges_of_neighbors(data) if data.affinity is None else _edges_inside_clusters(data.affinity, data.labels)
     paths = np.ones(data.n_images)
     for _ in range(PATH_LENGTH):
         paths = edges @ paths
@@ -236,6 +230,25 @@ def typicality(data: ReportData) -> FloatArray:
     most = np.zeros(len(clusters))
     np.maximum.at(most, cluster_of, paths)
     return np.asarray(paths / np.where(most > 0.0, most, 1.0)[cluster_of])
+
+
+def _edges_inside_clusters(affinity: sparse.sparray | sparse.spmatrix, labels: IntArray) -> sparse.csr_array:
+    """Return the edges between images of the same cluster."""
+    edges = sparse.coo_array(affinity)
+    inside = labels[edges.row] == labels[edges.col]
+    return sparse.csr_array((edges.data[inside], (edges.row[inside], edges.col[inside])), shape=edges.shape)
+
+
+def _edges_of_neighbors(data: ReportData) -> sparse.csr_array:
+    """Return edges between neighbours of the same cluster, weighted by their distances."""
+    known = data.neighbors >= 0
+    scale = np.where(known, data.neighbor_distances, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    row, slot = np.nonzero(known & (data.labels[data.neighbors] == data.labels[:, None]))
+    column, distance = data.neighbors[row, slot], data.neighbor_distances[row, slot]
+    width = np.sqrt(scale[row] * scale[column])
+    weight = np.exp(-((distance / np.where(width > 0.0, width, 1.0)) ** 2))
+    edges = sparse.csr_array((weight, (row, column)), shape=(data.n_images, data.n_images))
+    return sparse.csr_array(edges + edges.T)
 
 
 def typical_first(data: ReportData) -> Indices:
