@@ -7,12 +7,15 @@ import json
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_digits
+from sklearn.linear_model import Lasso
 
 import tubal
 from tubal import CSC, GTSC, GraphSC, ImageClusterer, SparseCoding, TenSR, TubSC
 from tubal.cli import run
 from tubal.datasets import make_shifted_shapes
 from tubal.estimators import explain_images
+from tubal.estimators.explanation import READABLE_GAP, READABLE_SHARE
 from tubal.report.from_clusterer import report_data
 
 
@@ -74,6 +77,88 @@ def test_without_graph_weight_the_codes_themselves_are_explained(shapes):
     explanations = explain_images(model, shapes)
     assert [len(explanation) for explanation in explanations] == [np.count_nonzero(codes) for codes in model.codes_]
     assert explanations[0].note == ""
+
+
+# --- every kind of picture --------------------------------------------------------------------------------------
+def piles():
+    """Small piles of pictures by name: light on dark, dark on light, and colour."""
+    digits = (load_digits().images[:80] / 16.0).astype(np.float32)
+    shapes = make_shifted_shapes(40, n_classes=3, image_shape=(16, 16), random_state=0).images
+    return {
+        "digits": digits,
+        "ink": 1.0 - digits,
+        "large ink": 1.0 - np.kron(digits, np.ones((3, 3), np.float32)),
+        "color": np.stack([1.0 - 0.8 * digits, 1.0 - 0.3 * digits, 1.0 - 0.1 * digits], axis=-1),
+        "shapes": shapes,
+    }
+
+
+@pytest.mark.parametrize("pile", ["digits", "ink", "large ink", "color", "shapes"])
+def test_every_pile_is_explained_better_than_by_its_best_atom(pile):
+    images = piles()[pile]
+    clusterer = ImageClusterer(4, random_state=0).fit(images)
+    explanations = explain_images(clusterer, images[:20])
+    pictures = [
+        np.roll(atom, shift, axis=1).ravel() for atom in clusterer.model_.atoms_ for shift in range(images.shape[2])
+    ]
+    for image, explanation in zip(images[:20], explanations, strict=True):
+        cosines = (np.array(pictures) @ image.ravel()) / np.linalg.norm(pictures, axis=1) / np.linalg.norm(image)
+        assert 1 <= len(explanation) <= 60
+        assert explanation.explained() > max(0.9, np.square(cosines).max())
+
+
+@pytest.mark.parametrize("pile", ["digits", "ink"])
+def test_explanation_is_the_exact_lasso(pile):
+    images = piles()[pile][:30]
+    model = GTSC(n_atoms=6, max_iter=2, random_state=0).fit(images)
+    explanation = model.explain(images[3])
+    pictures = np.array([np.roll(atom, shift, axis=1).ravel() for atom in model.atoms_ for shift in range(8)], float)
+    image = images[3].ravel() / explanation.norm
+    lasso = Lasso(alpha=READABLE_SHARE / 64, fit_intercept=False, tol=1e-12, max_iter=100_000).fit(pictures.T, image)
+    codes = np.zeros((6, 8))
+    codes[explanation.atoms, explanation.shifts] = explanation.coefficients
+
+    def objective(codes):
+        return 0.5 * np.square(image - codes.ravel() @ pictures).sum() + READABLE_SHARE * np.abs(codes).sum()
+
+    assert_allclose(explanation.norm, np.abs(pictures @ images[3].ravel()).max(), rtol=1e-5)
+    assert objective(codes) <= (1.0 + READABLE_GAP) * objective(lasso.coef_)
+
+
+def test_zero_code_is_explained_at_a_readable_sparsity(shapes):
+    model = TubSC(n_atoms=5, sparsity=0.5, max_iter=2, scale=None, random_state=0).fit(shapes)
+    faint = 1e-3 * shapes[:1]
+    explanation = model.explain(faint[0])
+    assert not model.encode(faint).any()
+    assert explanation.explained() > 0.5
+    assert "own code of this image is zero" in explanation.note
+
+
+def test_blank_image_has_no_terms(shapes):
+    explanation = GTSC(n_atoms=5, max_iter=2, random_state=0).fit(shapes).explain(np.zeros((8, 9)))
+    assert (len(explanation), explanation.norm) == (0, 1.0)
+
+
+def test_command_states_the_share_explained(tmp_path, capsys):
+    ink = piles()["ink"]
+    tubal.save(ImageClusterer(4, random_state=0).fit(ink), tmp_path / "model.tubal")
+    np.save(tmp_path / "ink.npy", ink[:1])
+    command = ["explain", str(tmp_path / "ink.npy"), "-m", str(tmp_path / "model.tubal"), "-o", str(tmp_path / "a.png")]
+    assert run([*command, "--terms", "3"]) == 0
+    printed = capsys.readouterr()
+    assert "they explain" in printed.out + printed.err
+    assert run([*command, "--terms", "3", "--force", "--json", "-q"]) == 0
+    shares = json.loads(capsys.readouterr().out)
+    assert shares["explained_by_all_terms"] > 0.9
+    assert_allclose(shares["explained"] + shares["unexplained"], 1.0)
+    assert shares["n_terms"] >= len(shares["terms"]) == 3
+
+
+def test_command_says_that_a_blank_image_has_no_terms(shapes, tmp_path, capsys):
+    tubal.save(GTSC(5, max_iter=2, random_state=0).fit(shapes), tmp_path / "model.tubal")
+    np.save(tmp_path / "blank.npy", np.zeros((1, 8, 9), np.float32))
+    assert run(["explain", str(tmp_path / "blank.npy"), "-m", str(tmp_path / "model.tubal")]) == 2
+    assert "is blank" in capsys.readouterr().err
 
 
 # --- one explanation everywhere --------------------------------------------------------------------------------

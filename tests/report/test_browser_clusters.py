@@ -141,7 +141,7 @@ def test_sections_without_data_are_hidden(driver, folder):
     data = digits_report(40, **NO_OPTIONAL_PARTS)
     open_report(driver, write_report(data, folder / "bare.html"))
     hidden = js(driver, "return [...document.querySelectorAll('main > section')].filter(n => n.hidden).map(n => n.id)")
-    assert hidden == ["atoms-section", "learning-section", "confusion-section"]
+    assert hidden == ["learning-section", "confusion-section"]
     open_image(driver, 0)
     assert count(driver, ".neighbors li") == 5
     assert driver.get_log("browser") == []
@@ -155,3 +155,12 @@ def test_atoms_with_two_shift_directions_have_two_sliders(driver, folder):
     start = pixels(driver, ".atom canvas")
     set_slider(driver, ".atom input:nth-of-type(2)", 3)
     np.testing.assert_array_equal(pixels(driver, ".atom canvas"), np.roll(start, 3, axis=0))
+
+
+@pytest.mark.parametrize(("n_iter", "n_charts"), [(2, 0), (3, 2)])
+def test_short_learning_is_a_sentence_instead_of_a_curve(driver, folder, n_iter, n_charts):
+    values = list(np.linspace(0.5, 0.4, n_iter + 1))
+    data = digits_report(30, objective=values, sparsity=values, n_iterations=n_iter)
+    open_report(driver, write_report(data, folder / "short.html"))
+    assert count(driver, ".chart") == n_charts
+    assert ("learned in only 2 iterations" in text(driver, "#learning-lead")) == (n_charts == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from helpers.browser import (
     actions,
@@ -26,6 +27,7 @@ from helpers.browser import (
 from helpers.digits_report import HOSTILE_NAMES, NO_OPTIONAL_PARTS, digits_report
 from tubal.graph.affine import bilinear_table
 from tubal.report import write_report
+from tubal.report.page import relative_address
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
@@ -135,6 +137,33 @@ def test_exact_positions_can_be_chosen(report):
     assert (map_pixels(report) != before).any()
 
 
+@pytest.mark.parametrize("layout", ["spread", "exact"])
+def test_plus_never_zooms_into_emptiness(driver, folder, layout):
+    """Four groups in the corners: the middle of the map is empty."""
+    rng = np.random.default_rng(0)
+    corners = np.array([[-1, -1], [-1, 1], [1, -1], [1, 1]])[np.arange(60) % 4]
+    data = digits_report(60, embedding=corners + 0.05 * rng.normal(size=(60, 2)))
+    open_report(driver, write_report(data, folder / "corners.html"))
+    choose(driver, "#layout", layout)
+    for _ in range(6):
+        click(driver, "#zoom-in")
+        picture = map_pixels(driver)[..., :3].astype(int)
+        middle = picture[picture.shape[0] // 4 : -picture.shape[0] // 4, picture.shape[1] // 4 : -picture.shape[1] // 4]
+        assert np.ptp(middle, axis=(0, 1)).max() > 100, "a picture is drawn near the middle"
+
+
+def test_plus_zooms_towards_the_opened_image(report):
+    open_image(report, 20)
+    name = text(report, "#panel-heading")
+    for _ in range(9):
+        click(report, "#zoom-in")
+    map_pixels(report)
+    canvas = report.find_element("css selector", "#map")
+    js(report, "arguments[0].scrollIntoView({block: 'center'})", canvas)
+    actions(report).move_to_element(canvas).perform()
+    assert text(report, "#map-tip strong") == name
+
+
 def test_map_works_by_keyboard(report):
     press(report, "TAB")
     assert js(report, "return document.activeElement.className") == "skip"
@@ -197,8 +226,55 @@ def test_slider_adds_shifted_atoms_one_by_one(report, data):
         np.testing.assert_allclose(drawn[..., 0][positive], expected[positive], atol=2)
         assert text(report, "#panel-full figure:nth-child(2) figcaption").startswith(("all", str(n_terms)))
     original = data.images[image] / 255
-    error = np.linalg.norm(original - data.norms[image] * total) / np.linalg.norm(original)
-    assert text(report, "#panel-full figure:nth-child(3) figcaption") == f"error {100 * error:.0f} %"
+    left = np.square(original - data.norms[image] * total).sum() / np.square(original).sum()
+    assert text(report, "#panel-full figure:nth-child(3) figcaption") == f"unexplained {100 * left:.1f} %"
+
+
+def test_panel_shows_neighbors_above_atoms(report):
+    open_image(report, 20)
+    assert each(report, "#panel-full > section", "n => n.className") == ["near", "build"]
+
+
+def test_panel_states_the_share_explained(driver, folder):
+    share = np.linspace(0.7, 1.0, 30)
+    open_report(driver, write_report(digits_report(30, explained=share), folder / "share.html"))
+    open_image(driver, 12)
+    assert f"All 8 terms together explain {100 * share[12]:.1f} % of it." in text(driver, ".build .hint")
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (NO_OPTIONAL_PARTS, "made without atoms"),
+        ({"terms": None}, "made without codes"),
+        ({"terms": [np.empty((0, 4))] * 30}, "blank, or unlike every atom"),
+    ],
+    ids=["no atoms", "no codes", "no terms"],
+)
+def test_panel_says_why_there_are_no_terms(driver, folder, changes, sentence):
+    open_report(driver, write_report(digits_report(30, **changes), folder / "no-terms.html"))
+    open_image(driver, 3)
+    assert sentence in text(driver, ".build")
+
+
+def test_original_is_shown_where_it_lies_beside_the_page(driver, folder):
+    place = folder / "photos <b>#1%?"
+    place.mkdir()
+    Image.fromarray(np.full((90, 120), 77, np.uint8)).save(place / "javascript: 'a' & \"b\".png")
+    originals = [""] * 30
+    originals[0] = relative_address(place / "javascript: 'a' & \"b\".png", folder)
+    originals[1] = relative_address(place / "missing.png", folder)
+    open_report(driver, write_report(digits_report(30, originals=originals), folder / "originals.html"))
+    open_image(driver, 0)
+    wait(lambda: count(driver, ".main-picture img"), "the original")
+    assert js(driver, "return document.querySelector('.main-picture img').naturalWidth") == 120
+    assert text(driver, ".main-picture figcaption") == "photos <b>#1%?/javascript: 'a' & \"b\".png"
+    for image, shown in ((1, "photos <b>#1%?/missing.png"), (2, "digits/2/image 0002.png")):
+        open_image(driver, image)
+        map_pixels(driver)
+        assert (count(driver, ".main-picture img"), count(driver, ".main-picture .tile")) == (0, 1)
+        assert text(driver, ".main-picture figcaption") == shown
+    driver.get_log("browser")
 
 
 def test_play_adds_all_terms(report):
@@ -244,6 +320,24 @@ def test_aligned_neighbor_equals_that_of_the_graph(driver, folder):
 
 
 # Atoms
+
+
+def test_unused_atoms_come_last_and_are_said_to_be_unused(driver, folder):
+    base = digits_report(30)
+    kept = [rows[np.isin(rows[:, 0], [3, 7, 11])] for rows in base.terms]
+    open_report(driver, write_report(digits_report(30, terms=kept), folder / "unused.html"))
+    used = each(driver, ".atom .atom-text span", "n => n.textContent")
+    assert set(each(driver, ".atom", "n => n.id")[:3]) == {"atom-3", "atom-7", "atom-11"}
+    assert all("of images" in line for line in used[:3])
+    assert set(used[3:]) == {"no image uses this atom"}
+    assert "17 atoms are used by no image" in text(driver, "#atoms-lead")
+
+
+@pytest.mark.parametrize(("least", "every"), [(0.9, True), (0.001, False)])
+def test_every_image_is_a_sum_of_atoms_only_where_that_is_true(driver, folder, least, every):
+    share = np.linspace(least, 1.0, 30)
+    open_report(driver, write_report(digits_report(30, explained=share), folder / "every.html"))
+    assert ("Every image is" in text(driver, "#atoms-lead")) == every
 
 
 def test_slider_shifts_an_atom_circularly(report, data):

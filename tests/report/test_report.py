@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from scipy import sparse
 
 from helpers.digits_report import HOSTILE_NAMES, NO_OPTIONAL_PARTS, digits_report
 from tubal.report import ReportData, build_report, write_report
@@ -337,3 +338,16 @@ def test_bad_data_raises_a_clear_error(changes, message):
 def test_max_images_below_one_raises_an_error(small):
     with pytest.raises(ValueError, match="max_images is 0"):
         build_report(small, max_images=0)
+
+
+def test_edges_that_decided_the_clusters_decide_what_is_typical():
+    """A star: its hub has the most paths, whatever the distances say. Edges between clusters do not count."""
+    weights = np.zeros((30, 30))
+    weights[4, [0, 1, 2, 3]] = 1.0
+    weights[20, 10:20] = 5.0
+    labels = np.repeat([0, 1, 2], 10)
+    data = digits_report(30, labels=labels, affinity=sparse.csr_array(weights + weights.T))
+    found = typicality(data)
+    assert found[:10].argmax() == 4
+    assert found[4] == 1.0
+    assert not found[10:].any()

@@ -112,6 +112,6 @@ def command(
         check_sorting(sort, stack, stage)
         settings = {"labels": labels, "sort": sort, **image_settings}
         source = sources[0] if len(sources) == 1 else ", ".join(Path(name).name for name in sources)
-        plan = Plan(source, clusters, preset, seed, sort, known_labels, settings)
+        plan = Plan(source, clusters, preset, seed, sort, known_labels, settings, out)
         record = cluster_images(plan, stack, stage, terminal, state, checkpoint)
     show_summary(terminal, record, out)

@@ -19,6 +19,7 @@ from tubal.cli.options import (
     model_option,
     out_option,
 )
+from tubal.text import count
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,8 +48,8 @@ def command(
     """Draw which atoms, at which shifts, build IMAGE.
 
     Each column of the drawing is one term, the largest first: the atom, the atom shifted and weighted, and the
-    sum so far. The image itself stands on the left, the sum of all terms on the right. If IMAGE holds several
-    images, the first one is drawn.
+    sum so far. The image itself stands on the left, the sum of all terms on the right. The share that a sum explains
+    is that of the squared pixels. If IMAGE holds several images, the first one is drawn.
 
     \b
     Examples:
@@ -67,21 +68,41 @@ def command(
     with terminal.stage("coding the image"):
         explanation = coder_of(loaded).explain(stack.images[0])
     if not len(explanation):
-        raise ValueError(f"the code of this image under {type(loaded).__name__} is zero; there is no term to draw")
-    unexplained = explanation.unexplained(terms)
+        raise ValueError(
+            f"{stack.names[0]} is blank: all its pixels are zero, so no atom is needed to build it and there is no "
+            "term to draw; give another image"
+        )
+    explained, explained_by_all = explanation.explained(terms), explanation.explained()
     with atomic_write(out) as stream:
         _draw(explanation, terms).save(stream, "PNG")
-    terminal.print_line(
-        f"{min(terms, len(explanation))} of {len(explanation)} terms are drawn in {out}; "
-        f"they leave {100 * unexplained:.1f} % of the image unexplained"
-    )
+    terminal.print_line(_summary(min(terms, len(explanation)), len(explanation), explained, explained_by_all, out))
     if explanation.note:
         terminal.print_line(explanation.note)
     rows = [
         {"atom": int(atom), "dy": int(dy), "dx": int(dx), "coefficient": float(weight)}
         for atom, dy, dx, weight in explanation.table(terms)
     ]
-    terminal.print_json({"image": stack.names[0], "out": str(out), "terms": rows, "unexplained": unexplained})
+    shares = {
+        "n_terms": len(explanation),
+        "explained": explained,
+        "unexplained": 1.0 - explained,
+        "explained_by_all_terms": explained_by_all,
+    }
+    terminal.print_json({"image": stack.names[0], "out": str(out), "terms": rows, **shares})
+
+
+def _summary(drawn: int, n_terms: int, explained: float, explained_by_all: float, out: Path) -> str:
+    """Say how many terms are drawn and how much of the image they explain.
+
+    >>> _summary(8, 20, 0.91, 0.982, Path("explain.png"))
+    '8 of 20 terms are drawn in explain.png; they explain 91.0 % of the image, all 20 terms 98.2 %'
+    >>> _summary(1, 1, 0.75, 0.75, Path("explain.png"))
+    '1 of 1 term is drawn in explain.png; it explains 75.0 % of the image'
+    """
+    is_one = drawn == 1
+    text = f"{drawn} of {count(n_terms, 'term')} {'is' if is_one else 'are'} drawn in {out}; "
+    text += f"{'it explains' if is_one else 'they explain'} {100 * explained:.1f} % of the image"
+    return text if drawn == n_terms else f"{text}, all {n_terms} terms {100 * explained_by_all:.1f} %"
 
 
 def _draw(explanation: Explanation, limit: int) -> Image.Image:

@@ -64,7 +64,10 @@ DESKTOP_FILES = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 @dataclass
 class Plan:
-    """The request for a clustering; ``settings`` is written to ``run.json`` unchanged."""
+    """The request for a clustering; ``settings`` is written to ``run.json`` unchanged.
+
+    ``out`` is where the results will stand, from which the report finds the original pictures.
+    """
 
     source: str
     n_clusters: int | None
@@ -73,6 +76,7 @@ class Plan:
     sort: str | None = None
     known_labels: Sequence[str] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    out: Path | None = None
 
 
 class Iteration(Protocol):
@@ -319,7 +323,12 @@ def _write_page(plan: Plan, stack: Bunch, clusterer: ImageClusterer, record: Map
     """Write report.html."""
     from tubal.report import write_report
     from tubal.report.from_clusterer import report_data
+    from tubal.report.page import relative_address
 
+    originals = None
+    if plan.out is not None:
+        own = _with_own_file(stack)
+        originals = [relative_address(f, plan.out) if alone else "" for f, alone in zip(stack.files, own, strict=True)]
     data = report_data(
         clusterer,
         stack.images,
@@ -327,6 +336,7 @@ def _write_page(plan: Plan, stack: Bunch, clusterer: ImageClusterer, record: Map
         true_labels=plan.known_labels,
         scores=record["scores"],
         provenance=record,
+        originals=originals,
         title=f"{Path(plan.source).name or plan.source}: {count(record['clusters'], 'cluster')}",
     )
     write_report(data, path)

@@ -408,6 +408,14 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         check_finite_codes(codes)
         return codes
 
+    def _products(self, images: Array) -> Array:
+        """Return the inner products of images with every atom at every position, (n, n_atoms, *positions)."""
+        recipe = self._recipe()
+        problem = recipe.model(self.image_shape_).coding(
+            dictionary_like(self.dictionary_, images), self._layout_.to_tensor(images), sparsity=self.sparsity
+        )
+        return self.by_atom(recipe.public_codes(problem.linear))
+
     def _graph_terms(self, recipe: Recipe, images: Array, neighbors: NewNeighbors) -> dict[str, Any]:
         """Return the graph's part of the coding problem of new images: fixed codes of training images."""
         used, places = np.unique(neighbors.indices, return_inverse=True)
@@ -478,8 +486,8 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             One image.
         with_graph : bool, default=False
             Explain the code that the graph makes similar to those of the neighbours, which has hundreds of small
-            terms. By default the image is coded alone, and at a sparsity of at least 0.02 if images have unit
-            length. Coders without a graph do not depend on this.
+            terms. By default the image is coded alone, at 5 % of the smallest sparsity that leaves no term. Coders
+            without a graph explain their own code, and code the image in this way if its own code is zero.
 
         Returns
         -------

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 AnyArray = NDArray[Any]
 IntArray = NDArray[np.integer[Any]]
@@ -21,7 +22,7 @@ class ReportData:
     Parameters
     ----------
     images : uint8 array of shape (n, height, width) or (n, height, width, 3)
-        The pictures. Where they have the shape of the atoms, the page also shows the reconstruction error.
+        The pictures. Where they have the shape of the atoms, the page also shows how much is unexplained.
     names : sequence of n str
         File names. They may contain anything; the page shows them as text and never as markup.
     labels : int array of shape (n,)
@@ -42,6 +43,9 @@ class ReportData:
         Rows ``(rotation, scale, dy, dx)``. The neighbour matches the image after it is rotated counter-clockwise
         by ``rotation`` degrees, enlarged by ``scale`` about its centre, and moved ``dy`` pixels down and ``dx``
         pixels to the right.
+    affinity : sparse matrix of shape (n, n), optional
+        Symmetric weights of the edges that decided the clusters. They decide which images are typical; without them,
+        the distances of the neighbours do.
     atoms : float array of shape (r, height, width) or (r, height, width, channels), optional
         The dictionary.
     terms : sequence of n float arrays of shape (n_terms, 4), optional
@@ -50,6 +54,8 @@ class ReportData:
         (section 2.4 of the paper).
     term_counts : int array of shape (n,), optional
         Number of terms of each image, when ``terms`` holds only the largest of them.
+    explained : float array of shape (n,), optional
+        Share of the squared pixels of each image that all its terms explain; NaN where it is not known.
     terms_note : str, default=""
         A sentence on how the terms were computed; shown above them.
     norms : float array of shape (n,), optional
@@ -58,12 +64,17 @@ class ReportData:
         Objective after each iteration of the learning.
     sparsity : sequence of float, default=()
         Share of non-zero coefficients after each iteration of the learning.
+    n_iterations : int, optional
+        Number of iterations of the learning; by default the number of values of ``objective``.
     true_labels : sequence of n str, optional
         Labels to compare the clusters with. They are never used to find clusters.
     scores : mapping of str to float, optional
         Shares between 0 and 1, or percentages; a name that ends in "images" is a count.
     provenance : mapping, optional
         Settings, versions, seed, hashes and times; nested mappings become groups.
+    originals : sequence of n str, optional
+        Addresses of the original pictures relative to the page, as :func:`tubal.report.page.relative_address` makes
+        them; "" for none. The page shows an original where it is found, else the embedded copy.
     title : str, default="Image clusters"
         Heading of the page.
     doubtful_below : float, default=0.5
@@ -95,16 +106,20 @@ class ReportData:
     neighbors: IntArray
     neighbor_distances: FloatArray
     alignments: FloatArray | None = None
+    affinity: sparse.sparray | sparse.spmatrix | None = None
     atoms: FloatArray | None = None
     terms: Sequence[FloatArray] | None = None
     term_counts: IntArray | None = None
+    explained: FloatArray | None = None
     terms_note: str = ""
     norms: FloatArray | None = None
     objective: Sequence[float] = ()
     sparsity: Sequence[float] = ()
+    n_iterations: int | None = None
     true_labels: Sequence[str] | None = None
     scores: Mapping[str, float] | None = None
     provenance: Mapping[str, object] = field(default_factory=dict)
+    originals: Sequence[str] | None = None
     title: str = "Image clusters"
     doubtful_below: float = 0.5
 
@@ -117,10 +132,12 @@ class ReportData:
             if value is not None:
                 object.__setattr__(self, name, np.asarray(value))
                 _check_shape(name, getattr(self, name), (n, *shape))
-        for name in ("names", "terms", "true_labels"):
+        for name in ("names", "terms", "true_labels", "originals"):
             value = getattr(self, name)
             if value is not None and len(value) != n:
                 raise ValueError(f"{name} has {len(value)} entries for {n} images; give one for each image")
+        if self.affinity is not None and self.affinity.shape != (n, n):
+            raise ValueError(f"affinity has shape {self.affinity.shape}; give ({n}, {n}), one row for each image")
         _check_indices("neighbors", self.neighbors, n)
         _check_indices("duplicate_of", self.duplicate_of, n)
         if self.neighbors.shape != self.neighbor_distances.shape:
@@ -132,6 +149,11 @@ class ReportData:
             raise ValueError("embedding holds NaN or infinite positions; give finite numbers")
         if self.terms is not None:
             _check_terms(self.terms, self.atoms)
+        for address in self.originals or ():
+            if address and not address.startswith("./"):
+                raise ValueError(
+                    f"originals holds {address!r}; make addresses with relative_address, they begin with ./"
+                )
 
     @property
     def n_images(self) -> int:
@@ -155,6 +177,7 @@ _ARRAY_SHAPES: dict[str, tuple[int, ...]] = {
     "neighbor_distances": (-1,),
     "alignments": (-1, 4),
     "term_counts": (),
+    "explained": (),
     "norms": (),
 }
 

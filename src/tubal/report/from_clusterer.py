@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from tubal.backends.arrays import to_numpy
 from tubal.estimators.explanation import explain_images
 from tubal.report.data import ReportData
+from tubal.report.page import MAX_IMAGES, choose_sample
 
 if TYPE_CHECKING:
     from tubal.clustering import ImageClusterer
@@ -30,11 +32,13 @@ def report_data(
     true_labels: Sequence[str] | None = None,
     scores: Mapping[str, float] | None = None,
     provenance: Mapping[str, object] | None = None,
+    originals: Sequence[str] | None = None,
     title: str = "Image clusters",
 ) -> ReportData:
     """Return what a report shows of a fitted clusterer.
 
-    Of each image's code only the ``MAX_TERMS`` largest terms are kept, together with their number in all.
+    Only images that the page shows are explained. Of their codes the ``MAX_TERMS`` largest terms are kept, together
+    with the number of all.
 
     Parameters
     ----------
@@ -50,6 +54,8 @@ def report_data(
         Scores of that comparison.
     provenance : mapping, optional
         Settings, versions, seed, hashes and times of the run.
+    originals : sequence of n str, optional
+        Addresses of the original pictures relative to the page; "" for none.
     title : str, default="Image clusters"
         Heading of the page.
 
@@ -60,8 +66,7 @@ def report_data(
     """
     model = clusterer.model_
     neighbors, distances, alignments = _neighborhood(clusterer.graph_, len(images))
-    explanations = explain_images(model, images)
-    return ReportData(
+    data = ReportData(
         images=(np.clip(images, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8),
         names=names,
         labels=clusterer.labels_,
@@ -72,18 +77,30 @@ def report_data(
         neighbors=neighbors,
         neighbor_distances=distances,
         alignments=alignments,
+        affinity=clusterer.affinity_,
         atoms=to_numpy(model.atoms_),
-        terms=[explanation.table(MAX_TERMS) for explanation in explanations],
-        term_counts=np.array([len(explanation) for explanation in explanations]),
-        terms_note=explanations[0].note,
-        norms=np.array([explanation.norm for explanation in explanations]),
         objective=[float(value) for value in getattr(model, "objective_", ())],
         sparsity=[float(value) for value in getattr(model, "density_", ())],
+        n_iterations=int(model.n_iter_),
         true_labels=true_labels,
         scores=scores,
         provenance=provenance or {},
+        originals=originals,
         title=title,
     )
+    return replace(data, **_explained(clusterer, images, choose_sample(data, MAX_IMAGES)))
+
+
+def _explained(clusterer: ImageClusterer, images: Array, shown: Array) -> dict[str, Any]:
+    """Return the terms of the images shown, as fields of ReportData; the other images have none."""
+    explanations = dict(zip(shown.tolist(), explain_images(clusterer.model_, images[shown]), strict=True))
+    counts, norms = np.zeros(len(images), int), np.ones(len(images))
+    shares = np.full(len(images), np.nan)
+    for i, explanation in explanations.items():
+        counts[i], norms[i], shares[i] = len(explanation), explanation.norm, explanation.explained()
+    terms = [explanations[i].table(MAX_TERMS) if i in explanations else np.empty((0, 4)) for i in range(len(images))]
+    note = next(iter(explanations.values())).note
+    return {"terms": terms, "term_counts": counts, "terms_note": note, "norms": norms, "explained": shares}
 
 
 def first_of_group(groups: Iterable[Iterable[int]], n_images: int) -> Array:

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,13 +69,31 @@ def encode_payload(data: ReportData, shown: IntArray) -> Json:
         "terms": None
         if data.terms is None or data.atoms is None
         else _terms(data.atoms, data.terms, data.term_counts, shown),
+        "explained": None if data.explained is None else _finite(data.explained[shown].tolist()),
         "termsNote": data.terms_note,
+        "originals": None if data.originals is None else [data.originals[i] for i in shown.tolist()],
         "norms": pack(np.ones(len(shown)) if data.norms is None else data.norms[shown], "float32"),
         "objective": _finite(data.objective),
         "sparsity": _finite(data.sparsity),
+        "nIterations": int(len(data.objective) if data.n_iterations is None else data.n_iterations),
         "scores": {str(k): float(v) for k, v in (data.scores or {}).items()},
         "provenance": to_plain(data.provenance),
     }
+
+
+def relative_address(file: str | os.PathLike[str], folder: str | os.PathLike[str]) -> str:
+    """Return the address of a file for a page in ``folder``, or "" if there is none.
+
+    It begins with ``./`` and every odd character is escaped, so that no file name can be taken for another address.
+
+    >>> relative_address("/data/photos/a b?.png", "/data/tubal-out")
+    './../photos/a%20b%3F.png'
+    """
+    try:
+        path = os.path.relpath(os.path.realpath(file), os.path.realpath(folder))
+    except ValueError:  # another drive
+        return ""
+    return "./" + quote(os.fsencode(Path(path).as_posix()))
 
 
 def to_script_json(payload: Mapping[str, Any]) -> str:
@@ -199,17 +218,11 @@ PATH_LENGTH = 5
 def typicality(data: ReportData) -> FloatArray:
     """Return how central each image (n,) is in its cluster: 1 for the most central one, 0 without neighbours in it.
 
-    It is the weight of all paths of ``PATH_LENGTH`` edges that start at the image and stay in its cluster. Edges join
-    neighbours and weigh ``exp(-(distance / scale)²)``, with the geometric mean of both images' mean distances as scale.
+    It is the weight of all paths of ``PATH_LENGTH`` edges that start at the image and stay in its cluster. The edges
+    are those that decided the clusters. Where they are not known, they join neighbours and weigh
+    ``exp(-(distance / scale)²)``, with the geometric mean of both images' mean distances as scale.
     """
-    known = data.neighbors >= 0
-    scale = np.where(known, data.neighbor_distances, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-    row, slot = np.nonzero(known & (data.labels[data.neighbors] == data.labels[:, None]))
-    column, distance = data.neighbors[row, slot], data.neighbor_distances[row, slot]
-    width = np.sqrt(scale[row] * scale[column])
-    weight = np.exp(-((distance / np.where(width > 0.0, width, 1.0)) ** 2))
-    edges = sparse.csr_array((weight, (row, column)), shape=(data.n_images, data.n_images))
-    edges = edges + edges.T
+    edges = _edges_of_neighbors(data) if data.affinity is None else _edges_inside_clusters(data.affinity, data.labels)
     paths = np.ones(data.n_images)
     for _ in range(PATH_LENGTH):
         paths = edges @ paths
@@ -217,6 +230,25 @@ def typicality(data: ReportData) -> FloatArray:
     most = np.zeros(len(clusters))
     np.maximum.at(most, cluster_of, paths)
     return np.asarray(paths / np.where(most > 0.0, most, 1.0)[cluster_of])
+
+
+def _edges_inside_clusters(affinity: sparse.sparray | sparse.spmatrix, labels: IntArray) -> sparse.csr_array:
+    """Return the edges between images of the same cluster."""
+    edges = sparse.coo_array(affinity)
+    inside = labels[edges.row] == labels[edges.col]
+    return sparse.csr_array((edges.data[inside], (edges.row[inside], edges.col[inside])), shape=edges.shape)
+
+
+def _edges_of_neighbors(data: ReportData) -> sparse.csr_array:
+    """Return edges between neighbours of the same cluster, weighted by their distances."""
+    known = data.neighbors >= 0
+    scale = np.where(known, data.neighbor_distances, 0.0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    row, slot = np.nonzero(known & (data.labels[data.neighbors] == data.labels[:, None]))
+    column, distance = data.neighbors[row, slot], data.neighbor_distances[row, slot]
+    width = np.sqrt(scale[row] * scale[column])
+    weight = np.exp(-((distance / np.where(width > 0.0, width, 1.0)) ** 2))
+    edges = sparse.csr_array((weight, (row, column)), shape=(data.n_images, data.n_images))
+    return sparse.csr_array(edges + edges.T)
 
 
 def typical_first(data: ReportData) -> Indices:
@@ -485,10 +517,13 @@ def _script() -> str:
 
 
 def _policy(script: str, style: str) -> str:
-    """Return a policy that allows only this script, this style and embedded pictures: no requests, no injected code."""
+    """Return a policy that allows only this script, this style, and pictures in this page or beside it.
+
+    There are no requests to other places and no injected code.
+    """
     return (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+        "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 

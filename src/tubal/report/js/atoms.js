@@ -1,21 +1,22 @@
 // The atoms, each with a slider that shifts it.
 
 const ATOMS_SHOWN = 48;
+// From this share on, an image counts as approximately the sum of its terms.
+const WELL_EXPLAINED = 0.75;
 const atomCards = [];
 let shiftTimer = null;
 
 function drawAtoms() {
-  if (!atoms) return;
-  find("#atoms-section").hidden = false;
+  if (!atoms) {
+    find("#atoms-lead").textContent = "This report was made without atoms, so there are none to show.";
+    return;
+  }
   const axes = shiftAxes();
-  const way = axes.down && axes.across ? "in both directions" : axes.down ? "vertically" : "sideways";
-  find("#atoms-lead").textContent =
-    "Atoms are the patterns from which the images are built. Every image is approximately a weighted sum " +
-    `of a few of these ${formatInteger(atoms.count)} atoms, each shifted ${way}. What is shifted out on one ` +
-    "side comes back in on the other. Use the sliders to shift the atoms. Those used most come first." +
-    (atoms.signed ? " Orange shows negative values." : "");
   const usage = atomUsage();
-  const order = [...usage.keys()].sort((a, b) => usage[b].weight - usage[a].weight);
+  find("#atoms-lead").textContent = atomsLead(axes, usage);
+  const order = [...usage.keys()].sort(
+    (a, b) => Boolean(usage[b].images) - Boolean(usage[a].images) || usage[b].weight - usage[a].weight,
+  );
   atomTools(axes);
   const list = find("#atoms");
   const show = (indices) => list.append(...indices.map((index) => atomCard(index, usage[index], axes)));
@@ -29,6 +30,33 @@ function drawAtoms() {
     show(order.slice(ATOMS_SHOWN));
     find("input", list.children[ATOMS_SHOWN]).focus();
   });
+}
+
+/** What atoms are, and how well they explain the images. "Every image" is said only where it holds for every image. */
+function atomsLead(axes, usage) {
+  const way = axes.down && axes.across ? "in both directions" : axes.down ? "vertically" : "sideways";
+  const sentences = ["Atoms are the patterns from which the images are built.", sumSentence(way)];
+  sentences.push("What is shifted out on one side comes back in on the other. Use the sliders to shift the atoms.");
+  const unused = terms ? usage.filter((atom) => !atom.images).length : 0;
+  if (terms) sentences.push("Those used most come first.");
+  if (unused) sentences.push(`${formatCount(unused, "atom is", "atoms are")} used by no image${onThisPage()}.`);
+  if (atoms.signed) sentences.push("Orange shows negative values.");
+  return sentences.join(" ");
+}
+
+const onThisPage = () => (isSample ? " on this page" : "");
+
+function sumSentence(way) {
+  const number = formatCount(atoms.count, "atom");
+  if (!terms) return `There are ${number}; this report does not say which image uses which.`;
+  const shares = Array.from({ length: nImages }, (_, image) => explainedOf(image));
+  const known = shares.filter((share) => share !== null).sort((a, b) => a - b);
+  const always = terms.counts.every((count) => count > 0) && (!known.length || known[0] >= WELL_EXPLAINED);
+  const sum = `approximately a weighted sum of a few of these ${number}, each shifted ${way}`;
+  const typical = known.length
+    ? `; in a typical image the terms explain ${formatPercent(known[known.length >> 1])} of it`
+    : "";
+  return always ? `Every image is ${sum}${typical}.` : `Most images are ${sum}${typical}; some are explained badly.`;
 }
 
 /** For each atom: the number of images shown that use it, and the sum of its coefficients' sizes. */
@@ -71,7 +99,7 @@ function atomCard(index, usage, axes) {
       }),
     );
   draw();
-  const used = terms ? `in ${formatPercent(usage.images / nImages)} of images` : "";
+  const used = terms ? usageText(usage.images) : "";
   const item = make(
     "li",
     { class: "atom", id: `atom-${index}`, tabindex: -1 },
@@ -82,6 +110,12 @@ function atomCard(index, usage, axes) {
   );
   atomCards.push({ index, sliders });
   return item;
+}
+
+function usageText(count) {
+  if (!count) return `no image${onThisPage()} uses this atom`;
+  const share = count / nImages;
+  return share < 0.01 ? `in ${formatCount(count, "image")}` : `in ${formatPercent(share)} of images`;
 }
 
 function shiftSlider(label, size, onshift) {

@@ -61,6 +61,33 @@ function zoomAt(factor, x, y) {
   limitCamera();
 }
 
+/** The image to zoom towards: of the selection, else the opened one, else the image in view nearest to the middle. */
+function anchorImage() {
+  const distance = (image) => {
+    const [x, y] = toScreen(image);
+    return Math.hypot(x - camera.width / 2, y - camera.height / 2);
+  };
+  const inView = (image) => {
+    const [x, y] = toScreen(image);
+    return x >= 0 && y >= 0 && x <= camera.width && y <= camera.height;
+  };
+  const all = Array.from({ length: nImages }, (_, image) => image).filter((image) => !isDimmed(image));
+  const chosen = selection.size ? [...selection] : [map.opened, map.cursor].filter((image) => image >= 0).slice(0, 1);
+  const visible = all.filter(inView);
+  const choices = chosen.length ? chosen : visible.length ? visible : all;
+  return choices.reduce((best, image) => (best < 0 || distance(image) < distance(best) ? image : best), -1);
+}
+
+/** Zoom in towards images, never into emptiness: the image nearest to the middle moves half-way there. */
+function zoomToImages(factor) {
+  const anchor = anchorImage();
+  if (anchor < 0) return zoomAt(factor, camera.width / 2, camera.height / 2);
+  reveal(anchor);
+  zoomAt(factor, ...toScreen(anchor));
+  const [x, y] = toScreen(anchor);
+  return panBy((camera.width / 2 - x) / 2, (camera.height / 2 - y) / 2);
+}
+
 function panBy(dx, dy) {
   const [width, height] = extent();
   camera.x -= dx / width;

@@ -2,6 +2,9 @@
 
 const FRAME = { width: 440, height: 215, left: 52, right: 14, top: 12, bottom: 32 };
 
+// Fewer iterations than this say nothing about how the learning went.
+const LEAST_ITERATIONS = 3;
+
 function drawCharts() {
   const charts = [
     ["Objective", payload.objective, formatNumber],
@@ -9,6 +12,12 @@ function drawCharts() {
   ].filter(([, values]) => values.some((value) => value !== null));
   if (!charts.length) return;
   find("#learning-section").hidden = false;
+  if (payload.nIterations < LEAST_ITERATIONS) {
+    find("#learning-lead").textContent =
+      `The atoms were learned in only ${formatCount(payload.nIterations, "iteration")}, too few for a curve: ` +
+      "rough codes are enough here, because similar images decide the clusters.";
+    return;
+  }
   find("#charts").append(...charts.map(([title, values, format]) => chart(title, values, format)));
 }
 

@@ -35,6 +35,8 @@ const nameOf = (image) => safeText(payload.names[rowOf[image]]);
 const confidenceOf = (image) => payload.confidence[rowOf[image]];
 const isOutlier = (image) => outlierRows.has(rowOf[image]);
 const isDoubtful = (image) => doubtfulRows.has(rowOf[image]);
+const explainedOf = (image) => (payload.explained ? payload.explained[image] : null);
+const originalOf = (image) => (payload.originals ? payload.originals[image] : "");
 const givenLabelOf = (image) => givenLabels && safeText(payload.trueLabels.names[givenLabels[image]]);
 
 const atoms = payload.atoms && decodeAtoms(payload.atoms);

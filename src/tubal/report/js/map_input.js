@@ -22,7 +22,7 @@ function startMapInput() {
   canvas.addEventListener("blur", scheduleMap);
   canvas.addEventListener("dblclick", (event) => moveView(() => zoomAt(2, ...pointerPosition(event))));
   const middle = (factor) => () => moveView(() => zoomAt(factor, camera.width / 2, camera.height / 2));
-  find("#zoom-in").addEventListener("click", middle(1.5));
+  find("#zoom-in").addEventListener("click", () => moveView(() => zoomToImages(1.5)));
   find("#zoom-out").addEventListener("click", middle(1 / 1.5));
   find("#zoom-fit").addEventListener("click", () => moveView(resetCamera));
   startDragModes();
@@ -162,8 +162,8 @@ function mapKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const middle = [camera.width / 2, camera.height / 2];
   const actions = {
-    "+": () => zoomAt(1.4, ...middle),
-    "=": () => zoomAt(1.4, ...middle),
+    "+": () => zoomToImages(1.4),
+    "=": () => zoomToImages(1.4),
     "-": () => zoomAt(1 / 1.4, ...middle),
     0: resetCamera,
     Home: resetCamera,

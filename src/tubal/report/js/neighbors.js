@@ -6,15 +6,15 @@ function neighborSection(image) {
     const row = neighborRows[image * nNeighbors + j];
     if (row >= 0) items.push(neighborItem(image, row, j));
   }
-  if (!items.length) return null;
+  if (!items.length) items.push(make("li", { class: "absent" }, "No image is similar enough to be a neighbour."));
   const lead = alignments
-    ? "A second picture shows the neighbour rotated, scaled and moved to match this image."
-    : null;
+    ? "They decide the cluster. A second picture shows the neighbour rotated, scaled and moved to match this image."
+    : "They decide the cluster.";
   return make(
     "section",
     { class: "near", "aria-label": "Most similar images" },
     make("h3", {}, "Most similar images"),
-    lead && make("p", { class: "hint" }, lead),
+    make("p", { class: "hint" }, lead),
     make("ul", { class: "neighbors" }, items),
   );
 }

@@ -1,4 +1,4 @@
-// The panel of the opened image: its cluster, and how atoms build it, term by term.
+// The panel of the opened image: its cluster, the neighbours that decide it, and how atoms build it, term by term.
 
 const TERMS_SHOWN = 8;
 let playTimer = null;
@@ -22,10 +22,11 @@ function openImage(image) {
   const body = find("#panel-full");
   body.hidden = false;
   const rows = atoms ? termsOf(image) : [];
-  body.replaceChildren(imageFacts(image));
-  if (rows.length) body.append(buildSection(image, rows));
-  const near = neighborSection(image);
-  if (near) body.append(near);
+  body.replaceChildren(
+    imageFacts(image),
+    neighborSection(image),
+    rows.length ? buildSection(image, rows) : nothingBuilt(image),
+  );
   find("#panel").scrollTop = 0;
   reveal(image);
   scheduleMap();
@@ -63,9 +64,30 @@ function imageFacts(image) {
   if (isDoubtful(image)) add("Doubtful", "may belong to another cluster");
   const original = duplicateRow.get(rowOf[image]);
   if (original !== undefined) add("Nearly identical to", rowLink(original));
-  // With terms, the picture is drawn beside the sum of its terms below.
-  const picture = atoms && termsOf(image).length ? null : tileSpan(image, 112);
-  return make("div", { class: "image-facts" }, picture, facts);
+  return make("div", { class: "image-facts" }, mainPicture(image), facts);
+}
+
+/** The original where it lies beside the page, else the copy embedded in the page, with the path as text. */
+function mainPicture(image) {
+  const path = pathText(originalOf(image)) || nameOf(image);
+  const caption = make("figcaption", {}, make("bdi", {}, path));
+  const figure = make("figure", { class: "main-picture" }, tileSpan(image, 112), caption);
+  if (!originalOf(image)) return figure;
+  const original = make("img", { alt: "", decoding: "async" });
+  // The embedded copy stays until the original is there, and for good if it is not.
+  original.addEventListener("load", () => figure.firstChild.replaceWith(original));
+  original.src = originalOf(image);
+  return figure;
+}
+
+/** The path in an address, readable; bytes that are no text stay escaped. */
+function pathText(address) {
+  const path = address.replace(/^\.\//, "");
+  try {
+    return safeText(decodeURIComponent(path));
+  } catch {
+    return path;
+  }
 }
 
 function shareBar(share) {
@@ -91,6 +113,21 @@ function pixelsOf(image) {
     for (let c = 0; c < atoms.channels; c++) values[i++] = pixels[p + c] / 255;
   }
   return values;
+}
+
+/** Why there is nothing to show of how atoms build the image. */
+function nothingBuilt(image) {
+  const reason = !atoms
+    ? "This report was made without atoms, so it cannot show what the image is built from."
+    : !terms
+      ? "This report was made without codes, so it cannot show which atoms build the image."
+      : "No atom is needed for this image: it is blank, or unlike every atom.";
+  return make(
+    "section",
+    { class: "build", "aria-label": "How atoms build the image" },
+    make("h3", {}, "Built from shifted atoms"),
+    make("p", { class: "hint" }, reason),
+  );
 }
 
 /** How atoms build the image, with a slider that adds their terms one at a time. */
@@ -133,9 +170,13 @@ function buildSection(image, rows) {
 
 function buildNote(image, rows) {
   const total = terms.counts[image];
+  const share = explainedOf(image);
+  const whole = total === 1 ? "Its one term explains" : `All ${formatInteger(total)} terms together explain`;
+  const explained = share === null ? "" : `${whole} ${formatPercent(share, 1)} of it.`;
   const cut = total > rows.length ? `Shown are the ${rows.length} largest of ${formatInteger(total)} terms.` : "";
   return [
     "The image is approximated by a sum of terms: each is an atom, shifted and multiplied by a coefficient.",
+    explained,
     safeText(payload.termsNote),
     cut,
   ]
@@ -143,7 +184,7 @@ function buildNote(image, rows) {
     .join(" ");
 }
 
-/** The original, the sum of the first terms and, where they can be compared, their difference. */
+/** The image, the sum of the first terms and, where they can be compared, their difference. */
 function buildPictures(image, rows) {
   const wanted = pixelsOf(image);
   const top = wanted ? 1 : largestMagnitude(rebuild(image, rows, rows.length));
@@ -158,12 +199,12 @@ function buildPictures(image, rows) {
     paint(canvas, built, atoms, top);
     canvas.setAttribute("aria-label", `Sum of ${formatCount(count, "term")}`);
     caption.textContent = termCaption(count, rows.length, terms.counts[image]);
-    if (wanted) error.textContent = `error ${formatPercent(paintResidual(residual, wanted, built))}`;
+    if (wanted) error.textContent = `unexplained ${formatPercent(paintResidual(residual, wanted, built), 1)}`;
   };
   const node = make(
     "div",
     { class: "pictures" },
-    make("figure", {}, original, make("figcaption", {}, "original")),
+    make("figure", {}, original, make("figcaption", {}, "image")),
     make("figure", {}, canvas, caption),
     wanted ? make("figure", {}, residual, error) : null,
   );
@@ -190,12 +231,12 @@ function termCaption(count, carried, total) {
   return carried < total ? `${count} of ${formatInteger(total)} terms` : `all ${formatCount(count, "term")}`;
 }
 
-/** Paint the difference between the image and the sum; return its length relative to the image's. */
+/** Paint the difference between the image and the sum; return its share of the image's squared pixels. */
 function paintResidual(canvas, wanted, built) {
   const rest = wanted.map((value, i) => value - built[i]);
-  const length = (values) => Math.sqrt(values.reduce((sum, value) => sum + value * value, 0));
+  const energy = (values) => values.reduce((sum, value) => sum + value * value, 0);
   paint(canvas, rest, atoms, 1);
-  return length(rest) / (length(wanted) || 1);
+  return energy(rest) / (energy(wanted) || 1);
 }
 
 function termItem(term, index, rows, onchoose) {
