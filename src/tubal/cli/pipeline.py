@@ -54,8 +54,8 @@ __all__ = [
     "write_features",
 ]
 
-# At most this much work is lost in a crash. A shorter fit writes a checkpoint only when its dictionary is learned.
-CHECKPOINT_SECONDS = 60.0
+# Time between two checkpoints of one stage; what takes longer, such as one coding pass, is lost in a crash.
+CHECKPOINT_SECONDS = 5.0
 LABEL_COLUMNS = ("file", "cluster", "confidence", "outlier", "near_duplicate_of")
 SORTED_FOLDER = "clusters"
 # Files that desktops leave in a folder that was only looked at.
@@ -154,16 +154,13 @@ def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], 
     bar.describe("finding neighbours")
 
     def follow(progress: Iteration) -> None:
-        done = progress.n_iter >= progress.max_iter
-        bar.describe("cutting the graph" if done else "learning atoms and codes")
-        bar(progress.n_iter, progress.max_iter)
+        bar.part("learning atoms and codes", progress.n_iter, progress.max_iter)
 
     model.set_params(callbacks=follow)
     try:
         fit()
     finally:
-        for part in (model, getattr(model, "model_", model)):
-            part.set_params(callbacks=None)
+        model.set_params(callbacks=None)
 
 
 def save_model(model: BaseEstimator, stack: Bunch, path: Path, *, force: bool = False) -> None:
@@ -215,8 +212,7 @@ def _fit_clusterer(
 
         clusterer = ImageClusterer(n_clusters=plan.n_clusters, preset=plan.preset, random_state=plan.seed)
         images = to_device(stack.images, state.device)
-        fit_with_progress(clusterer, bar, lambda: clusterer.fit(images, checkpoint=checkpoint))
-    return clusterer
+        return clusterer.fit(images, checkpoint=checkpoint, progress=bar.part)
 
 
 def _write_tables(stack: Bunch, clusterer: ImageClusterer, stage: Path) -> None:
