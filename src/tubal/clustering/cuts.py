@@ -51,12 +51,12 @@ def partition_graph(
     With more components than clusters, those with the cheapest links are joined, see :func:`component_links`; if this
     chains over 90 % of the images into one cluster, those with the least mean links.
     Otherwise the graph is cut, see :func:`diffusion_cut`; with ``propose_from_features``, K-means on ``features``
-    (n, d) competes with the cuts. ``stage`` follows the candidates and keeps those that were found.
+    (n, d) competes with the cuts. ``stage`` follows either and keeps
+    what was found.
     """
-    stage = stage or Stage()
     n_components, component = connected_components(affinity, directed=False)
     if n_components > n_clusters:
-        links = component_links(graph, component, features)
+        links = component_links(graph, component, features, stage)
         joined = (join_components(component, n_clusters, links=links, method=way) for way in ("single", "average"))
         # Cheapest links may chain most components together; mean links do not.
         first, second = joined
@@ -281,7 +281,9 @@ def groups_after_merges(merges: Float64Array, n_leaves: int) -> LabelArray:
     return rank[group]
 
 
-def component_links(graph: Graph, component: LabelArray, features: NDArray[Any]) -> Float64Array:
+def component_links(
+    graph: Graph, component: LabelArray, features: NDArray[Any], stage: Stage | None = None
+) -> Float64Array:
     """Return the cost of joining each two components of a graph, as a matrix (c, c).
 
     In a deformable graph the cost is ``sqrt(d f)``: ``d`` is the smallest distance under deformations between a few
@@ -293,7 +295,7 @@ def component_links(graph: Graph, component: LabelArray, features: NDArray[Any])
     chosen = _representatives(graph, component)
     if graph.search is None or graph.search.kind != "deformable" or len(chosen) > _IN_ALL:
         return by_features
-    between = deformable_graph(graph.search.images[chosen], len(chosen) - 1)
+    between = deformable_graph(graph.search.images[chosen], len(chosen) - 1, stage=stage)
     links = np.full(by_features.shape, np.inf)
     neighbors, distances = np.asarray(between.neighbors), np.asarray(between.distances)
     rows, slots = np.nonzero((neighbors >= 0) & np.isfinite(distances))

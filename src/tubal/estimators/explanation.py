@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ from tubal.problems.layout import Layout
 
 # Explanations of images of unit length are coded with at least this sparsity, so that a person can follow the terms.
 READABLE_SPARSITY = 0.02
+# Images explained between two reports of the progress: as many as ``encode`` codes at a time.
+_BATCH = 512
 
 
 class FittedCoder(Protocol):
@@ -154,7 +157,11 @@ class Explanation:
 
 
 def explain_images(
-    model: FittedCoder | FittedClusterer, images: ArrayLike | Array, *, with_graph: bool = False
+    model: FittedCoder | FittedClusterer,
+    images: ArrayLike | Array,
+    *,
+    with_graph: bool = False,
+    progress: Callable[[int, int], object] | None = None,
 ) -> list[Explanation]:
     """Explain every image of a stack by the atoms of a fitted coder or clusterer.
 
@@ -168,6 +175,8 @@ def explain_images(
         Explain the codes that the graph makes similar to those of the neighbours. They have hundreds of small terms.
         By default an image is coded alone, and at a sparsity of at least 0.02 if images have unit length, which
         gives an explanation that a person can follow. Coders without a graph do not depend on this.
+    progress : callable or None, default=None
+        Called with the number of images explained and the number of all images.
 
     Returns
     -------
@@ -179,16 +188,20 @@ def explain_images(
     if getattr(coder, "graph_weight", 0.0) and not with_graph:
         coder, note = _without_graph(coder)
     dtype = to_numpy(coder.atoms_[:1]).dtype
-    if isinstance(images, np.ndarray) and images.dtype.kind == "f":
-        images = images.astype(dtype, copy=False)
-    codes = to_numpy(coder.by_atom(coder.encode(images)))
+    given: Array = images if is_torch(images) else np.asarray(images)
+    if isinstance(given, np.ndarray) and given.dtype.kind == "f":
+        given = given.astype(dtype, copy=False)
     atoms, layout = to_numpy(coder.atoms_), coder._layout_
-    stack = (to_numpy(images) if is_torch(images) else np.asarray(images)).reshape(-1, *layout.image_shape)
-    norms = _norms(coder, stack)
-    return [
-        _explanation(image, code, atoms, layout, float(norm), note)
-        for image, code, norm in zip(stack, codes, norms, strict=True)
-    ]
+    found: list[Explanation] = []
+    for start in range(0, max(1, len(given)), _BATCH):
+        part = given[start : start + _BATCH]
+        codes = to_numpy(coder.by_atom(coder.encode(part)))
+        stack = to_numpy(part).reshape(-1, *layout.image_shape)
+        rows = zip(stack, codes, _norms(coder, stack), strict=True)
+        found += [_explanation(image, code, atoms, layout, float(norm), note) for image, code, norm in rows]
+        if progress is not None:
+            progress(len(found), len(given))
+    return found
 
 
 def _without_graph(coder: FittedCoder) -> tuple[FittedCoder, str]:

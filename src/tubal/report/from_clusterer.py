@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ def report_data(
     scores: Mapping[str, float] | None = None,
     provenance: Mapping[str, object] | None = None,
     title: str = "Image clusters",
+    progress: Callable[[int, int], object] | None = None,
 ) -> ReportData:
     """Return what a report shows of a fitted clusterer.
 
@@ -52,6 +53,8 @@ def report_data(
         Settings, versions, seed, hashes and times of the run.
     title : str, default="Image clusters"
         Heading of the page.
+    progress : callable or None, default=None
+        Called with the number of images explained and the number of all images.
 
     Returns
     -------
@@ -60,7 +63,7 @@ def report_data(
     """
     model = clusterer.model_
     neighbors, distances, alignments = _neighborhood(clusterer.graph_, len(images))
-    explanations = explain_images(model, images)
+    explanations = explain_images(model, images, progress=progress)
     return ReportData(
         images=(np.clip(images, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8),
         names=names,
