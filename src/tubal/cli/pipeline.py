@@ -283,6 +283,7 @@ def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp],
             os.symlink(stack.files[i], place)
         else:
             shutil.copy2(stack.files[i], place)
+    bar.part("sorting pictures", len(own), len(own))
 
 
 def check_sorting(how: str | None, stack: Bunch, stage: Path) -> None:
