@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from tubal import GTSC, ImageClusterer
+from tubal.clustering import affinity
 from tubal.datasets import make_shifted_shapes
 from tubal.graph import deformable
 from tubal.graph.deformable import DeformableSearch
@@ -31,10 +32,11 @@ def images():
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
-    """Search in blocks of 64 images, and report after every 1024 pairs."""
+    """Search with little effort in blocks of 64 images, and report after every 256 pairs."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(affinity, "clustering_effort", lambda n_images, n_neighbors: deformable.Effort(30, 20, 16, 0))
         patch.setattr(deformable, "_BLOCK_PIXELS", 1)
-        patch.setattr(deformable, "_TELL_PIXELS", 256 * 1024)
+        patch.setattr(deformable, "_TELL_PIXELS", 256 * 256)
         patch.setattr(deformable, "_ROUND", BLOCK)
         yield
 
@@ -227,10 +229,12 @@ def test_kept_blocks_of_another_size_are_searched_again(images, undisturbed, mon
 FIT = """
     import sys, numpy as np
     from tubal import ImageClusterer
+    from tubal.clustering import affinity
     from tubal.datasets import make_shifted_shapes
     from tubal.graph import deformable
     from tubal.learning.checkpoints import Checkpoint
-    deformable._BLOCK_PIXELS, deformable._TELL_PIXELS, deformable._ROUND = 1, 256 * 1024, 64
+    deformable._BLOCK_PIXELS, deformable._TELL_PIXELS, deformable._ROUND = 1, 256 * 256, 64
+    affinity.clustering_effort = lambda n_images, n_neighbors: deformable.Effort(30, 20, 16, 0)
     shapes = make_shifted_shapes(150, n_classes=3, image_shape=(12, 12), random_state=0).images
     images = shapes + 0.3 * np.random.default_rng(0).random(shapes.shape)
     def tell(stage, done, total):

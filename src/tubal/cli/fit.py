@@ -148,15 +148,8 @@ def command(
 
     terminal = Terminal(state)
     _check_scheduler(scheduler, method, state)
-    parameters = {
-        "clusters": clusters,
-        "atoms": atoms,
-        "filter-size": filter_size,
-        "sparsity": sparsity,
-        "graph-weight": graph_weight,
-        "neighbors": neighbors,
-        "graph": graph,
-    }
+    given = (clusters, atoms, filter_size, sparsity, graph_weight, neighbors, graph)
+    parameters = dict(zip(PARAMETERS, given, strict=True))
     model = _build(method, parameters, seed)
     check_output_file(out, force=force, source=source)
     with (
