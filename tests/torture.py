@@ -116,6 +116,34 @@ def killed_fits(share: float) -> list[str]:
     return lines
 
 
+def killed_clusterings(share: float) -> list[str]:
+    """Kill ``tubal cluster`` on 5 000 pictures at random moments, and resume it each time."""
+    from helpers.cli_helpers import export
+    from helpers.kills import cluster_seconds
+    from tubal.datasets import make_shifted_shapes
+
+    kills, count, random = max(1, round(20 * share)), max(200, round(5000 * share)), np.random.default_rng(3)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shapes = make_shifted_shapes(count, n_classes=8, image_shape=(28, 28), random_state=0).images
+        export(np.clip(shapes + 0.15 * random.random(shapes.shape), 0.0, 1.0), folder / "pictures")
+        cluster_seconds(folder / "pictures", folder / "first")  # compiles kernels
+        whole = cluster_seconds(folder / "pictures", folder / "whole")
+        labels, ratios = (folder / "whole" / "labels.csv").read_bytes(), []
+        for number in range(kills):
+            out = folder / f"killed {number}"
+            spent = cluster_seconds(folder / "pictures", out, kill_after=float(random.uniform(0.0, whole)))
+            if not out.exists():
+                spent += cluster_seconds(folder / "pictures", out, "--resume")
+            if (out / "labels.csv").read_bytes() != labels:
+                raise AssertionError(f"other labels after kill {number}")
+            ratios.append(spent / whole)
+    return [
+        f"`tubal cluster` on {count} pictures: {kills} × `kill -9`, same labels each time; time with the resumed run "
+        f"{np.mean(ratios):.2f} times that of an undisturbed one ({whole:.0f} s), at most {max(ratios):.2f} times"
+    ]
+
+
 def killed_saves(share: float) -> list[str]:
     """Kill saves at random moments."""
     from helpers.kills import SAVE_FOREVER
@@ -200,6 +228,7 @@ PARTS: dict[str, Callable[[float], list[str]]] = {
     "fits": generated_fits,
     "matrix": hostile_matrix,
     "kills": killed_fits,
+    "clusterings": killed_clusterings,
     "saves": killed_saves,
     "reproduce": killed_reproduce,
     "disk": full_disk,

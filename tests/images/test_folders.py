@@ -170,6 +170,8 @@ def test_folder_of_1000_mixed_pictures_is_read(tmp_path: Path) -> None:
     assert np.isfinite(stack.images).all()
     assert stack.images.min() >= 0
     assert stack.images.max() <= 1
+    assert calls == sorted(calls)
+    assert len({total for _, total in calls}) == 1
     assert calls[-1][0] == calls[-1][1]
     again = load_image_folder(folder, n_threads=1)
     assert again.names == stack.names

@@ -104,6 +104,7 @@ def command(
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
         reserve(out) as hidden,
+        terminal.announce_compiling(),
         checkpoint_beside(out, resume, terminal, state) as checkpoint,
         staged_folder(out, force=force, stale=stale, hidden=hidden) as stage,
     ):

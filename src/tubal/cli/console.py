@@ -59,12 +59,33 @@ class Terminal:
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
+            speed_estimate_period=300.0,
             disable=self._quiet or not self._console.is_terminal,
         )
         with progress:
             yield ProgressBar(progress, progress.add_task(name, total=None), name)
         self.seconds[name] = round(time.perf_counter() - begin, 3)
         self.print_line(f"{name}: {self.seconds[name]:.1f} s")
+
+    @contextlib.contextmanager
+    def announce_compiling(self) -> Iterator[None]:
+        """Print one line if the block has to compile kernels, which takes a while on first use only."""
+        from numba.core import event
+
+        terminal, announced = self, False
+
+        class Announcer(event.Listener):  # type: ignore[misc]  # Numba is not typed
+            def on_start(self, event: object) -> None:
+                nonlocal announced
+                if not announced:
+                    announced = True
+                    terminal.print_line("compiling, once; later runs start at once")
+
+            def on_end(self, event: object) -> None:
+                pass
+
+        with event.install_listener("numba:compile", Announcer()):
+            yield
 
     def print_table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
         """Print a small table on standard error."""
@@ -86,6 +107,7 @@ class ProgressBar:
 
     def __init__(self, progress: Progress, task: TaskID, stage: str) -> None:
         self._progress, self._task, self.stage = progress, task, stage
+        self._part: str | None = None
 
     def __call__(self, done: int, total: int | None = None) -> None:
         self._progress.update(self._task, completed=done, total=total)
@@ -93,3 +115,10 @@ class ProgressBar:
     def describe(self, detail: str) -> None:
         """Show which part of the stage is running."""
         self._progress.update(self._task, description=f"{self.stage}: {detail}")
+
+    def part(self, name: str, done: int, total: int) -> None:
+        """Show what is done of one part of the stage; each part has a total and a time left of its own."""
+        if name != self._part:
+            self._part = name
+            self._progress.reset(self._task, total=total, description=f"{self.stage}: {name}")
+        self(done, total)

@@ -139,6 +139,7 @@ def command(
       tubal fit scans.h5 --method tubsc --scheduler tcp://10.0.0.5:8786
       tubal encode more-photos/ --model photos.tubal
     """
+    from tubal.backends.arrays import to_device
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import read_images
     from tubal.cli.pipeline import check_output_file, checkpoint_beside, fit_with_progress, save_model
@@ -147,21 +148,22 @@ def command(
 
     terminal = Terminal(state)
     _check_scheduler(scheduler, method, state)
-    parameters = {
-        "clusters": clusters,
-        "atoms": atoms,
-        "filter-size": filter_size,
-        "sparsity": sparsity,
-        "graph-weight": graph_weight,
-        "neighbors": neighbors,
-        "graph": graph,
-    }
+    given = (clusters, atoms, filter_size, sparsity, graph_weight, neighbors, graph)
+    parameters = dict(zip(PARAMETERS, given, strict=True))
     model = _build(method, parameters, seed)
     check_output_file(out, force=force, source=source)
-    with reserve(out), checkpoint_beside(out, resume, terminal, state) as checkpoint, _connect(scheduler) as client:
+    with (
+        reserve(out),
+        terminal.announce_compiling(),
+        checkpoint_beside(out, resume, terminal, state) as checkpoint,
+        _connect(scheduler) as client,
+    ):
         stack = read_images(terminal, state, source, image_settings)
         with terminal.stage(f"fitting {METHODS[method]}") as bar:
-            fit_with_progress(model, bar, _fit_call(model, stack.images, state, client, checkpoint))
+            if method == "clusterer":
+                model.fit(to_device(stack.images, state.device), checkpoint=checkpoint, progress=bar.part)
+            else:
+                fit_with_progress(model, bar, _fit_call(model, stack.images, state, client, checkpoint))
         with terminal.stage("writing the model"):
             save_model(model, stack, out, force=force)
     terminal.print_line(f"fitted {METHODS[method]} to {count(len(stack.images), 'image')}; the model is in {out}")

@@ -54,8 +54,8 @@ __all__ = [
     "write_features",
 ]
 
-# At most this much work is lost in a crash. A shorter fit writes a checkpoint only when its dictionary is learned.
-CHECKPOINT_SECONDS = 60.0
+# Time between two checkpoints of one stage; what takes longer, such as one coding pass, is lost in a crash.
+CHECKPOINT_SECONDS = 5.0
 LABEL_COLUMNS = ("file", "cluster", "confidence", "outlier", "near_duplicate_of")
 SORTED_FOLDER = "clusters"
 # Files that desktops leave in a folder that was only looked at.
@@ -158,16 +158,13 @@ def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], 
     bar.describe("finding neighbours")
 
     def follow(progress: Iteration) -> None:
-        done = progress.n_iter >= progress.max_iter
-        bar.describe("cutting the graph" if done else "learning atoms and codes")
-        bar(progress.n_iter, progress.max_iter)
+        bar.part("learning atoms and codes", progress.n_iter, progress.max_iter)
 
     model.set_params(callbacks=follow)
     try:
         fit()
     finally:
-        for part in (model, getattr(model, "model_", model)):
-            part.set_params(callbacks=None)
+        model.set_params(callbacks=None)
 
 
 def save_model(model: BaseEstimator, stack: Bunch, path: Path, *, force: bool = False) -> None:
@@ -195,14 +192,13 @@ def cluster_images(
     """Cluster the images, write all results into the folder ``stage``, and return the record of the run."""
     clusterer = _fit_clusterer(plan, stack, terminal, state, checkpoint)
     scores = compare_with_labels(clusterer.labels_, plan.known_labels) if plan.known_labels is not None else None
-    with terminal.stage("writing results"):
-        _write_tables(stack, clusterer, stage)
-        save_model(clusterer, stack, stage / "model.tubal")
+    with terminal.stage("writing results") as bar:
+        _write_results(stack, clusterer, stage, bar)
         if plan.sort:
-            _sort_images(stage / SORTED_FOLDER, plan.sort, stack, clusterer.labels_)
+            _sort_images(stage / SORTED_FOLDER, plan.sort, stack, clusterer.labels_, bar)
     record = _describe_run(plan, stack, clusterer, scores, state)
-    with terminal.stage("drawing the report"):
-        _write_page(plan, stack, clusterer, record, stage / "report.html")
+    with terminal.stage("drawing the report") as bar:
+        _write_page(plan, stack, clusterer, record, stage / "report.html", bar)
     record["seconds"] = dict(terminal.seconds)
     outputs = sorted(file for file in stage.iterdir() if file.is_file())
     record["outputs"] = {file.name: sha256_of(file) for file in outputs}
@@ -219,8 +215,21 @@ def _fit_clusterer(
 
         clusterer = ImageClusterer(n_clusters=plan.n_clusters, preset=plan.preset, random_state=plan.seed)
         images = to_device(stack.images, state.device)
-        fit_with_progress(clusterer, bar, lambda: clusterer.fit(images, checkpoint=checkpoint))
-    return clusterer
+        return clusterer.fit(images, checkpoint=checkpoint, progress=bar.part)
+
+
+def _write_results(stack: Bunch, clusterer: ImageClusterer, stage: Path, bar: ProgressBar) -> None:
+    """Write the tables and the model."""
+    steps: list[tuple[str, Callable[[], object]]] = [
+        ("drawing the map", lambda: clusterer.embedding_),
+        ("writing the tables", lambda: _write_tables(stack, clusterer, stage)),
+        ("saving the model", lambda: save_model(clusterer, stack, stage / "model.tubal")),
+    ]
+    for done, (name, step) in enumerate(steps):
+        bar.describe(name)
+        bar(done, len(steps))
+        step()
+    bar(len(steps), len(steps))
 
 
 def _write_tables(stack: Bunch, clusterer: ImageClusterer, stage: Path) -> None:
@@ -260,12 +269,13 @@ def write_features(path: Path, names: Sequence[str], **arrays: NDArray[Any]) -> 
         np.savez_compressed(stream, names=np.array(names, dtype=str), allow_pickle=False, **arrays)
 
 
-def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp]) -> None:
+def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp], bar: ProgressBar) -> None:
     """Put every image into one folder per cluster, as a copy or a link; images without a file of their own as PNG."""
     own = _with_own_file(stack)
     digits = len(str(int(labels.max(initial=0))))
     # Files keep their names, so they come first. A page that would get the name of a file gets a number.
-    for i in sorted(range(len(own)), key=lambda index: not own[index]):
+    for done, i in enumerate(sorted(range(len(own)), key=lambda index: not own[index])):
+        bar.part("sorting pictures", done, len(own))
         name = stack.names[i] if own[i] else f"{stack.names[i]}.png"
         place = folder / _cluster_folder(int(labels[i]), digits) / _safe_relative(name)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -277,6 +287,7 @@ def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp])
             os.symlink(stack.files[i], place)
         else:
             shutil.copy2(stack.files[i], place)
+    bar.part("sorting pictures", len(own), len(own))
 
 
 def check_sorting(how: str | None, stack: Bunch, stage: Path) -> None:
@@ -319,7 +330,9 @@ def _open_csv(path: Path) -> IO[str]:
     return open(path, "w", encoding="utf-8", errors="surrogateescape", newline="")
 
 
-def _write_page(plan: Plan, stack: Bunch, clusterer: ImageClusterer, record: Mapping[str, Any], path: Path) -> None:
+def _write_page(
+    plan: Plan, stack: Bunch, clusterer: ImageClusterer, record: Mapping[str, Any], path: Path, bar: ProgressBar
+) -> None:
     """Write report.html."""
     from tubal.report import write_report
     from tubal.report.from_clusterer import report_data
@@ -338,6 +351,7 @@ def _write_page(plan: Plan, stack: Bunch, clusterer: ImageClusterer, record: Map
         provenance=record,
         originals=originals,
         title=f"{Path(plan.source).name or plan.source}: {count(record['clusters'], 'cluster')}",
+        progress=bar,
     )
     write_report(data, path)
 

@@ -18,9 +18,9 @@ from scipy.sparse.csgraph import connected_components
 
 from tubal.backends.arrays import Array
 from tubal.clustering.eigenvectors import LabelArray
-from tubal.graph import Graph, deformable_graph
+from tubal.graph import Graph, Stage, deformable_graph, knn_graph
 from tubal.graph.deformable import DeformableSearch, Effort
-from tubal.graph.neighbors import HUB_FACTOR, limit_in_degree
+from tubal.graph.neighbors import HUB_FACTOR, METRICS, limit_in_degree
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, symmetric_adjacency
 from tubal.learning.fitting import resolve_graph
 
@@ -44,13 +44,19 @@ def clustering_effort(n_images: int, n_neighbors: int) -> Effort:
 
 
 def neighbor_lists(
-    graph: str | Graph | SparseMatrix | NDArray[Any], images: Array, n_neighbors: int, seed: int
+    graph: str | Graph | SparseMatrix | NDArray[Any],
+    images: Array,
+    n_neighbors: int,
+    seed: int,
+    stage: Stage | None = None,
 ) -> Graph:
     """Return the graph that is named or given; one that is built here has ``n_neighbors`` neighbours."""
+    if isinstance(graph, str) and graph in METRICS:
+        return knn_graph(images, n_neighbors, metric=graph, stage=stage)
     if not (isinstance(graph, str) and graph == "deformable"):
         return resolve_graph(graph, images, n_neighbors=n_neighbors)
     effort = clustering_effort(len(images), n_neighbors)
-    found = deformable_graph(images, n_neighbors, effort=effort, random_state=seed)
+    found = deformable_graph(images, n_neighbors, effort=effort, random_state=seed, stage=stage)
     if len(images) > effort.exact_limit and isinstance(found.search, DeformableSearch):
         # Coding needs the memory next; a query for new images would compute this again.
         found.search.release_memory()

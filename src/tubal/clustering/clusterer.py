@@ -6,12 +6,13 @@ edge weights, labels, and measures for single images.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -56,16 +57,15 @@ from tubal.estimators.validation import (
     check_stored_shape,
     column_names,
 )
-from tubal.graph import Graph, Neighbors
+from tubal.graph import Graph, Neighbors, Stage
 from tubal.graph.neighbors import as_rows, exact_copies
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, check_adjacency
+from tubal.learning.alternation import digest_arrays
+from tubal.learning.checkpoints import Checkpoint, StageReport, Stages, as_checkpoint, fit_identity
 from tubal.learning.fitting import replace_fitted, scale_images
 from tubal.problems.layout import unit_rows
 from tubal.solvers import Admm
 from tubal.solvers.base import check_integer, check_number
-
-if TYPE_CHECKING:
-    from tubal.learning.checkpoints import Checkpoint
 
 # The number of clusters is estimated on several graphs: few neighbours split groups, many join them.
 _COUNTING_NEIGHBORS = (3, 4, 5)
@@ -107,6 +107,17 @@ def choose_preset(name: str) -> Preset:
 def draw_seed(random_state: int | np.random.RandomState | None) -> int:
     """Return the one seed from which all random choices of a fit are drawn."""
     return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def recall_seed(stages: Stages, random_state: int | np.random.RandomState | None) -> int:
+    """Return the seed of a fit: that of the interrupted run if it is resumed."""
+    stage = stages.stage("seed")
+    kept = stage.kept()
+    if "seed" in kept:
+        return int(kept["seed"])
+    seed = draw_seed(random_state)
+    stage.keep(lambda: {"seed": np.array(seed)}, finished=True)
+    return seed
 
 
 class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
@@ -244,7 +255,12 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
 
     # --- fitting -----------------------------------------------------------------------------------------
     def fit(
-        self, X: ArrayLike, y: object = None, *, checkpoint: str | os.PathLike[str] | Checkpoint | None = None
+        self,
+        X: ArrayLike,
+        y: object = None,
+        *,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        progress: StageReport | None = None,
     ) -> ImageClusterer:
         """Cluster images.
 
@@ -257,7 +273,9 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         y : object, default=None
             Ignored.
         checkpoint : path, Checkpoint or None, default=None
-            File that keeps the state of the dictionary learning, so that an interrupted fit can be resumed.
+            File that keeps what every stage has found so far, so that an interrupted fit can be resumed.
+        progress : callable or None, default=None
+            Called as ``progress(stage, done, total)`` with the name of the stage, what is done of it, and its total.
 
         Returns
         -------
@@ -267,19 +285,19 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         stack = check_stack(X, self.image_shape, self)
         images = scale_images(stack, "unit")[0]
         settings = self._settings(len(images))
-        seed = draw_seed(self.random_state)
+        stages = self._stages(images, checkpoint, progress)
+        seed = recall_seed(stages, self.random_state)
 
-        lists = self._find_neighbor_lists(images, settings, seed)
-        distinct = self._find_distinct(images, lists, settings, seed)
-        n_clusters, curves = self._count_clusters(distinct.lists, seed)
+        lists, distinct = self._find_neighbors(images, settings, seed, stages)
+        n_clusters, curves = self._count_clusters(distinct.lists, seed, stages)
         graph = choose_neighbors(lists, settings.n_neighbors)
         cut = choose_neighbors(distinct.lists, settings.n_neighbors)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
-        model = self._new_coder(settings, joined, len(images), seed).fit(images, checkpoint=checkpoint)
+        model = self._learn(images, settings, joined, seed, stages)
         features = to_numpy(unit_rows(model._pool(model.codes_)))
         affinity = distinct.spread(build_affinity(cut, features[distinct.kept], self.code_power))
         pieces = Pieces(affinity, graph, features, distinct.copy_of)
-        labels = assign_labels(settings.assignment, n_clusters, pieces, seed)
+        labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
 
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
@@ -344,33 +362,69 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         settings = replace(preset, **given)
         return replace(settings, n_neighbors=min(int(settings.n_neighbors), n_images - 1))
 
-    def _find_neighbor_lists(self, images: Array, settings: Preset, seed: int) -> Graph:
-        """Return the graph with its neighbour lists, longer than needed where the best of them are chosen later."""
-        length = settings.n_neighbors
-        if settings.assignment == "diffusion":
-            length = min(LIST_FACTOR * length, len(images) - 1)
-        return neighbor_lists(settings.graph, images, length, seed)
+    def _stages(
+        self, images: Array, checkpoint: str | os.PathLike[str] | Checkpoint | None, progress: StageReport | None
+    ) -> Stages:
+        """Return the stages of this fit, which keep their arrays in the checkpoint if there is one."""
+        stages = Stages(progress)
+        if checkpoint is not None:
+            digest = digest_arrays(images.shape, [to_numpy(images)])
+            identity = fit_identity(type(self).__name__, self.get_params(deep=False), digest)
+            stages.keep_in(as_checkpoint(checkpoint), identity)
+        return stages
 
-    def _find_distinct(self, images: Array, lists: Graph, settings: Preset, seed: int) -> DistinctImages:
-        """Return the images that are cut; near-copies are counted once, unless the graph was given or is not cut."""
-        if settings.assignment != "diffusion" or not isinstance(settings.graph, str):
-            return DistinctImages(np.arange(len(images)), lists)
-        return find_distinct(
+    def _find_neighbors(
+        self, images: Array, settings: Preset, seed: int, stages: Stages
+    ) -> tuple[Graph, DistinctImages]:
+        """Return the neighbour lists of all images, and the images that are cut.
+
+        Lists are longer than needed where the best neighbours are chosen later. Near-copies are counted once, unless
+        the graph was given or is not cut.
+        """
+        diffusion = settings.assignment == "diffusion"
+        rounds = itertools.count(1)
+
+        def build(chosen: Array) -> Graph:
+            number = next(rounds)
+            title = "finding neighbours" if number == 1 else f"finding neighbours, round {number}"
+            length = min((LIST_FACTOR if diffusion else 1) * settings.n_neighbors, len(chosen) - 1)
+            return neighbor_lists(settings.graph, chosen, length, seed, stages.stage(f"neighbors {number}", title))
+
+        lists = build(images)
+        if not diffusion or not isinstance(settings.graph, str):
+            return lists, DistinctImages(np.arange(len(images)), lists)
+        distinct = find_distinct(
             lists,
             equal_images(lists),
-            lambda kept: self._find_neighbor_lists(images[kept], settings, seed),
+            lambda kept: build(images[kept]),
             n_neighbors=settings.n_neighbors,
             n_clusters=None if self.n_clusters is None else int(self.n_clusters),
             most=most_clusters(len(images), self.max_clusters),
         )
+        return lists, distinct
 
-    def _count_clusters(self, lists: Graph, seed: int) -> tuple[int, dict[str, NDArray[Any]] | None]:
+    def _learn(self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages) -> GTSC:
+        """Return the fitted coder."""
+        model = self._new_coder(settings, graph, len(images), seed)
+        # After the last iteration all images are coded once more.
+        stage, total = stages.stage("learning", "learning atoms and codes"), settings.max_iter + 1
+        stage.show(0, total)
+        given = list(self.callbacks) if isinstance(self.callbacks, (list, tuple)) else [self.callbacks]
+        follow = [callback for callback in given if callback is not None]
+        model.set_params(callbacks=[*follow, lambda progress: stage.show(progress.n_iter, total)])
+        model.fit(images, checkpoint=stages.checkpoint)
+        stage.show(total, total)
+        model.set_params(callbacks=self.callbacks)
+        return model
+
+    def _count_clusters(self, lists: Graph, seed: int, stages: Stages) -> tuple[int, dict[str, NDArray[Any]] | None]:
         """Return the number of clusters, given or estimated, and the curves of the estimate."""
         if self.n_clusters is not None:
             return int(self.n_clusters), None
         lengths = _COUNTING_NEIGHBORS if lists.neighbors is not None else (None,)
         graphs = [choice_weights(lists, length) for length in lengths]
-        found = estimate_n_clusters(*graphs, max_clusters=self.max_clusters, seed=seed)
+        stage = stages.stage("count", "counting clusters")
+        found = estimate_n_clusters(*graphs, max_clusters=self.max_clusters, seed=seed, stage=stage)
         return found.n_clusters, {"n_clusters": found.candidates, "modularity": found.modularity, "gap": found.gap}
 
     def _new_coder(self, settings: Preset, graph: Graph, n_images: int, seed: int) -> GTSC:
@@ -531,7 +585,9 @@ def equal_images(graph: Graph) -> LabelArray:
     return exact_copies(as_rows(graph.search.images))[1]
 
 
-def assign_labels(assignment: str, n_clusters: int, pieces: Pieces, seed: int) -> LabelArray:
+def assign_labels(
+    assignment: str, n_clusters: int, pieces: Pieces, seed: int, stage: Stage | None = None
+) -> LabelArray:
     """Return labels (n,): K-means on the codes, or the best of cuts of the graph and K-means on the codes.
 
     Equal images get equal labels, and near-copies that of their representative.
@@ -539,7 +595,7 @@ def assign_labels(assignment: str, n_clusters: int, pieces: Pieces, seed: int) -
     if assignment == "kmeans":
         labels = kmeans(pieces.features, n_clusters, seed=seed)
     else:
-        labels = _cut(n_clusters, pieces, seed)
+        labels = _cut(n_clusters, pieces, seed, stage)
     equal = one_label_per_image(labels, equal_images(pieces.graph))
     if (equal == labels).all():
         return labels
@@ -549,7 +605,7 @@ def assign_labels(assignment: str, n_clusters: int, pieces: Pieces, seed: int) -
     return equal
 
 
-def _cut(n_clusters: int, pieces: Pieces, seed: int) -> LabelArray:
+def _cut(n_clusters: int, pieces: Pieces, seed: int, stage: Stage | None) -> LabelArray:
     """Return labels (n,) of the partition of the distinct images; each distinct image is a cluster if they are few."""
     kept, group, counts = np.unique(pieces.copy_of, return_inverse=True, return_counts=True)
     if len(kept) < n_clusters:
@@ -557,7 +613,7 @@ def _cut(n_clusters: int, pieces: Pieces, seed: int) -> LabelArray:
         warn_if_fewer(labels, n_clusters)
         return labels
     cut = pieces.distinct()
-    labels = partition_graph(cut.affinity, cut.graph, n_clusters, features=cut.features, seed=seed)
+    labels = partition_graph(cut.affinity, cut.graph, n_clusters, features=cut.features, seed=seed, stage=stage)
     warn_if_lopsided(labels, cut.affinity, cut.features, counts=counts, seed=seed)
     return labels if len(kept) == len(group) else order_by_size(labels[group])
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from scipy.spatial.distance import squareform
 
 from tubal.backends.arrays import own_threads
 from tubal.clustering.eigenvectors import Float64Array, LabelArray, Spectrum, spectrum
-from tubal.graph import Graph, deformable_graph
+from tubal.graph import Graph, Stage, deformable_graph
 from tubal.graph.structure import IndexArray, SparseMatrix
 
 # Diffusion times of the candidate partitions, in units of the first eigenvalue gap.
@@ -43,23 +44,25 @@ def partition_graph(
     features: NDArray[Any],
     propose_from_features: bool = True,
     seed: int = 0,
+    stage: Stage | None = None,
 ) -> LabelArray:
     """Return labels (n,) of ``n_clusters`` clusters: ``affinity`` (n, n) cut, or its components joined.
 
     With more components than clusters, those with the cheapest links are joined, see :func:`component_links`; if this
     chains over 90 % of the images into one cluster, those with the least mean links.
     Otherwise the graph is cut, see :func:`diffusion_cut`; with ``propose_from_features``, K-means on ``features``
-    (n, d) competes with the cuts.
+    (n, d) competes with the cuts. ``stage`` follows either and keeps
+    what was found.
     """
     n_components, component = connected_components(affinity, directed=False)
     if n_components > n_clusters:
-        links = component_links(graph, component, features)
+        links = component_links(graph, component, features, stage)
         joined = (join_components(component, n_clusters, links=links, method=way) for way in ("single", "average"))
         # Cheapest links may chain most components together; mean links do not.
         first, second = joined
         return order_by_size(second if _largest_share(second) < _LOPSIDED < _largest_share(first) else first)
-    proposals = [ward_kmeans(features.astype(np.float64), n_clusters, seed)] if propose_from_features else []
-    labels = diffusion_cut(affinity, n_clusters, features=features, proposals=proposals, seed=seed)
+    proposals = [lambda: ward_kmeans(features.astype(np.float64), n_clusters, seed)] if propose_from_features else []
+    labels = diffusion_cut(affinity, n_clusters, features=features, proposals=proposals, seed=seed, stage=stage)
     warn_if_fewer(labels, n_clusters)
     return labels
 
@@ -119,8 +122,9 @@ def diffusion_cut(
     *,
     features: NDArray[Any] | None = None,
     eigenpairs: Spectrum | None = None,
-    proposals: Sequence[LabelArray] = (),
+    proposals: Sequence[LabelArray | Callable[[], LabelArray]] = (),
     seed: int = 0,
+    stage: Stage | None = None,
 ) -> LabelArray:
     """Cut a graph into parts, choosing among several cuts by modularity.
 
@@ -139,10 +143,12 @@ def diffusion_cut(
         ``features``; without features this raises an error.
     eigenpairs : Spectrum or None, default=None
         Leading eigenpairs of the graph, if they are known; ``3 * n_clusters`` of them are used.
-    proposals : sequence of ndarray of shape (n_images,), default=()
-        Further candidate labels, for instance of K-means on codes.
+    proposals : sequence of ndarray of shape (n_images,) or callable, default=()
+        Further candidate labels, for instance of K-means on codes, or functions that return them.
     seed : int, default=0
         Seed of the eigensolver's start, and of the sample on which K-means starts.
+    stage : Stage or None, default=None
+        Follows the candidates and keeps those that were found; None to do neither.
 
     Returns
     -------
@@ -166,7 +172,7 @@ def diffusion_cut(
         # More components than clusters: no edge of the graph can join them.
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=pairs, seed=seed)
     with own_threads():
-        found = [*_diffusion_partitions(pairs, n_clusters, seed), *proposals]
+        found = _find_candidates([*_diffusion_partitions(pairs, n_clusters, seed), *proposals], n_images, stage)
     candidates = [labels for labels in found if len(np.unique(labels)) == n_clusters]
     if not candidates:
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=pairs, seed=seed)
@@ -275,7 +281,9 @@ def groups_after_merges(merges: Float64Array, n_leaves: int) -> LabelArray:
     return rank[group]
 
 
-def component_links(graph: Graph, component: LabelArray, features: NDArray[Any]) -> Float64Array:
+def component_links(
+    graph: Graph, component: LabelArray, features: NDArray[Any], stage: Stage | None = None
+) -> Float64Array:
     """Return the cost of joining each two components of a graph, as a matrix (c, c).
 
     In a deformable graph the cost is ``sqrt(d f)``: ``d`` is the smallest distance under deformations between a few
@@ -287,7 +295,7 @@ def component_links(graph: Graph, component: LabelArray, features: NDArray[Any])
     chosen = _representatives(graph, component)
     if graph.search is None or graph.search.kind != "deformable" or len(chosen) > _IN_ALL:
         return by_features
-    between = deformable_graph(graph.search.images[chosen], len(chosen) - 1)
+    between = deformable_graph(graph.search.images[chosen], len(chosen) - 1, stage=stage)
     links = np.full(by_features.shape, np.inf)
     neighbors, distances = np.asarray(between.neighbors), np.asarray(between.distances)
     rows, slots = np.nonzero((neighbors >= 0) & np.isfinite(distances))
@@ -352,11 +360,30 @@ def diffusion_coordinates(pairs: Spectrum, n_clusters: int, time: float) -> Floa
     return unit
 
 
-def _diffusion_partitions(pairs: Spectrum, n_clusters: int, seed: int) -> Iterator[LabelArray]:
-    """Yield the candidate partitions of :func:`diffusion_cut`."""
-    yield assign_by_pivots(pairs.vectors[:, :n_clusters])
+def _diffusion_partitions(pairs: Spectrum, n_clusters: int, seed: int) -> Iterator[Callable[[], LabelArray]]:
+    """Yield functions that return the candidate partitions of :func:`diffusion_cut`."""
+    yield lambda: assign_by_pivots(pairs.vectors[:, :n_clusters])
     for time in DIFFUSION_TIMES:
-        yield ward_kmeans(diffusion_coordinates(pairs, n_clusters, time), n_clusters, seed)
+        yield partial(_diffused_partition, pairs, n_clusters, time, seed)
+
+
+def _diffused_partition(pairs: Spectrum, n_clusters: int, time: float, seed: int) -> LabelArray:
+    return ward_kmeans(diffusion_coordinates(pairs, n_clusters, time), n_clusters, seed)
+
+
+def _find_candidates(
+    sources: Sequence[LabelArray | Callable[[], LabelArray]], n_images: int, stage: Stage | None
+) -> list[LabelArray]:
+    """Return all candidate partitions; those that an interrupted run has kept are not computed again."""
+    stage = stage or Stage()
+    kept = stage.kept().get("candidates", np.empty((0, n_images), np.intp))
+    found = [] if kept.shape[1:] != (n_images,) else list(kept[: len(sources)])
+    for source in sources[len(found) :]:
+        stage.show(len(found), len(sources))
+        found.append(source() if callable(source) else source)
+        stage.keep(lambda: {"candidates": np.stack(found)})
+    stage.show(len(sources), len(sources))
+    return found
 
 
 # --- K-means ---------------------------------------------------------------------------------------------
@@ -544,6 +571,7 @@ def estimate_n_clusters(
     tolerance: float = 0.015,
     softening: float = 0.005,
     seed: int = 0,
+    stage: Stage | None = None,
 ) -> ClusterCount:
     """Estimate the number of clusters in a graph, or in several graphs of the same images.
 
@@ -564,6 +592,8 @@ def estimate_n_clusters(
         The ``s`` above, which keeps ratios of tiny numbers small.
     seed : int, default=0
         Seed of the eigensolver's start.
+    stage : Stage or None, default=None
+        Follows the graphs and cuts, and keeps the curves that were found; None to do neither.
 
     Returns
     -------
@@ -582,7 +612,7 @@ def estimate_n_clusters(
     if all(adjacency.nnz == 0 for adjacency in adjacencies) or most < 2:
         return ClusterCount(1, np.array([1], np.intp), np.zeros(1), np.zeros(1))
     with own_threads():
-        curves = [_curves(adjacency, most, softening, seed) for adjacency in adjacencies]
+        curves = _find_curves(adjacencies, most, softening, seed, stage or Stage())
     quality = np.mean([curve for curve, _ in curves], axis=0)
     gap = np.mean([gap for _, gap in curves], axis=0)
     plausible = np.flatnonzero(quality >= quality.max() - tolerance)
@@ -597,10 +627,32 @@ def most_clusters(n_images: int, max_clusters: int | None = None) -> int:
     return min(n_images // 2, 100 if n_images <= 2000 else 50)
 
 
-def _curves(adjacency: SparseMatrix, most: int, softening: float, seed: int) -> tuple[Float64Array, Float64Array]:
-    """Return modularity and log eigengap for 1 to ``most`` clusters."""
+def _find_curves(
+    adjacencies: Sequence[SparseMatrix], most: int, softening: float, seed: int, stage: Stage
+) -> list[tuple[Float64Array, Float64Array]]:
+    """Return the curves of every graph; those that an interrupted run has kept are not computed again."""
+    kept = stage.kept().get("curves", np.empty((0, 2, most)))
+    curves = [(quality, gap) for quality, gap in kept] if kept.shape[1:] == (2, most) else []
+    total = len(adjacencies) * most
+
+    def tell(k: int) -> None:
+        stage.show(len(curves) * most + k, total)
+
+    tell(0)
+    for adjacency in adjacencies[len(curves) :]:
+        curves.append(_curves(adjacency, most, softening, seed, tell))
+        stage.keep(lambda: {"curves": np.array(curves)})
+    return curves
+
+
+def _curves(
+    adjacency: SparseMatrix, most: int, softening: float, seed: int, tell: Callable[[int], None]
+) -> tuple[Float64Array, Float64Array]:
+    """Return modularity and log eigengap for 1 to ``most`` clusters; tell each number that is done."""
     pairs = spectrum(adjacency, most + 1, seed=seed)
-    cuts = (assign_by_pivots(pairs.vectors[:, :k]) for k in range(1, most + 1))
-    quality = np.array([modularity(adjacency, labels) for labels in cuts])
+    quality = np.empty(most)
+    for k in range(1, most + 1):
+        quality[k - 1] = modularity(adjacency, assign_by_pivots(pairs.vectors[:, :k]))
+        tell(k)
     costs = np.log(np.maximum(1.0 - pairs.values, 0.0) + softening)
     return quality, costs[1:] - costs[:-1]

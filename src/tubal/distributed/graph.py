@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from tubal.distributed.cluster import Cluster
 from tubal.graph import Graph, Neighbors, Weighting
-from tubal.graph.chunked import concatenate_neighbors
 from tubal.graph.neighbors import (
     SPARE,
     Candidates,
     ExactSearch,
     as_neighbors,
     block_candidates,
+    concatenate_neighbors,
     expand_to_copies,
     group_digests,
     merge_candidates,

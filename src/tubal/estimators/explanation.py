@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -178,7 +179,11 @@ class Explanation:
 
 
 def explain_images(
-    model: FittedCoder | FittedClusterer, images: ArrayLike | Array, *, with_graph: bool = False
+    model: FittedCoder | FittedClusterer,
+    images: ArrayLike | Array,
+    *,
+    with_graph: bool = False,
+    progress: Callable[[int, int], object] | None = None,
 ) -> list[Explanation]:
     """Explain every image of a stack by the atoms of a fitted coder or clusterer.
 
@@ -193,6 +198,8 @@ def explain_images(
         By default an image is coded alone, at 5 % of the smallest sparsity that leaves no term, which gives an
         explanation that a person can follow. Coders without a graph explain their own codes, and code an image in this
         way where its own code is zero.
+    progress : callable or None, default=None
+        Called with the number of images explained and the number of all images.
 
     Returns
     -------
@@ -206,7 +213,7 @@ def explain_images(
     layout = coder._layout_
     stack = (to_numpy(images) if is_torch(images) else np.asarray(images)).reshape(-1, *layout.image_shape)
     if getattr(coder, "graph_weight", 0.0) and not with_graph:
-        return _explain_alone(coder, stack, _ALONE)
+        return _explain_alone(coder, stack, _ALONE, progress)
     codes, atoms, norms = to_numpy(coder.by_atom(coder.encode(images))), to_numpy(coder.atoms_), _norms(coder, stack)
     explanations = [
         _explanation(image, code, atoms, layout, float(norm), "")
@@ -243,7 +250,9 @@ def _explanation(
 
 # --- readable codes ---------------------------------------------------------------------------------------------
 @own_threads()
-def _explain_alone(coder: FittedCoder, stack: NDArray[Any], note: str) -> list[Explanation]:
+def _explain_alone(
+    coder: FittedCoder, stack: NDArray[Any], note: str, progress: Callable[[int, int], object] | None = None
+) -> list[Explanation]:
     """Return explanations of images (n, *image_shape), each coded alone at the readable sparsity."""
     atoms = to_numpy(coder.atoms_)
     explanations = []
@@ -254,6 +263,8 @@ def _explain_alone(coder: FittedCoder, stack: NDArray[Any], note: str) -> list[E
             codes[few.places] = few.codes
             found = codes.reshape(few.shape)
             explanations.append(_explanation(image, found, atoms, coder._layout_, few.norm, note))
+        if progress is not None:
+            progress(len(explanations), len(stack))
     return explanations
 
 

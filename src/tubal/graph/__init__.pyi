@@ -1,7 +1,7 @@
 from .build import deformable_graph, restore_graph
 from .deformable import Deformation, Effort, candidate_recall
 from .neighbors import knn_graph
-from .structure import Alignments, Graph, Neighbors, Weighting, laplacian, laplacian_norm
+from .structure import Alignments, Graph, Neighbors, Stage, Weighting, laplacian, laplacian_norm
 
 __all__ = [
     "Alignments",
@@ -9,6 +9,7 @@ __all__ = [
     "Effort",
     "Graph",
     "Neighbors",
+    "Stage",
     "Weighting",
     "candidate_recall",
     "deformable_graph",

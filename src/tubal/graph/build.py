@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, is_torch
-from tubal.graph.neighbors import WEIGHTS, ExactSearch, as_float_stack, knn_graph
+from tubal.graph.neighbors import WEIGHTS, ExactSearch, as_float_stack, find_or_recall, knn_graph
 from tubal.graph.structure import (
     Alignments,
     Graph,
     Search,
     SparseMatrix,
+    Stage,
     Weighting,
     check_adjacency,
     check_count,
@@ -37,6 +38,7 @@ def deformable_graph(
     effort: Effort | None = None,
     memory_budget: float = 1e9,
     random_state: int = 0,
+    stage: Stage | None = None,
 ) -> Graph:
     """Join every image to its nearest others under small deformations.
 
@@ -59,6 +61,8 @@ def deformable_graph(
         Bytes of working memory, in addition to the images themselves.
     random_state : int, default=0
         Seed that draws the images from which the basis of the motions is learned.
+    stage : Stage or None, default=None
+        Follows the search and keeps what it finds; None to do neither.
 
     Returns
     -------
@@ -78,14 +82,14 @@ def deformable_graph(
     stack = as_float_stack(images)
     wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
     if stack[0].size < _TOO_SMALL:
-        return knn_graph(images, wanted)
+        return knn_graph(images, wanted, stage=stage)
     deformation, effort = deformation or Deformation(), effort or Effort.for_collection(len(stack), wanted)
     search = DeformableSearch(stack, deformation, effort, float(memory_budget), int(random_state))
     if is_torch(images):
         from tubal.graph.deformable_torch import DeviceSearch
 
         search = DeviceSearch.of(search, images)
-    found = search.training_neighbors(wanted)
+    found = find_or_recall(search, wanted, stage)
     return Graph.from_neighbors(found, weighting=Weighting(), search=search, n_neighbors=wanted)
 
 

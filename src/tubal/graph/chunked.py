@@ -20,13 +20,14 @@ from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 from tubal.graph.neighbors import (
     ExactSearch,
     RowsInBlocks,
+    concatenate_neighbors,
     expand_to_copies,
     group_digests,
     nearest_rows,
     row_digests,
     rows_per_block,
 )
-from tubal.graph.structure import FloatArray, Graph, IndexArray, Neighbors, SparseMatrix, Weighting, check_n_neighbors
+from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix, Weighting, check_n_neighbors
 
 
 class RowFile:
@@ -116,12 +117,6 @@ def _digests(rows: RowFile) -> Iterator[bytes]:
     step = rows_per_block(rows.row_bytes)
     starts = range(0, len(rows), step)
     return chain.from_iterable(row_digests(rows.block(start, min(start + step, len(rows)))) for start in starts)
-
-
-def concatenate_neighbors(parts: Sequence[Neighbors]) -> Neighbors:
-    """Return the neighbour lists of consecutive blocks of images as one."""
-    indices, distances = ([getattr(part, name) for part in parts] for name in ("indices", "distances"))
-    return Neighbors(np.concatenate(indices), np.concatenate(distances))
 
 
 # --- order along the graph -------------------------------------------------------------------------------

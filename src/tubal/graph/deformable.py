@@ -7,7 +7,7 @@ is then measured exactly: every pixel may move a little further to where its sur
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -33,12 +33,17 @@ from tubal.graph.structure import (
     IndexArray,
     Neighbors,
     SearchState,
+    Stage,
     check_count,
     check_interval,
 )
 
 # Twice the length of a unit field: no two images can be farther apart.
 FARTHEST = 2.0
+# Pixels of pairs compared in one block of queries, about ten seconds, and between two reports of the progress.
+_BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**25
+# Blocks are multiples of this many queries, so that matrix products run in the same pieces as in one large block.
+_ROUND = 256
 
 
 # Limits of the work on one image or pair: its warps, the values of all its warps, and the moves of all its pixels.
@@ -233,6 +238,15 @@ class Ranking:
         nothing = np.zeros((n_rows, 0), dtype=np.int32)
         return cls(nothing, nothing.astype(np.float32), nothing, nothing)
 
+    @classmethod
+    def concatenate(cls, parts: Sequence[Ranking]) -> Ranking:
+        """Return the lists of consecutive blocks of queries as one."""
+        return cls(*(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(cls)))
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the four arrays by name."""
+        return {name.name: getattr(self, name.name) for name in fields(self)}
+
     def take(self, rows: IndexArray, slots: IndexArray) -> Ranking:
         """Return some slots of some lists; empty lists give zeros."""
         if self.indices.shape[1] == 0:
@@ -300,10 +314,13 @@ class DeformableSearch(ImageSearch):
         for name in ("prepared", "_training_candidates"):
             self.__dict__.pop(name, None)
 
-    def training_neighbors(self, n_neighbors: int) -> Neighbors:
+    def training_neighbors(self, n_neighbors: int, stage: Stage | None = None) -> Neighbors:
         """Return the nearest other training images of every training image; none is listed too often."""
+        stage = stage or Stage()
+        stage.show(0, len(self.images))
         group = self.prepared.group
-        ranking = self._rank(self.prepared.images, self._effort_for(n_neighbors), training=True)
+        ranking = self._rank(self.prepared.images, self._effort_for(n_neighbors), stage)
+        stage.show(len(self.images), len(self.images))
         length = min(len(self.images) - 1, max(3 * n_neighbors, 20))
         lists, slots = spread_over_copies(ranking.indices, group, length, training=True)
         spread = ranking.take(group[:, None], np.maximum(slots, 0))
@@ -325,7 +342,7 @@ class DeformableSearch(ImageSearch):
                 f"new images have shape {stack.shape[1:]}, the graph's images {self.images.shape[1:]}; "
                 "pass images of the training shape"
             )
-        ranking = self._rank(self.size.apply(stack), self._effort_for(n_neighbors), training=False)
+        ranking = self._rank(self.size.apply(stack), self._effort_for(n_neighbors))
         lists, slots = spread_over_copies(ranking.indices, self.prepared.group, n_neighbors, training=False)
         spread = ranking.take(np.arange(len(stack))[:, None], np.maximum(slots, 0))
         return Neighbors(lists, spread.distances, self._alignments(spread, slots))
@@ -346,24 +363,61 @@ class DeformableSearch(ImageSearch):
         n_candidates, n_kept = (max(n, n_neighbors) for n in (self.effort.n_candidates, self.effort.n_kept))
         return replace(self.effort, n_candidates=n_candidates, n_kept=n_kept)
 
-    def _rank(self, queries: Float32, effort: Effort, *, training: bool) -> Ranking:
-        """Return the best candidates of queries ``(m, channels, pixels)``, block by block."""
-        parts = []
+    def _rank(self, queries: Float32, effort: Effort, stage: Stage | None = None) -> Ranking:
+        """Return the best candidates of queries ``(m, channels, pixels)``, block by block.
+
+        With a stage the queries are the distinct training images. Blocks that an interrupted run has kept are not
+        computed again.
+        """
+        blocks = list(self._blocks(len(queries), queries.shape[1], effort))
+        parts = [] if stage is None else self._kept_blocks(stage, blocks)
+        n_known = sum(len(part.indices) for part in parts)
         with own_threads() as threads:
-            for start, stop in self._blocks(len(queries), queries.shape[1], effort):
-                parts.append(self._rank_block(queries[start:stop], effort, start if training else None, threads))
-        return Ranking(*(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(Ranking)))
+            for start, stop in blocks:
+                if start < n_known:
+                    continue
+                first = None if stage is None else start
+                tell = self._teller(stage, start, stop, len(queries))
+                parts.append(self._rank_block(queries[start:stop], effort, first, threads, tell))
+                if stage is not None:
+                    stage.keep(lambda: Ranking.concatenate(parts).arrays())
+        return Ranking.concatenate(parts)
+
+    def _kept_blocks(self, stage: Stage, blocks: Sequence[tuple[int, int]]) -> list[Ranking]:
+        """Return the lists of the first blocks that an interrupted run has kept, as one; none if they do not fit."""
+        arrays = stage.kept()
+        if set(arrays) != {name.name for name in fields(Ranking)}:
+            return []
+        known = Ranking(**arrays)
+        limits = (len(self.prepared.images), len(self.bank.warps), len(self.bank.shifts))
+        numbers = (known.indices, known.warps, known.shifts)
+        inside = all(
+            part.size == 0 or 0 <= part.min() <= part.max() < most for part, most in zip(numbers, limits, strict=True)
+        )
+        fits = len({part.shape for part in (*numbers, known.distances)}) == 1 and known.indices.ndim == 2
+        whole = any(stop == len(known.indices) for _, stop in blocks)
+        return [known] if inside and fits and whole else []
+
+    def _teller(self, stage: Stage | None, start: int, stop: int, n_queries: int) -> Callable[[float], None]:
+        """Return the function that reports which share of one block is done, in training images."""
+        if stage is None:
+            return lambda share: None
+        n_images = len(self.images)
+        return lambda share: stage.show(int((start + share * (stop - start)) * n_images / n_queries), n_images)
 
     def _blocks(self, n_queries: int, n_channels: int, effort: Effort) -> Iterator[tuple[int, int]]:
-        """Yield ranges of queries whose fields, coefficients and pairs fit half the memory budget."""
+        """Yield ranges of queries that take a few seconds and whose data fit half the memory budget."""
         n_pixels = self.size.shape[0] * self.size.shape[1]
         floats = 8 * n_channels * n_pixels + len(self.bank.shifts) * self.prepared.coefficients.rank
         per_query = 4 * floats + 24 * effort.n_candidates + 64 * effort.n_kept
-        rows = max(64, int(0.5 * self.memory_budget / per_query))
+        quick = _BLOCK_PIXELS // (effort.n_kept * n_channels * n_pixels) // _ROUND * _ROUND
+        rows = max(64, min(int(0.5 * self.memory_budget / per_query), max(_ROUND, quick)))
         for start in range(0, n_queries, rows):
             yield start, min(start + rows, n_queries)
 
-    def _rank_block(self, queries: Float32, effort: Effort, first: int | None, threads: int) -> Ranking:
+    def _rank_block(
+        self, queries: Float32, effort: Effort, first: int | None, threads: int, tell: Callable[[float], None]
+    ) -> Ranking:
         """Run the stages for one block; ``first`` is the training index of its first query."""
         prepared = self.prepared
         n_others = len(prepared.images) - (first is not None)
@@ -378,7 +432,7 @@ class DeformableSearch(ImageSearch):
         best = np.argpartition(-scores, n_kept - 1, axis=1)[:, :n_kept]
         rows = np.arange(len(queries))[:, None]
         kept = Ranking(candidates, scores, warps, shifts).take(rows, np.sort(best, axis=1))
-        distances = self._local_distances(queries, kept, threads)
+        distances = self._local_distances(queries, kept, threads, tell)
         blank = (energies[:, None] == 0) | (prepared.energies[kept.indices] == 0)
         distances[blank] = FARTHEST
         order = np.argsort(distances, axis=1, kind="stable")
@@ -408,7 +462,7 @@ class DeformableSearch(ImageSearch):
             self.__dict__["_training_candidates"] = lists
         return lists
 
-    def _local_distances(self, queries: Float32, kept: Ranking, threads: int) -> Float32:
+    def _local_distances(self, queries: Float32, kept: Ranking, threads: int, tell: Callable[[float], None]) -> Float32:
         """Return the root mean squared context difference of every kept pair, after its motion and local warp."""
         height, width = self.size.shape
         margin, use_pixels = self.effort.context, self.bank.use_pixels
@@ -432,7 +486,7 @@ class DeformableSearch(ImageSearch):
                 images, query_fields, pairs, start, stop, corners, weights, shifts, layout, use_pixels, totals
             )
 
-        parallel_ranges(fill, len(pairs), grain=64, threads=threads)
+        in_order(fill, len(pairs), max(64, _TELL_PIXELS // (images.shape[1] * images.shape[2])), threads, tell)
         distances = np.empty_like(totals)
         distances[order] = np.sqrt(totals / np.float32(2 * (2 * margin + 1) ** 2))
         return distances.reshape(kept.indices.shape)
@@ -533,6 +587,20 @@ def candidate_recall(graph: Graph, n_sample: int = 200, random_state: int = 0) -
         for own, true, found in zip(sample, exact, lists[sample], strict=True)
     ]
     return float(np.mean(shares))
+
+
+def in_order(
+    work: Callable[[int, int], None], total: int, step: int, threads: int, tell: Callable[[float], None]
+) -> None:
+    """Run ``work(start, stop)`` over ``range(total)`` on all threads, ``step`` at a time; tell the share done."""
+
+    def shifted(low: int) -> Callable[[int, int], None]:
+        return lambda start, stop: work(low + start, low + stop)
+
+    for low in range(0, total, step):
+        high = min(low + step, total)
+        parallel_ranges(shifted(low), high - low, grain=64, threads=threads)
+        tell(high / total)
 
 
 # --- coarse candidates --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from tubal.graph.deformable import (
     distinct_images,
     fit_coefficients,
 )
-from tubal.graph.structure import IndexArray
+from tubal.graph.structure import IndexArray, Stage
 
 # Working memory of one batch of queries or pairs, in numbers.
 _BATCH = 2**26
@@ -61,22 +61,24 @@ class DeviceSearch(DeformableSearch):
         """Return None: all pairs are compared."""
         return None
 
-    def _rank(self, queries: Array, effort: Effort, *, training: bool) -> Ranking:
+    def _rank(self, queries: Array, effort: Effort, stage: Stage | None = None) -> Ranking:
         prepared: PreparedTensors = self.prepared
-        queries = as_like(queries, self.like)
+        queries, training = as_like(queries, self.like), stage is not None
+        tell = self._teller(stage, 0, len(queries), len(queries))
         n_others = len(prepared.images) - training
         if n_others == 0:
             return Ranking.empty(len(queries))
         reach = min(effort.n_candidates, n_others)
         per_query = reach * (len(self.bank.warps) * (prepared.rank + len(self.bank.shifts))) + len(prepared.images)
         step = max(1, _BATCH // per_query)
-        parts = [
-            self._best_motions(queries[start : start + step], start if training else None, reach, effort.n_kept)
-            for start in range(0, len(queries), step)
-        ]
+        parts = []
+        for start in range(0, len(queries), step):
+            batch = queries[start : start + step]
+            parts.append(self._best_motions(batch, start if training else None, reach, effort.n_kept))
+            tell(0.5 * (start + len(batch)) / len(queries))
         xp = namespace(queries)
         others, warps, shifts = (xp.concatenate([part[column] for part in parts]) for column in range(3))
-        distances = self._pair_distances(queries, others, warps, shifts)
+        distances = self._pair_distances(queries, others, warps, shifts, tell)
         energies = in_batches(prepared.energy_of, queries)
         blank = (energies[:, None] == 0) | (prepared.energies[others] == 0)
         distances = xp.where(blank, FARTHEST, distances)
@@ -107,7 +109,9 @@ class DeviceSearch(DeformableSearch):
         n_shifts = len(self.bank.shifts)
         return xp.gather(candidates, 1, kept), motions // n_shifts, motions % n_shifts
 
-    def _pair_distances(self, queries: Array, others: Array, warps: Array, shifts: Array) -> Array:
+    def _pair_distances(
+        self, queries: Array, others: Array, warps: Array, shifts: Array, tell: Callable[[float], None]
+    ) -> Array:
         """Return (m, kept) root mean squared context differences of all pairs, after the best motion and local warp."""
         xp, margin = namespace(queries), self.effort.context
         height, width = self.size.shape
@@ -128,6 +132,7 @@ class DeviceSearch(DeformableSearch):
                 left = padded_fields(queries[here], self.size.shape, margin)
                 right = padded_fields(self.prepared.warp(other, warp), self.size.shape, margin)
                 totals[chosen] = distortion(left, right, self.bank.shifts[shift], (window_y, window_x), margin)
+                tell(0.5 + 0.5 * (low + len(chosen)) / len(order))
         return xp.sqrt(totals / (2.0 * (2 * margin + 1) ** 2)).reshape(others.shape)
 
 

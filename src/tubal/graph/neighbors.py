@@ -28,7 +28,16 @@ from tubal.backends.arrays import (
     parallel_ranges,
     to_numpy,
 )
-from tubal.graph.structure import FloatArray, Graph, IndexArray, Neighbors, SearchState, Weighting, check_n_neighbors
+from tubal.graph.structure import (
+    FloatArray,
+    Graph,
+    IndexArray,
+    Neighbors,
+    SearchState,
+    Stage,
+    Weighting,
+    check_n_neighbors,
+)
 
 METRICS = ("euclidean", "cosine")
 WEIGHTS = ("binary", "heat")
@@ -229,6 +238,8 @@ def limit_in_degree(candidates: IndexArray, distances: FloatArray, n_neighbors: 
 _BLOCK_BYTES, _DEVICE_BLOCK_BYTES = 2**22, 2**25
 # Candidates beyond the wanted number, so that rounding in the product cannot change the answer.
 SPARE = 8
+# Queries between two reports of the progress.
+_QUERIES = 4096
 # From this many known rows on, a compiled selection is faster than NumPy's.
 _COMPILED_FROM = 4096
 
@@ -415,6 +426,12 @@ def as_neighbors(ranked: Candidates, metric: str, dtype: DTypeLike) -> Neighbors
     return Neighbors(ranked.numbers.astype(np.intp, copy=False), distances.astype(dtype))
 
 
+def concatenate_neighbors(parts: Sequence[Neighbors]) -> Neighbors:
+    """Return the neighbour lists of consecutive blocks of images as one."""
+    indices, distances = ([getattr(part, name) for part in parts] for name in ("indices", "distances"))
+    return Neighbors(np.concatenate(indices), np.concatenate(distances))
+
+
 def _over_blocks(work: Callable[[int, int], Any], rows: Array, bytes_per_row: int) -> list[Any]:
     """Run ``work(start, stop)`` over blocks of rows of bounded size, on all cores for NumPy."""
     grain = max(1, (_DEVICE_BLOCK_BYTES if is_torch(rows) else _BLOCK_BYTES) // bytes_per_row)
@@ -480,14 +497,20 @@ class ExactSearch(ImageSearch):
             known = RowsInMemory(unit_directions(rows, self.metric))
         return nearest_rows(queries, known, n_neighbors, metric=self.metric)
 
-    def training_neighbors(self, n_neighbors: int) -> Neighbors:
+    def training_neighbors(self, n_neighbors: int, stage: Stage | None = None) -> Neighbors:
         """Return the nearest other training images of every training image."""
+        stage, n_images = stage or Stage(), len(self.images)
+        stage.show(0, n_images)
         firsts, group = exact_copies(as_rows(self.images))
         rows = unit_directions(self._rows(), self.metric)
         distinct = rows if len(firsts) == len(group) else rows[firsts]
         reach = min(n_neighbors, len(firsts) - 1)
-        found = nearest_rows(distinct, RowsInMemory(distinct), reach, metric=self.metric, first=0)
-        return expand_to_copies(found, group, n_neighbors)
+        parts = []
+        for start in range(0, len(distinct), _QUERIES):
+            queries = distinct[start : start + _QUERIES]
+            parts.append(nearest_rows(queries, RowsInMemory(distinct), reach, metric=self.metric, first=start))
+            stage.show((start + len(queries)) * n_images // len(distinct), n_images)
+        return expand_to_copies(concatenate_neighbors(parts), group, n_neighbors)
 
     def _rows(self) -> Array:
         """Return the training images as rows, on their device."""
@@ -509,6 +532,33 @@ class ExactSearch(ImageSearch):
 
 
 # --- the graph -------------------------------------------------------------------------------------------
+class TrainingSearch(Protocol):
+    """A search that can list the neighbours of its own training images."""
+
+    @property
+    def images(self) -> NDArray[Any]:
+        """Training images."""
+
+    def training_neighbors(self, n_neighbors: int, stage: Stage | None = None) -> Neighbors:
+        """Return the nearest other training images of every training image."""
+
+
+def find_or_recall(search: TrainingSearch, n_neighbors: int, stage: Stage | None) -> Neighbors:
+    """Return the neighbours of all training images: those that an earlier run of the stage kept, or new ones."""
+    stage, n_images = stage or Stage(), len(search.images)
+    arrays = stage.kept()
+    if "neighbors" not in arrays:
+        found = search.training_neighbors(n_neighbors, stage)
+        stage.keep(found.arrays, finished=True)
+        return found
+    stage.show(n_images, n_images)
+    found = Neighbors.from_arrays(arrays)
+    inside = found.indices.size == 0 or -1 <= found.indices.min() <= found.indices.max() < n_images
+    if not (found.indices.shape == found.distances.shape == (n_images, n_neighbors) and inside):
+        raise ValueError("the neighbour lists that were kept are of other images; start again without resume")
+    return found
+
+
 def knn_graph(
     images: Array,
     n_neighbors: int = 3,
@@ -516,6 +566,7 @@ def knn_graph(
     metric: str = "euclidean",
     weights: str = "binary",
     bandwidth: float | None = None,
+    stage: Stage | None = None,
 ) -> Graph:
     """Join every image to its nearest others by pixel distance.
 
@@ -535,6 +586,8 @@ def knn_graph(
         Edge weight 1, or ``exp(-d² / (2 bandwidth²))`` of the distance ``d``.
     bandwidth : float or None, default=None
         Width of the heat kernel; None for the mean distance to a neighbour.
+    stage : Stage or None, default=None
+        Follows the search and keeps its result; None to do neither.
 
     Returns
     -------
@@ -556,7 +609,7 @@ def knn_graph(
     stack = as_float_stack(images)
     wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
     search = ExactSearch(stack, metric, tensor=images if is_torch(images) else None)
-    found = search.training_neighbors(wanted)
+    found = find_or_recall(search, wanted, stage)
     if bandwidth is None:
         bandwidth = float(found.distances.mean(dtype=np.float64)) or 1.0
     weighting = Weighting(weights, bandwidth)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, Protocol, TypeAlias
@@ -18,6 +18,61 @@ FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IndexArray: TypeAlias = NDArray[np.intp]
 SparseMatrix: TypeAlias = sparse.csr_matrix | sparse.csr_array
 SearchState: TypeAlias = tuple[dict[str, NDArray[Any]], dict[str, Any]]
+Report: TypeAlias = Callable[[int, int], object]
+
+
+class Stage:
+    """A long computation that reports its progress, and keeps what it has found so far for a later run.
+
+    This class only reports. ``tubal.learning.checkpoints`` has one that keeps arrays in a checkpoint.
+
+    Parameters
+    ----------
+    report : callable or None, default=None
+        Called with what is done and the total.
+
+    Examples
+    --------
+    >>> Stage(lambda done, total: print(f"{done} of {total}")).show(3, 10)
+    3 of 10
+    """
+
+    def __init__(self, report: Report | None = None) -> None:
+        self._report = report
+
+    def show(self, done: int, total: int) -> None:
+        """Report progress.
+
+        Parameters
+        ----------
+        done : int
+            What is done; never less than before, and ``total`` at the end.
+        total : int
+            The whole; always the same.
+        """
+        if self._report is not None:
+            self._report(done, total)
+
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """Return what an interrupted run has kept.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The arrays; empty if there are none.
+        """
+        return {}
+
+    def keep(self, arrays: Callable[[], Mapping[str, NDArray[Any]]], *, finished: bool = False) -> None:
+        """Keep arrays from which a later run can continue, in place of those kept before.
+
+        Parameters
+        ----------
+        arrays : callable
+            Returns the arrays; called only when it is time to keep them.
+        finished : bool, default=False
+            Whether they are the result of the whole stage, which is always kept.
+        """
 
 
 @dataclass(frozen=True)
@@ -98,6 +153,34 @@ class Neighbors:
     distances: FloatArray
     alignments: Alignments | None = None
     weights: FloatArray | None = None
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return indices, distances and alignments as arrays.
+
+        Returns
+        -------
+        dict of str to ndarray
+            What :meth:`from_arrays` takes.
+        """
+        moved = {} if self.alignments is None else {"alignments": self.alignments.stack()}
+        return {"neighbors": self.indices, "distances": self.distances, **moved}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Neighbors:
+        """Return the neighbours that :meth:`arrays` described.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            The arrays.
+
+        Returns
+        -------
+        Neighbors
+            The same neighbours.
+        """
+        moved = Alignments.from_stack(arrays["alignments"]) if "alignments" in arrays else None
+        return cls(arrays["neighbors"], arrays["distances"], moved)
 
 
 class Search(Protocol):

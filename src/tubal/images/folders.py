@@ -468,14 +468,16 @@ def load_pictures(
             sources, exclude=[Path(folder) for folder in exclude], max_pixels=max_pixels, temporary=temporary
         )
         temporary.enter_context(silence_decoders())
-        pictures = _read_headers(found, skipped, max_pixels, n_threads)
+        pictures = _read_headers(found, skipped, max_pixels, n_threads, _half_of(progress, 0))
         if not pictures:
             raise ValueError(_nothing_readable(sources, skipped))
         in_color = colour == "rgb" or (colour == "auto" and any(header.in_color for _, header in pictures))
         contents = _contents_to_cut(pictures, crop, n_threads)
         height, width = _content_size(contents, size) if contents else frame_size(_page_sizes(pictures), size)
         frame = Frame(height, width, in_color, fit, cut=bool(contents))
-        images, pages = _read_all(pictures, frame, skipped, n_threads=n_threads, progress=progress)
+        images, pages = _read_all(
+            pictures, frame, skipped, n_threads=n_threads, progress=_half_of(progress, len(found))
+        )
     if not pages:
         raise ValueError(_nothing_readable(sources, skipped))
     if colour == "auto" and images.ndim == 4 and not _mostly_colored(images):
@@ -564,7 +566,27 @@ def _check_folder(path: str | os.PathLike[str]) -> Path:
 # --- reading files -----------------------------------------------------------------------------------------------
 
 
-def _read_headers(found: Sequence[Found], skipped: Skipped, max_pixels: int, n_threads: int | None) -> list[Picture]:
+def _half_of(progress: ProgressCallback | None, n_before: int) -> ProgressCallback | None:
+    """Return the progress of one of the two passes over all files: the first reads headers, the second pictures."""
+    if progress is None:
+        return None
+
+    def report(done: int, total: int) -> None:
+        if n_before == 0:
+            progress(done, 2 * total)
+        else:  # files that the first pass left out count as read
+            progress(2 * n_before - (total - done), 2 * n_before)
+
+    return report
+
+
+def _read_headers(
+    found: Sequence[Found],
+    skipped: Skipped,
+    max_pixels: int,
+    n_threads: int | None,
+    progress: ProgressCallback | None = None,
+) -> list[Picture]:
     def header_or_reason(item: Found) -> Header | PictureError:
         try:
             return read_header(item.file, max_pixels=max_pixels)
@@ -572,7 +594,7 @@ def _read_headers(found: Sequence[Found], skipped: Skipped, max_pixels: int, n_t
             return reason
 
     pictures, inflated, most = [], 0, TOTAL_INFLATION * max_pixels
-    for item, header in zip(found, map_in_threads(header_or_reason, found, n_threads), strict=True):
+    for item, header in zip(found, map_in_threads(header_or_reason, found, n_threads, progress), strict=True):
         if isinstance(header, PictureError):
             skipped.append((item.name, str(header)))
             continue

@@ -1,7 +1,8 @@
 """Checkpoints: the state of a fit in one file, from which a later run continues as if nothing had happened.
 
 A checkpoint holds the dictionary with its multipliers, the history, the codes and the solver state of every chunk
-(point and dual, or momentum), and the totals of the coding pass in progress. A finished file replaces the former one
+(point and dual, or momentum), and the totals of the coding pass in progress. A fit with more stages than the learning
+(:class:`Stages`) keeps arrays of the others in the same file. A finished file replaces the former one
 by a rename. Writing does not change any array, so a fit with checkpoints computes what a fit without them does. On
 the CPU, with the same seed and threads, a resumed fit ends bit for bit the same.
 
@@ -21,18 +22,22 @@ True
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, restore_like
+from tubal.graph.structure import Report, Stage
 from tubal.learning.alternation import ChunkCodes, LearningState, MemoryStore, PassTotals, SaveProgress
 from tubal.learning.disk_store import DiskStore
 from tubal.storage.archive import DamagedFileError, archive_kind, read_archive, write_archive
@@ -68,17 +73,20 @@ class Checkpoint:
     ----------
     path : str or path-like
         The file to write. Codes on disk lie beside it in the folder ``path`` + ".codes".
-    every_seconds : float, default=60.0
-        Shortest time between two checkpoints. A fit in memory can be continued after any iteration, a fit in chunks
-        after any chunk.
+    every_seconds : float, default=10.0
+        Shortest time between two checkpoints; up to three times as long where writing them takes long. A fit in memory
+        can be continued after any iteration, a fit in chunks after any chunk.
     resume : bool, default=False
         Continue from the checkpoint in ``path`` if there is one. Otherwise the fit starts from the beginning and
         replaces it.
+    stages : Stages or None, default=None
+        Other stages of the fit, whose arrays are kept in the same file. Estimators set it.
     """
 
     path: str | os.PathLike[str]
-    every_seconds: float = 60.0
+    every_seconds: float = 10.0
     resume: bool = False
+    stages: Stages | None = field(default=None, repr=False, compare=False)
 
     @property
     def codes_folder(self) -> Path:
@@ -115,17 +123,7 @@ class Checkpoint:
         dict of str to str
             Equal for two fits that compute the same.
         """
-        found = {"model": recipe.name, "images": images}
-        for name, value in recipe.parameters.items():
-            if name in ("callbacks", "verbose") or isinstance(value, np.random.RandomState):
-                continue
-            encoder = Encoder()
-            text = json.dumps(encoder.encode(value, name))
-            digest = hashlib.sha256(text.encode())
-            for array in encoder.arrays.values():
-                digest.update(np.ascontiguousarray(array).data)
-            found[name] = text if not encoder.arrays and len(text) < 80 else digest.hexdigest()
-        return found
+        return fit_identity(recipe.name, recipe.parameters, images)
 
     def load(self, identity: Identity, like: Array) -> tuple[LearningState, MemoryStore | DiskStore] | None:
         """Return the state and the code store of an interrupted run of the same fit.
@@ -147,6 +145,8 @@ class Checkpoint:
             return None
         content, arrays = read_archive(self.path, "checkpoint")
         found = decode(content, arrays, self.path)
+        if self.stages is not None and "state" not in found:
+            return None  # an earlier stage was interrupted
         _check_same_fit(found["fingerprint"], identity, self.path)
         stored = {_FORMER_FIELDS.get(name, name): value for name, value in found["state"].items()}
         state = LearningState(**_like(stored, like))
@@ -171,13 +171,12 @@ class Checkpoint:
         callable
             Writes a checkpoint if the last one is ``every_seconds`` old, or if the fit is finished.
         """
-        written = time.monotonic()
+        clock = _Clock(self.every_seconds)
 
         def save(state: LearningState, store: MemoryStore | SnapshotStore) -> None:
-            nonlocal written
-            if state.finished or time.monotonic() - written >= self.every_seconds:
-                self.write(identity, state, store)
-                written = time.monotonic()
+            if state.finished or clock.is_due():
+                with clock.restarted():
+                    self.write(identity, state, store)
 
         return save
 
@@ -199,10 +198,189 @@ class Checkpoint:
             "on_disk": not isinstance(store, MemoryStore),
             "chunks": _memory_chunks(store) if isinstance(store, MemoryStore) else store.snapshot(),
         }
+        if self.stages is not None:
+            content["stages"] = self.stages.content(with_learning=True)
         encoder = Encoder()
         write_archive(self.path, "checkpoint", encoder.encode(content, "checkpoint"), encoder.arrays)
         if not isinstance(store, MemoryStore):
             store.protect()
+
+
+# Writing may take this share of the time; for this the interval grows to at most so many times as long.
+_WRITING_SHARE, _LONGEST = 0.05, 3.0
+
+
+class _Clock:
+    """Tells when the next checkpoint is due: after ``every_seconds``, or later where writing takes long."""
+
+    def __init__(self, every_seconds: float) -> None:
+        self._every, self._wait, self._since = every_seconds, every_seconds, time.monotonic()
+
+    def is_due(self) -> bool:
+        return time.monotonic() - self._since >= self._wait
+
+    @contextlib.contextmanager
+    def restarted(self) -> Iterator[None]:
+        """Measure how long the block writes, and start again."""
+        began = time.monotonic()
+        yield
+        self._since = time.monotonic()
+        self._wait = max(self._every, min((self._since - began) / _WRITING_SHARE, _LONGEST * self._every))
+
+
+# --- fits of several stages ----------------------------------------------------------------------------------
+StageReport: TypeAlias = Callable[[str, int, int], object]
+
+
+class Stages:
+    """The stages of a fit: each reports its progress, and with a checkpoint each keeps what it has found.
+
+    The learning of the dictionary is one of them and keeps its state itself; all share one file.
+
+    Parameters
+    ----------
+    progress : callable or None, default=None
+        Called with the name of a stage, what is done of it, and the total.
+    """
+
+    def __init__(self, progress: StageReport | None = None) -> None:
+        self._progress = progress
+        self._arrays: dict[str, dict[str, NDArray[Any]]] = {}
+        self._identity: dict[str, str] = {}
+        self._clock = _Clock(0.0)
+        self._learning_in_file = False
+        self.checkpoint: Checkpoint | None = None
+
+    def keep_in(self, checkpoint: Checkpoint, identity: Identity) -> None:
+        """Keep arrays in a checkpoint from now on, and find those of an interrupted run there.
+
+        Parameters
+        ----------
+        checkpoint : Checkpoint
+            The file, and whether to continue from it.
+        identity : mapping of str to str
+            What identifies the fit; a checkpoint of another fit raises an error that names the difference.
+        """
+        self.checkpoint, self._identity = replace(checkpoint, stages=self), dict(identity)
+        self._clock = _Clock(checkpoint.every_seconds)
+        if not checkpoint.resume or not Path(checkpoint.path).exists():
+            checkpoint.check_place()
+            return
+        content, arrays = read_archive(checkpoint.path, "checkpoint")
+        self._learning_in_file = "state" in content
+        if "stages" not in content:  # an earlier version, which kept the learning only, or another fit
+            if not self._learning_in_file:
+                raise DamagedFileError(f"{str(checkpoint.path)!r} cannot be resumed: it holds no part of a fit")
+            return
+        stored = decode(content["stages"], arrays, checkpoint.path)
+        _check_same_fit(stored["fingerprint"], self._identity, checkpoint.path)
+        self._arrays = stored["arrays"]
+
+    def stage(self, name: str, title: str | None = None) -> Stage:
+        """Return one stage.
+
+        Parameters
+        ----------
+        name : str
+            Name under which its arrays are kept.
+        title : str or None, default=None
+            Name under which its progress is reported; None to report none.
+
+        Returns
+        -------
+        Stage
+            The stage.
+        """
+        report = None if self._progress is None or title is None else partial(self._progress, title)
+        return Stage(report) if self.checkpoint is None else _KeptStage(report, name, self)
+
+    def arrays_of(self, name: str) -> dict[str, NDArray[Any]]:
+        """Return what a stage has kept.
+
+        Parameters
+        ----------
+        name : str
+            Name of the stage.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Its arrays; empty if there are none.
+        """
+        return dict(self._arrays.get(name, {}))
+
+    def keep(self, name: str, arrays: Callable[[], Mapping[str, NDArray[Any]]], *, finished: bool) -> None:
+        """Write the arrays of a stage if it is finished, or if the last writing is ``every_seconds`` ago.
+
+        Parameters
+        ----------
+        name : str
+            Name of the stage.
+        arrays : callable
+            Returns its arrays.
+        finished : bool
+            Whether they are its result.
+        """
+        if self.checkpoint is None:
+            return
+        if finished or self._clock.is_due():
+            self._arrays[name] = dict(arrays())
+            with self._clock.restarted():
+                self._write(self.checkpoint.path)
+
+    def _write(self, path: str | os.PathLike[str]) -> None:
+        """Write the arrays of all stages; a state of the learning that is in the file stays there."""
+        content: dict[str, Any] = {"fingerprint": self._identity}
+        if self._learning_in_file:
+            content = decode(*read_archive(path, "checkpoint"), path)
+        content["stages"] = self.content(with_learning=self._learning_in_file)
+        encoder = Encoder()
+        write_archive(path, "checkpoint", encoder.encode(content, "checkpoint"), encoder.arrays)
+
+    def content(self, *, with_learning: bool) -> dict[str, Any]:
+        """Return what the file holds of the stages.
+
+        Parameters
+        ----------
+        with_learning : bool
+            Whether it is written together with the state of the learning.
+
+        Returns
+        -------
+        dict of str to object
+            The identity of the fit, and the arrays of every stage.
+        """
+        self._learning_in_file = with_learning
+        return {"fingerprint": self._identity, "arrays": self._arrays}
+
+
+class _KeptStage(Stage):
+    """One stage of a fit with a checkpoint."""
+
+    def __init__(self, report: Report | None, name: str, stages: Stages) -> None:
+        super().__init__(report)
+        self._name, self._stages = name, stages
+
+    def kept(self) -> dict[str, NDArray[Any]]:
+        return self._stages.arrays_of(self._name)
+
+    def keep(self, arrays: Callable[[], Mapping[str, NDArray[Any]]], *, finished: bool = False) -> None:
+        self._stages.keep(self._name, arrays, finished=finished)
+
+
+def fit_identity(name: str, parameters: Mapping[str, object], images: str) -> dict[str, str]:
+    """Return what identifies a fit: the estimator's name, its parameters, and the digest of the images."""
+    found = {"model": name, "images": images}
+    for key, value in parameters.items():
+        if key in ("callbacks", "verbose") or isinstance(value, np.random.RandomState):
+            continue
+        encoder = Encoder()
+        text = json.dumps(encoder.encode(value, key))
+        digest = hashlib.sha256(text.encode())
+        for array in encoder.arrays.values():
+            digest.update(np.ascontiguousarray(array).data)
+        found[key] = text if not encoder.arrays and len(text) < 80 else digest.hexdigest()
+    return found
 
 
 def as_checkpoint(value: Checkpoint | str | os.PathLike[str]) -> Checkpoint:

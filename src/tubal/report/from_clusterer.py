@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ def report_data(
     provenance: Mapping[str, object] | None = None,
     originals: Sequence[str] | None = None,
     title: str = "Image clusters",
+    progress: Callable[[int, int], object] | None = None,
 ) -> ReportData:
     """Return what a report shows of a fitted clusterer.
 
@@ -58,6 +59,8 @@ def report_data(
         Addresses of the original pictures relative to the page; "" for none.
     title : str, default="Image clusters"
         Heading of the page.
+    progress : callable or None, default=None
+        Called with the number of images explained and the number of all images.
 
     Returns
     -------
@@ -88,12 +91,16 @@ def report_data(
         originals=originals,
         title=title,
     )
-    return replace(data, **_explained(clusterer, images, choose_sample(data, MAX_IMAGES)))
+    return replace(data, **_explained(clusterer, images, choose_sample(data, MAX_IMAGES, progress)))
 
 
-def _explained(clusterer: ImageClusterer, images: Array, shown: Array) -> dict[str, Any]:
+def _explained(
+    clusterer: ImageClusterer, images: Array, shown: Array, progress: Callable[[int, int], object] | None
+) -> dict[str, Any]:
     """Return the terms of the images shown, as fields of ReportData; the other images have none."""
-    explanations = dict(zip(shown.tolist(), explain_images(clusterer.model_, images[shown]), strict=True))
+    explanations = dict(
+        zip(shown.tolist(), explain_images(clusterer.model_, images[shown], progress=progress), strict=True)
+    )
     counts, norms = np.zeros(len(images), int), np.ones(len(images))
     shares = np.full(len(images), np.nan)
     for i, explanation in explanations.items():
