@@ -59,11 +59,14 @@ def command(
     from tubal.cli.inputs import coder_of, open_model, read_images_for
     from tubal.cli.pipeline import check_output_file
     from tubal.storage.files import atomic_write
+    from tubal.text import count
 
     terminal = Terminal(state)
     check_output_file(out, force=force, source=image, model=model)
     loaded = open_model(model)
     stack = read_images_for(loaded, terminal, state, image, image_settings)
+    if len(stack.images) > 1:
+        terminal.print_line(f"{len(stack.images)} images given; only the first, {stack.names[0]}, is explained")
     with terminal.stage("coding the image"):
         explanation = coder_of(loaded).explain(stack.images[0])
     if not len(explanation):
@@ -72,8 +75,8 @@ def command(
     with atomic_write(out) as stream:
         _draw(explanation, terms).save(stream, "PNG")
     terminal.print_line(
-        f"{min(terms, len(explanation))} of {len(explanation)} terms are drawn in {out}; "
-        f"they leave {100 * unexplained:.1f} % of the image unexplained"
+        f"drawn in {out}: {min(terms, len(explanation))} of {count(len(explanation), 'term')}; "
+        f"{100 * unexplained:.1f} % of the image is left unexplained"
     )
     if explanation.note:
         terminal.print_line(explanation.note)
