@@ -167,13 +167,13 @@ def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], 
 
 
 def save_model(model: BaseEstimator, stack: Bunch, path: Path, *, force: bool = False) -> None:
-    """Save a model and how its images were cut; a clusterer also keeps their names, for ``tubal similar``.
+    """Save a model and how its images were read; a clusterer also keeps their names, for ``tubal similar``.
 
     A file that has appeared in its place is only replaced with ``force``.
     """
     import tubal
 
-    model.crop_ = stack.crop
+    model.crop_, model.frame_fit_ = stack.crop, stack.fit
     if hasattr(model, "labels_"):
         model.file_names_ = np.array(stack.names, dtype=object)
     place = path if force or not path.exists() else unused_name(path)

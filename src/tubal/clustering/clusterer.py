@@ -357,7 +357,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         length = settings.n_neighbors
         if settings.assignment == "diffusion":
             length = min(LIST_FACTOR * length, len(images) - 1)
-        return neighbor_lists(settings.graph or "deformable", images, length, seed)
+        graph = "deformable" if settings.graph is None else settings.graph
+        return neighbor_lists(graph, images, length, seed)
 
     def _find_distinct(self, images: Array, lists: Graph, settings: Preset, seed: int) -> DistinctImages:
         """Return the images that are cut; near-copies are counted once, unless the graph was given or is not cut."""

@@ -453,7 +453,7 @@ def check_cluster_count(n_clusters: int, n_images: int) -> None:
         raise ValueError(f"n_clusters is {n_clusters}; ask for at least one cluster")
     if n_clusters > n_images:
         raise ValueError(
-            f"n_clusters is {n_clusters}, more than {count(n_images, 'image')}; ask for at most one cluster per image"
+            f"n_clusters is {n_clusters} for only {count(n_images, 'image')}; ask for at most one cluster per image"
         )
 
 

@@ -96,6 +96,8 @@ def load_images(
             One sentence about what was read and how it was resized.
         crop : {"content", "none"}
             Whether images were cut to their content; give it again to read further images alike.
+        fit : {"pad", "crop"}
+            How images of another shape fill the common size, as given.
         target : ndarray of shape (n,) or None
             Labels found beside the images, for scoring only.
 
@@ -137,6 +139,7 @@ def load_images(
         skipped=[],
         rule=f"{count(len(resized), 'image')}{what}, {_describe_resizing(images.shape[1:3], frame)}.",
         crop="content" if frame.cut else "none",
+        fit=fit,
         target=target,
     )
 

@@ -422,6 +422,8 @@ def load_image_folder(
             One sentence about what was read and how it was resized.
         crop : {"content", "none"}
             Whether pictures were cut to their content; give it again to read further pictures alike.
+        fit : {"pad", "crop"}
+            How pictures of another shape fill the common size, as given.
         target : ndarray of shape (n,) or None
             The sub-folder of each picture, if all are in sub-folders and there are at least two.
 
@@ -489,6 +491,7 @@ def load_pictures(
         skipped=skipped,
         rule=_describe_stack(_page_sizes(pictures), frame, images, skipped),
         crop="content" if frame.cut else "none",
+        fit=fit,
         target=_folder_labels([item.name for _, item in pages]),
     )
 
