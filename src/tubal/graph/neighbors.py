@@ -154,8 +154,8 @@ class Fingerprints:
     @classmethod
     def of(cls, rows: NDArray[Any]) -> Fingerprints:
         """Compute the fingerprints of ``rows`` (n, n_features)."""
-        direction = np.random.default_rng(0).standard_normal(rows.shape[1])
-        direction /= np.linalg.norm(direction)
+        drawn = np.random.default_rng(0).standard_normal((rows.shape[1],))
+        direction = drawn / np.linalg.norm(drawn)
         firsts, group = exact_copies(rows)
         members = np.argsort(group, kind="stable")
         starts = np.searchsorted(group[members], np.arange(len(firsts) + 1))
