@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.cli_helpers import read_csv
 from helpers.self_consistency import PILES, disagreements, disagreements_on_command_line, unpack_pile
 from tubal import ImageClusterer
+from tubal.cli import run
 from tubal.datasets import fetch, make_shifted_shapes
 
 
@@ -40,6 +42,27 @@ def test_pictures_come_back(kind: str, tmp_path: Path) -> None:
 def test_pictures_come_back_however_they_were_read(options: str, tmp_path: Path) -> None:
     write_pile(tmp_path / "pile", "colour")
     assert disagreements_on_command_line(tmp_path / "pile", tmp_path / "out", options.split()) == []
+
+
+def test_float_pictures_keep_the_range_of_their_pile(tmp_path: Path) -> None:
+    write_pile(tmp_path / "pile", "float")
+    options = ["--preset", "paper"]
+    assert disagreements_on_command_line(tmp_path / "pile", tmp_path / "out", options) == []
+
+
+def test_part_of_an_array_keeps_the_range_of_the_whole(tmp_path: Path, rng: np.random.Generator) -> None:
+    # Given a model of images whose values are not between 0 and 1
+    images = rng.normal(size=(30, 8, 8)) + np.arange(30)[:, None, None]
+    np.save(tmp_path / "all.npy", images)
+    np.save(tmp_path / "some.npy", images[3:6])
+    out = str(tmp_path / "out")
+    assert run(["cluster", str(tmp_path / "all.npy"), "-k", "3", "--preset", "paper", "--out", out, "-q"]) == 0
+    # When some of them are assigned
+    assert run(["assign", str(tmp_path / "some.npy"), "-m", out, "-o", str(tmp_path / "found.csv"), "-q"]) == 0
+    # Then they are recognised
+    rows = read_csv(tmp_path / "found.csv")
+    assert [row["nearest"] for row in rows] == ["all.npy#4", "all.npy#5", "all.npy#6"]
+    assert {float(row["distance"]) for row in rows} == {0.0}
 
 
 def test_near_copies_come_back_in_the_cluster_of_their_group(rng: np.random.Generator) -> None:

@@ -65,6 +65,7 @@ class ImageSettings(TypedDict, total=False):
     colour: str
     fit: str
     crop: str
+    value_range: tuple[float, float] | None
     variable: str | None
     image_shape: tuple[int, int] | None
     max_pixels: int

@@ -173,7 +173,7 @@ def save_model(model: BaseEstimator, stack: Bunch, path: Path, *, force: bool = 
     """
     import tubal
 
-    model.crop_, model.frame_fit_ = stack.crop, stack.fit
+    model.crop_, model.frame_fit_, model.value_range_ = stack.crop, stack.fit, stack.value_range
     if hasattr(model, "labels_"):
         model.file_names_ = np.array(stack.names, dtype=object)
     place = path if force or not path.exists() else unused_name(path)

@@ -24,6 +24,7 @@ from tubal.images.folders import (
     map_in_threads,
 )
 from tubal.images.pictures import PICTURE_SUFFIXES, Frame, Pixels, resize_array
+from tubal.images.stacks import ARRAY_SUFFIXES, Stack, ValueRange, read_stack, to_unit_interval
 from tubal.text import count, shape_text
 
 __all__ = ["load_image_folder", "load_images"]
@@ -40,6 +41,7 @@ def load_images(
     image_shape: tuple[int, int] | None = None,
     max_pixels: int = MAX_PIXELS,
     exclude: Sequence[str | os.PathLike[str]] = (),
+    value_range: ValueRange | None = None,
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Bunch:
@@ -73,6 +75,9 @@ def load_images(
         Pictures with more pixels are skipped without being decoded.
     exclude : sequence of str or path-like, default=()
         Sub-folders to leave out, such as one that holds earlier results.
+    value_range : (float, float), optional
+        Darkest and brightest value of images whose full scale is unknown, floats and 32-bit integers; by default their
+        common range.
     n_threads : int, optional
         Number of images read at the same time; by default one per core, at most 8.
     progress : callable, optional
@@ -98,6 +103,8 @@ def load_images(
             Whether images were cut to their content; give it again to read further images alike.
         fit : {"pad", "crop"}
             How images of another shape fill the common size, as given.
+        value_range : (float, float) or None
+            Darkest and brightest value of floats and 32-bit integers; give it again to read further images alike.
         target : ndarray of shape (n,) or None
             Labels found beside the images, for scoring only.
 
@@ -118,16 +125,20 @@ def load_images(
             crop=crop,
             max_pixels=max_pixels,
             exclude=exclude,
+            value_range=value_range,
             n_threads=n_threads,
             progress=progress,
         )
     path = paths[0]
     if path.exists():
-        images, target, what = _read_array_file(path, variable, image_shape, max_pixels)
+        stack = _read_array_file(path, variable, image_shape, max_pixels)
+        images, value_range = to_unit_interval(stack.images, value_range)
+        target, what = stack.target, f", {stack.note}"
         name = path.name
     else:
         name = str(path).lower()
         images, target, what = _read_collection(str(path))
+        value_range = None
     height, width = frame_size([images.shape[1:3]], size)
     in_color = colour == "rgb" or (colour == "auto" and images.ndim == 4)
     frame = Frame(height, width, in_color, fit, cut=crop == "content")
@@ -140,6 +151,7 @@ def load_images(
         rule=f"{count(len(resized), 'image')}{what}, {_describe_resizing(images.shape[1:3], frame)}.",
         crop="content" if frame.cut else "none",
         fit=fit,
+        value_range=value_range,
         target=target,
     )
 
@@ -173,17 +185,12 @@ def _paths_on_input() -> list[Path]:
     return paths
 
 
-def _read_array_file(
-    path: Path, variable: str | None, image_shape: tuple[int, int] | None, max_pixels: int
-) -> tuple[Pixels, NDArray[np.generic] | None, str]:
+def _read_array_file(path: Path, variable: str | None, image_shape: tuple[int, int] | None, max_pixels: int) -> Stack:
     """Return the images and labels of an array file, and a few words on how they were read."""
-    from tubal.images.stacks import ARRAY_SUFFIXES, read_stack, to_unit_interval
-
     if path.suffix.lower() not in ARRAY_SUFFIXES:
         known = ", ".join(sorted(PICTURE_SUFFIXES | ARRAY_SUFFIXES))
         raise ValueError(f"{path.name!r} is a kind of file that cannot be read; give a folder or one of {known}")
-    stack = read_stack(path, max_pixels=max_pixels, variable=variable, image_shape=image_shape)
-    return to_unit_interval(stack.images), stack.target, f", {stack.note}"
+    return read_stack(path, max_pixels=max_pixels, variable=variable, image_shape=image_shape)
 
 
 def _read_collection(name: str) -> tuple[Pixels, NDArray[np.int64], str]:
