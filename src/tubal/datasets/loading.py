@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
 from tubal.images.folders import (
@@ -129,30 +128,24 @@ def load_images(
             n_threads=n_threads,
             progress=progress,
         )
-    path = paths[0]
-    if path.exists():
-        stack = _read_array_file(path, variable, image_shape, max_pixels)
-        images, value_range = to_unit_interval(stack.images, value_range)
-        target, what = stack.target, f", {stack.note}"
-        name = path.name
+    if paths[0].exists():
+        stack, value_range = _read_array_file(paths[0], variable, image_shape, max_pixels, value_range)
     else:
-        name = str(path).lower()
-        images, target, what = _read_collection(str(path))
-        value_range = None
-    height, width = frame_size([images.shape[1:3]], size)
+        stack, value_range = _read_collection(str(paths[0])), None
+    images, name = stack.images, paths[0].name if paths[0].exists() else str(paths[0]).lower()
     in_color = colour == "rgb" or (colour == "auto" and images.ndim == 4)
-    frame = Frame(height, width, in_color, fit, cut=crop == "content")
+    frame = Frame(*frame_size([images.shape[1:3]], size), in_color, fit, cut=crop == "content")
     resized = _resize_stack(images, frame, n_threads, progress)
     return Bunch(
         images=resized,
         names=[f"{name}#{i + 1}" for i in range(len(resized))],
         files=[""] * len(resized),
         skipped=[],
-        rule=f"{count(len(resized), 'image')}{what}, {_describe_resizing(images.shape[1:3], frame)}.",
+        rule=f"{count(len(resized), 'image')}{stack.note}, {_describe_resizing(images.shape[1:3], frame)}.",
         crop="content" if frame.cut else "none",
         fit=fit,
         value_range=value_range,
-        target=target,
+        target=stack.target,
     )
 
 
@@ -185,15 +178,23 @@ def _paths_on_input() -> list[Path]:
     return paths
 
 
-def _read_array_file(path: Path, variable: str | None, image_shape: tuple[int, int] | None, max_pixels: int) -> Stack:
-    """Return the images and labels of an array file, and a few words on how they were read."""
+def _read_array_file(
+    path: Path,
+    variable: str | None,
+    image_shape: tuple[int, int] | None,
+    max_pixels: int,
+    value_range: ValueRange | None,
+) -> tuple[Stack, ValueRange | None]:
+    """Return the images of an array file in [0, 1], their labels and how they were read, and their range of values."""
     if path.suffix.lower() not in ARRAY_SUFFIXES:
         known = ", ".join(sorted(PICTURE_SUFFIXES | ARRAY_SUFFIXES))
         raise ValueError(f"{path.name!r} is a kind of file that cannot be read; give a folder or one of {known}")
-    return read_stack(path, max_pixels=max_pixels, variable=variable, image_shape=image_shape)
+    stack = read_stack(path, max_pixels=max_pixels, variable=variable, image_shape=image_shape)
+    images, value_range = to_unit_interval(stack.images, value_range)
+    return Stack(images, stack.target, f", {stack.note}"), value_range
 
 
-def _read_collection(name: str) -> tuple[Pixels, NDArray[np.int64], str]:
+def _read_collection(name: str) -> Stack:
     """Return the images and labels of a collection, and a few words on where they come from."""
     from tubal.datasets.fetchers import fetch
     from tubal.datasets.registry import COLLECTIONS
@@ -202,7 +203,7 @@ def _read_collection(name: str) -> tuple[Pixels, NDArray[np.int64], str]:
     if name.lower() not in known:
         raise FileNotFoundError(_not_found(name, known))
     fetched = fetch(name.lower())
-    return fetched.images, fetched.target, f" of the collection {name.lower()!r}"
+    return Stack(fetched.images, fetched.target, f" of the collection {name.lower()!r}")
 
 
 def _not_found(name: str, known: Sequence[str]) -> str:
