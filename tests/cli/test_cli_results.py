@@ -79,7 +79,7 @@ def test_sort_copies_or_links_images_into_cluster_folders(shapes: Path, tmp_path
     base = ["cluster", str(shapes), "-k", "3", "--out", str(out), "--quiet"]
     assert run([*base, "--sort", "copy"]) == 0
     rows = read_csv(out / "labels.csv")
-    copies = [out / "clusters" / f"cluster-{row['cluster']}" / row["file"] for row in rows]
+    copies = [out / "clusters" / f"cluster-{row['cluster']}" / Path(row["file"]).name for row in rows]
     assert all(copy.is_file() and not copy.is_symlink() for copy in copies)
     assert copies[0].read_bytes() == (shapes / rows[0]["file"]).read_bytes()
     (out / "my notes.txt").write_text("kept")
@@ -91,6 +91,27 @@ def test_sort_copies_or_links_images_into_cluster_folders(shapes: Path, tmp_path
     assert run([*base, "--force"]) == 0
     assert not (out / "clusters").exists(), "sorted images of an earlier run must be removed"
     assert (out / "my notes.txt").read_text() == "kept"
+
+
+def test_sorted_pictures_of_one_name_get_numbers(shapes: Path, tmp_path: Path) -> None:
+    # Given pictures of the same name in two folders, and one whose name looks numbered
+    source, out = tmp_path / "source", tmp_path / "out"
+    files = sorted(shapes.rglob("*.png"))[:12]
+    for folder in ("june", "july"):
+        (source / folder).mkdir(parents=True)
+    for i, file in enumerate(files):
+        shutil.copy(file, source / ("june" if i % 2 else "july") / f"{i // 2}.png")
+    shutil.copy(files[5], source / "june" / "0-2.png")
+    # When they are sorted, twice
+    command = ["cluster", str(source), "-k", "1", "--out", str(out), "--sort", "copy", "-q", "--force"]
+    assert run(command) == 0
+    assert run(command) == 0
+    # Then they lie side by side, each under its name or with a number
+    found = {path.name: path for path in (out / "clusters" / "cluster-0").iterdir()}
+    assert set(found) == {*(f"{i}.png" for i in range(6)), *(f"{i}-2.png" for i in range(6)), "0-3.png"}
+    assert found["0-2.png"].read_bytes() == files[5].read_bytes()
+    assert len({path.read_bytes() for path in found.values()}) == 12
+    assert run([*command[:3], "2", *command[4:]]) == 0
 
 
 def test_array_file_is_clustered_with_a_label_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

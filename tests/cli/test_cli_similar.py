@@ -60,3 +60,10 @@ def test_training_picture_comes_first_without_motion(clustered, capsys):
     assert first["distance"] == 0.0
     motion = {name: first[name] for name in ("rotation", "scale", "dy", "dx") if name in first}
     assert motion in ({}, {"rotation": 0.0, "scale": 1.0, "dy": 0.0, "dx": 0.0})
+
+
+@pytest.mark.parametrize(("command", "verb"), [("similar", "compared"), ("explain", "explained")])
+def test_only_the_first_of_several_images_is_used(clustered, command, verb, tmp_path, capsys):
+    out = ["--out", str(tmp_path / "terms.png")] if command == "explain" else []
+    assert run([command, str(clustered / "new"), "--model", str(clustered / "results"), *out]) == 0
+    assert f"10 images given; only the first, 0000.png, is {verb}" in " ".join(capsys.readouterr().err.split())

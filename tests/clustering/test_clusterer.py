@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
-from tubal import GTSC, ImageClusterer
+from tubal import GTSC, GraphSC, ImageClusterer
 from tubal.clustering import kmeans
 from tubal.clustering.affinity import choose_neighbors, keep_nearest, keep_nearest_rescaled, mutual_share
 from tubal.datasets import fetch, make_shifted_shapes
@@ -502,3 +503,34 @@ def test_shifted_copies_do_not_collapse(rng):
     shifted = np.concatenate([np.roll(wide, by, axis=(1, 2)) for by in rng.integers(-1, 2, (9, 2))])
     found = ImageClusterer(10, random_state=0).fit_predict(shifted)
     assert clustering_nmi(np.tile(target, 9), found) > 0.8
+
+
+# --- rows of features --------------------------------------------------------------------------------------
+def test_rows_without_a_shape_use_the_cosine_graph(rng):
+    # Given 400 embeddings of ten classes, as long as those of a network
+    centers = np.maximum(rng.normal(size=(10, 1280)), 0)
+    target = np.arange(400) % 10
+    rows = np.maximum(centers[target] + 1.5 * rng.normal(size=(400, 1280)), 0).astype(np.float32)
+    # When they are clustered as they are, and with the graph named
+    cosine = ImageClusterer(10, graph="cosine", random_state=0).fit(rows)
+    start = time.process_time()
+    default = ImageClusterer(10, random_state=0).fit(rows)
+    seconds = time.process_time() - start
+    # Then both are one and the same, and fast
+    assert default.graph_.search.kind == "exact"
+    assert default.graph_.search.metric == "cosine"
+    assert isinstance(default.model_, GraphSC)
+    assert_array_equal(default.labels_, cosine.labels_)
+    assert clustering_nmi(target, default.labels_) > 0.9
+    assert seconds < 5
+    assert_array_equal(default.predict(rows.astype(np.float64)), default.labels_)
+
+
+def test_images_use_the_deformable_graph(rng):
+    images = rng.random((30, 6, 6))
+    assert ImageClusterer(3, random_state=0).fit(images).graph_.search.kind == "deformable"
+    rows = images.reshape(30, 36)
+    shaped = ImageClusterer(3, image_shape=(6, 6), random_state=0).fit(rows)
+    assert shaped.graph_.search.kind == "deformable"
+    assert ImageClusterer(3, graph="deformable", random_state=0).fit(rows).graph_.search.kind == "deformable"
+    assert ImageClusterer(3, preset="paper", random_state=0).fit(rows).graph_.search.metric == "euclidean"

@@ -114,3 +114,9 @@ def test_parameters_are_escaped():
     html = fitted_html(model)
     assert "<script" not in html
     assert "&lt;script&gt;" in html
+
+
+def test_display_counts_one_atom_and_one_cluster():
+    html = ImageClusterer(1, n_atoms=1, max_iter=1, random_state=0).fit(IMAGES)._repr_html_()
+    assert "14 images of 6×5 in 1 cluster of 14 to 14" in html
+    assert ">1 atom<" in html

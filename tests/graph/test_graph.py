@@ -283,3 +283,35 @@ def test_torch_images_give_the_same_graph(rng):
         assert_allclose(from_torch.distances, from_numpy.distances, rtol=1e-5)
         new = rng.random((4, 4, 4)).astype(np.float32)
         assert_array_equal(from_torch.query(torch.from_numpy(new))[0], from_numpy.query(new)[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("build", [knn_graph, deformable_graph])
+def test_precision_does_not_hide_a_training_image(rng, build, dtype):
+    # Given unit images, and the same ones computed in the other precision
+    pixels = rng.integers(0, 256, size=(30, 8, 8))
+    pixels[17], pixels[21] = pixels[4], 0
+    exact = pixels / np.maximum(np.linalg.norm(pixels, axis=(1, 2), keepdims=True), 1)
+    single = (pixels / 255).astype(np.float32)
+    single /= np.maximum(np.sqrt((single**2).sum(axis=(1, 2), keepdims=True)), np.float32(1e-9))
+    train, new = (exact, single) if dtype == np.float64 else (single, exact)
+    # When they are looked up
+    found = build(train, 3).query_full(new, 2)
+    # Then each finds itself, and one level in one pixel is a difference
+    own = np.arange(30)
+    own[17] = 4
+    assert_array_equal(found.indices[:, 0], own)
+    assert_array_equal(found.distances[:, 0], 0)
+    new[:, 0, 0] += 1 / 255 / 8
+    assert_array_equal(build(train, 3).identical(new), -1)
+
+
+def test_copies_are_found_closest_first(rng):
+    rows = rng.random((50, 40))
+    rows[[8, 30]] = rows[3]
+    rows[12] = rows[3] * (1 + 1e-8)
+    copies = knn_graph(rows, 2).search.copies
+    assert_array_equal(copies(rows[:4])[3], [3, 8, 30])
+    assert_array_equal(copies(rows[:4].astype(np.float32))[3], [3, 8, 30, 12])
+    huge = knn_graph(rows * 1e150, 2, metric="cosine").search.copies(rows[:2] * 1e150)
+    assert [found.tolist() for found in huge] == [[0], [1]]

@@ -65,6 +65,8 @@ def command(
     check_output_file(out, force=force, source=image, model=model)
     loaded = open_model(model)
     stack = read_images_for(loaded, terminal, state, image, image_settings)
+    if len(stack.images) > 1:
+        terminal.print_line(f"{len(stack.images)} images given; only the first, {stack.names[0]}, is explained")
     with terminal.stage("coding the image"):
         explanation = coder_of(loaded).explain(stack.images[0])
     if not len(explanation):

@@ -85,11 +85,14 @@ def _name_the_option(message: str, state: State) -> str:
 def read_images_for(
     model: BaseEstimator, terminal: Terminal, state: State, source: str, settings: ImageSettings
 ) -> Bunch:
-    """Read SOURCE in the size and colour that a model was fitted on."""
+    """Read SOURCE as the images that a model was fitted on: in their size and colour, cut, fitted and scaled alike."""
     height, width, *channels = image_shape_of(model)
     fixed: ImageSettings = {**settings, "size": (height, width), "colour": "rgb" if channels else "grey"}
     if settings.get("crop", "auto") == "auto":
         fixed["crop"] = str(getattr(model, "crop_", "none"))
+    if settings.get("fit") is None:
+        fixed["fit"] = str(getattr(model, "frame_fit_", "pad"))
+    fixed["value_range"] = getattr(model, "value_range_", None)
     return read_images(terminal, state, source, fixed)
 
 

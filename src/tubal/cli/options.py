@@ -65,6 +65,7 @@ class ImageSettings(TypedDict, total=False):
     colour: str
     fit: str
     crop: str
+    value_range: tuple[float, float] | None
     variable: str | None
     image_shape: tuple[int, int] | None
     max_pixels: int
@@ -244,14 +245,19 @@ _colour = click.option(
     show_default=True,
     help="Read in colour or in grey. 'auto' keeps colour if more than half of the images show any.",
 )
-_fit = click.option(
-    "--fit",
-    type=click.Choice(["pad", "crop"]),
-    default="pad",
-    show_default=True,
-    help="How pictures of another shape fill the frame: 'pad' keeps the whole picture on the colour of its border, "
-    "'crop' cuts off what sticks out.",
-)
+
+
+def _fit_option(default: str | None, show_default: str | bool = True) -> Callable[[Function], Function]:
+    return click.option(
+        "--fit",
+        type=click.Choice(["pad", "crop"]),
+        default=default,
+        show_default=show_default,
+        help="How pictures of another shape fill the frame: 'pad' keeps the whole picture on the colour of its border, "
+        "'crop' cuts off what sticks out.",
+    )
+
+
 _crop = click.option(
     "--crop",
     type=click.Choice(["auto", "content", "none"]),
@@ -280,7 +286,7 @@ _max_pixels = count_option(
 
 def applying_options(command: Function) -> Function:
     """Add the options of a command that applies a model; the model fixes the size and the colour of the images."""
-    return _array_options(_threads(_output_options(command)))
+    return _fit_option(None, "as for the model")(_array_options(_threads(_output_options(command))))
 
 
 def run_options(command: Function) -> Function:
@@ -290,11 +296,11 @@ def run_options(command: Function) -> Function:
 
 def learning_options(command: Function) -> Function:
     """Add the options of a command that fits a model to images; it can be resumed."""
-    return _resume(_size(_colour(_array_options(run_options(command)))))
+    return _resume(_size(_colour(_fit_option("pad")(_array_options(run_options(command))))))
 
 
 def _array_options(command: Function) -> Function:
-    return _fit(_crop(_variable(_image_shape(_max_pixels(command)))))
+    return _crop(_variable(_image_shape(_max_pixels(command))))
 
 
 def _output_options(command: Function) -> Function:

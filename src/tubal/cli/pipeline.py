@@ -168,13 +168,13 @@ def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], 
 
 
 def save_model(model: BaseEstimator, stack: Bunch, path: Path, *, force: bool = False) -> None:
-    """Save a model and how its images were cut; a clusterer also keeps their names, for ``tubal similar``.
+    """Save a model and how its images were read; a clusterer also keeps their names, for ``tubal similar``.
 
     A file that has appeared in its place is only replaced with ``force``.
     """
     import tubal
 
-    model.crop_ = stack.crop
+    model.crop_, model.frame_fit_, model.value_range_ = stack.crop, stack.fit, stack.value_range
     if hasattr(model, "labels_"):
         model.file_names_ = np.array(stack.names, dtype=object)
     place = path if force or not path.exists() else unused_name(path)
@@ -273,11 +273,15 @@ def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp],
     """Put every image into one folder per cluster, as a copy or a link; images without a file of their own as PNG."""
     own = _with_own_file(stack)
     digits = len(str(int(labels.max(initial=0))))
-    # Files keep their names, so they come first. A page that would get the name of a file gets a number.
-    for done, i in enumerate(sorted(range(len(own)), key=lambda index: not own[index])):
+    names = [name if is_own else f"{name}.png" for name, is_own in zip(stack.names, own, strict=True)]
+    places = [_sorted_place(name, int(label), digits) for name, label in zip(names, labels, strict=True)]
+    first: dict[Path, int] = {}
+    for i in sorted(range(len(own)), key=lambda index: not own[index]):
+        first.setdefault(places[i], i)
+    # Files keep their names where they can, so they come first. Further images of a name get a number.
+    for done, i in enumerate(sorted(range(len(own)), key=lambda index: first[places[index]] != index)):
         bar.part("sorting pictures", done, len(own))
-        name = stack.names[i] if own[i] else f"{stack.names[i]}.png"
-        place = folder / _cluster_folder(int(labels[i]), digits) / _safe_relative(name)
+        place = folder / places[i]
         place.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(place):
             place = unused_name(place)
@@ -309,14 +313,15 @@ def _with_own_file(stack: Bunch) -> list[bool]:
     return [bool(file) and uses[file] == 1 for file in stack.files]
 
 
-def _cluster_folder(label: int, digits: int) -> str:
-    return f"cluster-{label:0{digits}d}"
+def _sorted_place(name: str, label: int, digits: int) -> Path:
+    """Return where an image is put among the sorted ones: the folder of its cluster, without folders of its source.
 
-
-def _safe_relative(name: str) -> Path:
-    # Names found by walking a folder cannot lead out of it; this also holds for names from any other source.
-    parts = [part for part in PurePosixPath(name).parts if part not in ("/", "..", ".")]
-    return Path(*parts) if parts else Path("image")
+    >>> _sorted_place("june/beach/1.jpg", 3, digits=2).as_posix()
+    'cluster-03/1.jpg'
+    """
+    # Names need not come from a folder that was walked, so a name such as ".." must not lead anywhere.
+    last = PurePosixPath(name).name
+    return Path(f"cluster-{label:0{digits}d}") / (last if last not in ("", "..", ".") else "image")
 
 
 def _save_png(path: Path, image: NDArray[np.float32]) -> None:
@@ -439,13 +444,14 @@ def _foreign_files(folder: Path) -> list[str]:
     ):
         rows = [(from_table_cell(row["file"]), int(row["cluster"])) for row in csv.DictReader(stream)]
     digits = len(str(max((label for _, label in rows), default=0)))
-    listed = {(Path(_cluster_folder(label, digits)) / _safe_relative(name)).as_posix() for name, label in rows}
-    listed |= {f"{name}.png" for name in listed}
+    places = [_sorted_place(name, label, digits).as_posix() for name, label in rows]
+    # The table does not tell which images have no file of their own and were saved as PNG.
+    uses = Counter([*places, *(f"{place}.png" for place in places)])
     sorted_folder = folder / SORTED_FOLDER
     found = [path for path in sorted_folder.rglob("*") if path.name not in DESKTOP_FILES and not _is_real_folder(path)]
     names = sorted(path.relative_to(sorted_folder).as_posix() for path in found)
-    # A page whose name was taken has a number.
-    return [name for name in names if name not in listed and re.sub(r"-\d+(\.png)$", r"\1", name) not in listed]
+    # Where several images share a name, all but the first have a number.
+    return [name for name in names if name not in uses and uses[re.sub(r"-\d+(\.[^./]*)?$", r"\1", name)] < 2]
 
 
 def show_summary(terminal: Terminal, record: Mapping[str, Any], out: Path) -> None:

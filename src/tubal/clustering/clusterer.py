@@ -48,7 +48,7 @@ from tubal.clustering.embedding import graph_map
 from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, vote
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
-from tubal.estimators.tubal_coders import GTSC
+from tubal.estimators.tubal_coders import GTSC, GraphSC
 from tubal.estimators.validation import (
     check_new_stack,
     check_parameters,
@@ -66,6 +66,7 @@ from tubal.learning.fitting import replace_fitted, scale_images
 from tubal.problems.layout import unit_rows
 from tubal.solvers import Admm
 from tubal.solvers.base import check_integer, check_number
+from tubal.text import count
 
 # The number of clusters is estimated on several graphs: few neighbours split groups, many join them.
 _COUNTING_NEIGHBORS = (3, 4, 5)
@@ -75,23 +76,25 @@ _COUNTING_NEIGHBORS = (3, 4, 5)
 class Preset:
     """Settings of a pipeline; a parameter of :class:`ImageClusterer` that is not None replaces its value here.
 
+    A ``graph`` of None is "deformable" for images, and "cosine" for rows of features, which are not side by side.
     ``assignment`` is "diffusion", cuts of the graph and K-means on codes compared by modularity, or "kmeans", K-means
     on codes alone.
     """
 
-    graph: str | Graph | SparseMatrix | NDArray[Any]
+    graph: str | Graph | SparseMatrix | NDArray[Any] | None
     n_neighbors: int
     graph_weight: float
     sparsity: float
     max_iter: int
     assignment: str
     code_solver: Admm | None = None
+    coder: type[GTSC] = GTSC
 
 
 PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         # Few and short coding steps: clusters need codes that tell images apart, not codes to the last digit.
-        "default": Preset("deformable", 5, 10.0, 0.003, 2, "diffusion", Admm(max_iter=3, tol=0.2, check_every=3)),
+        "default": Preset(None, 5, 10.0, 0.003, 2, "diffusion", Admm(max_iter=3, tol=0.2, check_every=3)),
         "paper": Preset("euclidean", 3, 1.0, 0.01, 25, "kmeans"),
     }
 )
@@ -142,7 +145,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     graph_weight : float or None, default=None
         Weight of the graph term of GTSC; None for the preset's value (10, paper 1).
     graph : {"deformable", "euclidean", "cosine"}, Graph, sparse matrix or None, default=None
-        Neighbour graph, built by name or given; None for the preset's value ("deformable", paper "euclidean").
+        Neighbour graph, built by name or given; None for the preset's value: "deformable" for images, "cosine" for
+        rows without ``image_shape``, such as embeddings, and always "euclidean" with the preset "paper".
     code_power : float, default=0.0
         Edges are weighted by this power of the cosine of their images' codes; 0 leaves them unchanged.
     max_iter : int or None, default=None
@@ -151,7 +155,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         Largest estimate of the number of clusters; None for half the images, at most 100, and at most 50 above
         2000 images.
     image_shape : tuple of int or None, default=None
-        (height, width[, channels]) of images that come as rows; None treats rows as images one pixel high.
+        (height, width[, channels]) of images that come as rows; None treats rows as features without a shape.
     random_state : int, RandomState or None, default=None
         Seed of the graph's samples, of the dictionary's start and of the eigensolver's start.
     callbacks : callable, sequence of callables or None, default=None
@@ -182,7 +186,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     graph_ : Graph
         The neighbour graph.
     model_ : GTSC
-        The fitted coder.
+        The fitted coder; for rows of features a ``GraphSC``, which does not shift its atoms.
     affinity_ : sparse matrix of shape (n_images, n_images)
         Edge weights that were cut; a near-copy has one edge, to its representative.
     copy_of_ : ndarray of shape (n_images,)
@@ -284,7 +288,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         """
         stack = check_stack(X, self.image_shape, self)
         images = scale_images(stack, "unit")[0]
-        settings = self._settings(len(images))
+        settings = self._settings(len(images), are_rows=self.image_shape is None and np.ndim(X) == 2)
         stages = self._stages(images, checkpoint, progress)
         seed = recall_seed(stages, self.random_state)
 
@@ -340,7 +344,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         """Return new images as a stack, each scaled to unit length, as GTSC and every graph expect them."""
         return scale_images(check_new_stack(X, self.image_shape, self), "unit")[0]
 
-    def _settings(self, n_images: int) -> Preset:
+    def _settings(self, n_images: int, *, are_rows: bool) -> Preset:
         """Check the parameters and return the preset with the values that were given."""
         preset = choose_preset(self.preset)
         if n_images < 2:
@@ -360,6 +364,12 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         names = ("n_neighbors", "sparsity", "graph_weight", "graph", "max_iter")
         given: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         settings = replace(preset, **given)
+        if settings.graph is None:
+            settings = replace(settings, graph="cosine" if are_rows else "deformable")
+        is_deformable = isinstance(settings.graph, str) and settings.graph == "deformable"
+        if are_rows and self.preset == "default" and not is_deformable:
+            # Features have no order, so atoms are not shifted along them.
+            settings = replace(settings, coder=GraphSC)
         return replace(settings, n_neighbors=min(int(settings.n_neighbors), n_images - 1))
 
     def _stages(
@@ -428,7 +438,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         return found.n_clusters, {"n_clusters": found.candidates, "modularity": found.modularity, "gap": found.gap}
 
     def _new_coder(self, settings: Preset, graph: Graph, n_images: int, seed: int) -> GTSC:
-        return GTSC(
+        return settings.coder(
             n_atoms=min(check_integer("n_atoms", self.n_atoms), n_images),
             sparsity=settings.sparsity,
             graph_weight=settings.graph_weight,
@@ -533,8 +543,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         n_neighbors = check_integer("n_neighbors", n_neighbors)
         if n_neighbors > neighbors.shape[1]:
             raise ValueError(
-                f"n_neighbors={n_neighbors}, but the graph keeps {neighbors.shape[1]} neighbours of each training "
-                "image; pass the images as X to search for more"
+                f"n_neighbors={n_neighbors}, but the graph keeps {count(neighbors.shape[1], 'neighbour')} of each "
+                "training image; pass the images as X to search for more"
             )
         return distances[:, :n_neighbors], neighbors[:, :n_neighbors]
 
@@ -542,7 +552,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         """Raise an error unless parameters and fitted attributes are as a fit leaves them: a file may be forged."""
         check_stored("labels_", self.labels_, (None,), kinds="i", least=0)
         n_images = len(self.labels_)
-        self._settings(n_images)
+        self._settings(n_images, are_rows=False)
         names = ("sparsity", "graph_weight", "n_neighbors", "max_iter", "n_atoms")
         check_parameters({name: getattr(self, name) for name in names if getattr(self, name) is not None})
         shape = check_stored_shape(self)

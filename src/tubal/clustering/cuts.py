@@ -19,6 +19,7 @@ from tubal.backends.arrays import own_threads
 from tubal.clustering.eigenvectors import Float64Array, LabelArray, Spectrum, spectrum
 from tubal.graph import Graph, Stage, deformable_graph
 from tubal.graph.structure import IndexArray, SparseMatrix
+from tubal.text import count
 
 # Diffusion times of the candidate partitions, in units of the first eigenvalue gap.
 DIFFUSION_TIMES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -479,7 +480,7 @@ def check_cluster_count(n_clusters: int, n_images: int) -> None:
         raise ValueError(f"n_clusters is {n_clusters}; ask for at least one cluster")
     if n_clusters > n_images:
         raise ValueError(
-            f"n_clusters is {n_clusters} but there are only {n_images} images; ask for at most one cluster per image"
+            f"n_clusters is {n_clusters} for only {count(n_images, 'image')}; ask for at most one cluster per image"
         )
 
 

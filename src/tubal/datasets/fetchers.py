@@ -394,7 +394,7 @@ def read_collection(path: Path, collection: Collection) -> tuple[Images, Labels]
 
     pixels, labels = _read_hdf5(path) if collection.layout == "hdf5" else _read_mat(path)
     rows = pixels.T if collection.layout == "mat-columns" else pixels
-    images = to_unit_interval(rows).reshape(-1, *collection.image_shape)
+    images = to_unit_interval(rows)[0].reshape(-1, *collection.image_shape)
     if collection.layout != "hdf5":
         # MATLAB stores a matrix column by column; reshaped row by row, an image lies on its side.
         images = np.ascontiguousarray(images.swapaxes(1, 2))

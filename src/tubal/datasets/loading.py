@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
 from tubal.images.folders import (
@@ -24,6 +23,7 @@ from tubal.images.folders import (
     map_in_threads,
 )
 from tubal.images.pictures import PICTURE_SUFFIXES, Frame, Pixels, resize_array
+from tubal.images.stacks import ARRAY_SUFFIXES, Stack, ValueRange, read_stack, to_unit_interval
 from tubal.text import count, shape_text
 
 __all__ = ["load_image_folder", "load_images"]
@@ -40,6 +40,7 @@ def load_images(
     image_shape: tuple[int, int] | None = None,
     max_pixels: int = MAX_PIXELS,
     exclude: Sequence[str | os.PathLike[str]] = (),
+    value_range: ValueRange | None = None,
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Bunch:
@@ -73,6 +74,9 @@ def load_images(
         Pictures with more pixels are skipped without being decoded.
     exclude : sequence of str or path-like, default=()
         Sub-folders to leave out, such as one that holds earlier results.
+    value_range : (float, float), optional
+        Darkest and brightest value of images whose full scale is unknown, floats and 32-bit integers; by default their
+        common range.
     n_threads : int, optional
         Number of images read at the same time; by default one per core, at most 8.
     progress : callable, optional
@@ -96,6 +100,10 @@ def load_images(
             One sentence about what was read and how it was resized.
         crop : {"content", "none"}
             Whether images were cut to their content; give it again to read further images alike.
+        fit : {"pad", "crop"}
+            How images of another shape fill the common size, as given.
+        value_range : (float, float) or None
+            Darkest and brightest value of floats and 32-bit integers; give it again to read further images alike.
         target : ndarray of shape (n,) or None
             Labels found beside the images, for scoring only.
 
@@ -116,28 +124,28 @@ def load_images(
             crop=crop,
             max_pixels=max_pixels,
             exclude=exclude,
+            value_range=value_range,
             n_threads=n_threads,
             progress=progress,
         )
-    path = paths[0]
-    if path.exists():
-        images, target, what = _read_array_file(path, variable, image_shape, max_pixels)
-        name = path.name
+    if paths[0].exists():
+        stack, value_range = _read_array_file(paths[0], variable, image_shape, max_pixels, value_range)
     else:
-        name = str(path).lower()
-        images, target, what = _read_collection(str(path))
-    height, width = frame_size([images.shape[1:3]], size)
+        stack, value_range = _read_collection(str(paths[0])), None
+    images, name = stack.images, paths[0].name if paths[0].exists() else str(paths[0]).lower()
     in_color = colour == "rgb" or (colour == "auto" and images.ndim == 4)
-    frame = Frame(height, width, in_color, fit, cut=crop == "content")
+    frame = Frame(*frame_size([images.shape[1:3]], size), in_color, fit, cut=crop == "content")
     resized = _resize_stack(images, frame, n_threads, progress)
     return Bunch(
         images=resized,
         names=[f"{name}#{i + 1}" for i in range(len(resized))],
         files=[""] * len(resized),
         skipped=[],
-        rule=f"{count(len(resized), 'image')}{what}, {_describe_resizing(images.shape[1:3], frame)}.",
+        rule=f"{count(len(resized), 'image')}{stack.note}, {_describe_resizing(images.shape[1:3], frame)}.",
         crop="content" if frame.cut else "none",
-        target=target,
+        fit=fit,
+        value_range=value_range,
+        target=stack.target,
     )
 
 
@@ -171,19 +179,22 @@ def _paths_on_input() -> list[Path]:
 
 
 def _read_array_file(
-    path: Path, variable: str | None, image_shape: tuple[int, int] | None, max_pixels: int
-) -> tuple[Pixels, NDArray[np.generic] | None, str]:
-    """Return the images and labels of an array file, and a few words on how they were read."""
-    from tubal.images.stacks import ARRAY_SUFFIXES, read_stack, to_unit_interval
-
+    path: Path,
+    variable: str | None,
+    image_shape: tuple[int, int] | None,
+    max_pixels: int,
+    value_range: ValueRange | None,
+) -> tuple[Stack, ValueRange | None]:
+    """Return the images of an array file in [0, 1], their labels and how they were read, and their range of values."""
     if path.suffix.lower() not in ARRAY_SUFFIXES:
         known = ", ".join(sorted(PICTURE_SUFFIXES | ARRAY_SUFFIXES))
         raise ValueError(f"{path.name!r} is a kind of file that cannot be read; give a folder or one of {known}")
     stack = read_stack(path, max_pixels=max_pixels, variable=variable, image_shape=image_shape)
-    return to_unit_interval(stack.images), stack.target, f", {stack.note}"
+    images, value_range = to_unit_interval(stack.images, value_range)
+    return Stack(images, stack.target, f", {stack.note}"), value_range
 
 
-def _read_collection(name: str) -> tuple[Pixels, NDArray[np.int64], str]:
+def _read_collection(name: str) -> Stack:
     """Return the images and labels of a collection, and a few words on where they come from."""
     from tubal.datasets.fetchers import fetch
     from tubal.datasets.registry import COLLECTIONS
@@ -192,7 +203,7 @@ def _read_collection(name: str) -> tuple[Pixels, NDArray[np.int64], str]:
     if name.lower() not in known:
         raise FileNotFoundError(_not_found(name, known))
     fetched = fetch(name.lower())
-    return fetched.images, fetched.target, f" of the collection {name.lower()!r}"
+    return Stack(fetched.images, fetched.target, f" of the collection {name.lower()!r}")
 
 
 def _not_found(name: str, known: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from tubal.backends.arrays import to_numpy
+from tubal.text import count
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -104,10 +105,10 @@ def _summary(estimator: BaseEstimator) -> str:
     """Return how many images were fitted, their shape, and the clusters if there are any."""
     coder = _coder(estimator)
     shape = "×".join(str(extent) for extent in coder.image_shape_)
-    found = f"{len(coder.codes_)} images of {shape}"
+    found = f"{count(len(coder.codes_), 'image')} of {shape}"
     if hasattr(estimator, "n_clusters_"):
         sizes = np.bincount(np.asarray(estimator.labels_))
-        found += f" in {estimator.n_clusters_} clusters of {sizes.min()} to {sizes.max()}"
+        found += f" in {count(estimator.n_clusters_, 'cluster')} of {sizes.min()} to {sizes.max()}"
     return found
 
 
@@ -119,7 +120,7 @@ def _atoms_html(atoms: NDArray[Any]) -> str:
     buffer = io.BytesIO()
     _pil_image(sheet).save(buffer, "PNG")
     address = f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
-    title = f"{len(atoms)} atoms" if len(shown) == len(atoms) else f"the first {len(shown)} of {len(atoms)} atoms"
+    title = count(len(atoms), "atom") if len(shown) == len(atoms) else f"the first {len(shown)} of {len(atoms)} atoms"
     style = f"width:{SHEET_WIDTH}px;max-width:100%;image-rendering:pixelated;display:block"
     return f'<div><span style="{_QUIET}">{title}</span><img alt="{title}" src="{address}" style="{style}"></div>'
 

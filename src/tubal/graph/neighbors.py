@@ -138,6 +138,73 @@ def _all_differ(rows: NDArray[Any]) -> bool:
     return len(np.unique(sums)) == len(rows)
 
 
+# Rows are equal up to rounding if they differ by less than this many units in the last place, relative to their length:
+# the same picture, scaled to unit length in single and in double precision. Pictures of 1000×1000 pixels that differ
+# by one of 255 levels in one pixel differ by more.
+_ROUNDING_UNITS = 16
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """Finds the rows of a matrix that equal others up to rounding, by their products with one random direction.
+
+    Equal rows have nearly equal products, so only few rows have to be compared. ``firsts`` (distinct,) is one row of
+    each value, ``members`` (n,) are all rows, ordered by value; those equal to ``firsts[i]`` begin at ``starts[i]``.
+    ``products`` is sorted, and ``order`` says to which distinct row each belongs.
+    """
+
+    direction: NDArray[np.float64]
+    firsts: IndexArray
+    members: IndexArray
+    starts: IndexArray
+    products: NDArray[np.float64]
+    order: IndexArray
+
+    @classmethod
+    def of(cls, rows: NDArray[Any]) -> Fingerprints:
+        """Compute the fingerprints of ``rows`` (n, n_features)."""
+        drawn = np.random.default_rng(0).standard_normal((rows.shape[1],))
+        direction = drawn / np.linalg.norm(drawn)
+        firsts, group = exact_copies(rows)
+        members = np.argsort(group, kind="stable")
+        starts = np.searchsorted(group[members], np.arange(len(firsts) + 1))
+        products = _products(rows, direction)[firsts]
+        order = np.argsort(products, kind="stable")
+        return cls(direction, firsts, members, starts, products[order], order)
+
+    def equal_rows(self, queries: NDArray[Any], rows: NDArray[Any]) -> list[IndexArray]:
+        """Return the rows that equal each query up to rounding in the less precise of the two types, closest first."""
+        precision = max(np.finfo(np.result_type(part.dtype, np.float32)).eps for part in (queries, rows))
+        products = _products(queries, self.direction)
+        reach = _ROUNDING_UNITS * float(precision) * _lengths(queries)
+        # The products themselves are rounded, too.
+        low = np.searchsorted(self.products, products - 2 * reach)
+        high = np.searchsorted(self.products, products + 2 * reach, side="right")
+        found = [np.empty(0, np.intp)] * len(queries)
+        for query in np.flatnonzero(high > low):
+            near = self.order[low[query] : high[query]]
+            gaps = _lengths(rows[self.firsts[near]].astype(np.float64) - queries[query])
+            equal = np.flatnonzero(gaps <= reach[query])
+            closest = near[equal[np.lexsort((self.firsts[near[equal]], gaps[equal]))]]
+            parts = [self.members[self.starts[value] : self.starts[value + 1]] for value in closest]
+            found[query] = np.concatenate(parts) if parts else found[query]
+        return found
+
+
+def _products(rows: NDArray[Any], direction: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``rows @ direction`` in double precision, a block of rows at a time."""
+    blocks = [rows[start : start + 1024].astype(np.float64) @ direction for start in range(0, len(rows), 1024)]
+    return np.concatenate(blocks)
+
+
+def _lengths(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the Euclidean lengths (n,) of rows, in double precision."""
+    largest = np.abs(rows).max(axis=1).astype(np.float64)
+    # Divided by the largest value first, so that squares of very large or small values do not over- or underflow.
+    relative = rows / np.where(largest > 0, largest, 1.0)[:, None]
+    return np.asarray(largest * np.sqrt((relative * relative).sum(axis=1)))
+
+
 def spread_over_copies(
     lists: IndexArray | NDArray[np.int32], group: IndexArray, length: int, *, training: bool
 ) -> tuple[IndexArray, IndexArray]:
@@ -454,16 +521,12 @@ class ImageSearch:
     images: NDArray[Any]
 
     @cached_property
-    def _images_by_digest(self) -> dict[bytes, list[int]]:
-        table: dict[bytes, list[int]] = {}
-        for index, digest in enumerate(row_digests(as_rows(self.images))):
-            table.setdefault(digest, []).append(index)
-        return table
+    def _fingerprints(self) -> Fingerprints:
+        return Fingerprints.of(as_rows(self.images))
 
     def copies(self, new_images: Array) -> list[IndexArray]:
-        """Return, for each new image, the training images with exactly the same pixels, in increasing order."""
-        rows = as_rows(self._check_size(new_images)).astype(self.images.dtype, copy=False)
-        return [np.array(self._images_by_digest.get(key, ()), dtype=np.intp) for key in row_digests(rows)]
+        """Return, for each new image, the training images that equal it up to rounding, the closest first."""
+        return self._fingerprints.equal_rows(as_rows(self._check_size(new_images)), as_rows(self.images))
 
     def _check_size(self, new_images: Array) -> NDArray[Any]:
         """Return new images as a stack with as many pixels as the training images."""

@@ -221,7 +221,7 @@ class Search(Protocol):
         """
 
     def copies(self, new_images: Array) -> list[IndexArray]:
-        """Return the training images that equal each new image, pixel for pixel.
+        """Return the training images that equal each new image, pixel for pixel, up to rounding.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class Search(Protocol):
         Returns
         -------
         list of ndarray
-            For each new image, indices of equal training images in increasing order; usually empty.
+            For each new image, indices of equal training images, the closest first; usually empty.
         """
 
     def state(self) -> SearchState:
@@ -374,8 +374,8 @@ class Graph:
     def query_full(self, new_images: Array, n_neighbors: int | None = None) -> Neighbors:
         """Return the nearest training images of new images, with distances, alignments and edge weights.
 
-        A new image that equals a training image, pixel for pixel, gets that image first, at distance 0 and
-        without motion.
+        A new image that equals a training image, pixel for pixel up to rounding, gets that image first, at distance 0
+        and without motion.
 
         Parameters
         ----------
@@ -396,7 +396,7 @@ class Graph:
         return Neighbors(found.indices, found.distances, found.alignments, self.weighting.of(found.distances))
 
     def identical(self, new_images: Array) -> IndexArray:
-        """Return which training image each new image equals, pixel for pixel.
+        """Return which training image each new image equals, pixel for pixel up to rounding.
 
         Parameters
         ----------
@@ -406,7 +406,7 @@ class Graph:
         Returns
         -------
         ndarray of shape (m,)
-            Index of the first equal training image, or -1 if there is none.
+            Index of the closest equal training image, the first of several, or -1 if there is none.
         """
         copies = self._require_search("recognise training images").copies(new_images)
         return np.array([found[0] if len(found) else -1 for found in copies], dtype=np.intp)

@@ -44,7 +44,7 @@ from tubal.images.pictures import (
     silence_decoders,
     to_grey,
 )
-from tubal.images.stacks import ARRAY_SUFFIXES
+from tubal.images.stacks import ARRAY_SUFFIXES, ValueRange
 from tubal.text import count, error_text, shape_text
 
 __all__ = ["NOT_A_PICTURE", "Found", "Skipped", "find_pictures", "is_archive", "is_picture_source"]
@@ -373,6 +373,7 @@ def load_image_folder(
     crop: str = "auto",
     max_pixels: int = MAX_PIXELS,
     exclude: Sequence[str | os.PathLike[str]] = (),
+    value_range: ValueRange | None = None,
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Bunch:
@@ -400,6 +401,9 @@ def load_image_folder(
         Pictures with more pixels are skipped without being decoded.
     exclude : sequence of str or path-like, default=()
         Folders to leave out, such as one that holds earlier results.
+    value_range : (float, float), optional
+        Darkest and brightest value of pictures whose full scale is unknown, floats and 32-bit integers; by default
+        their common range.
     n_threads : int, optional
         Number of pictures read at the same time; by default one per core, at most 8.
     progress : callable, optional
@@ -422,6 +426,10 @@ def load_image_folder(
             One sentence about what was read and how it was resized.
         crop : {"content", "none"}
             Whether pictures were cut to their content; give it again to read further pictures alike.
+        fit : {"pad", "crop"}
+            How pictures of another shape fill the common size, as given.
+        value_range : (float, float) or None
+            Darkest and brightest value of floats and 32-bit integers; give it again to read further pictures alike.
         target : ndarray of shape (n,) or None
             The sub-folder of each picture, if all are in sub-folders and there are at least two.
 
@@ -444,6 +452,7 @@ def load_image_folder(
         crop=crop,
         max_pixels=max_pixels,
         exclude=exclude,
+        value_range=value_range,
         n_threads=n_threads,
         progress=progress,
     )
@@ -458,6 +467,7 @@ def load_pictures(
     crop: str,
     max_pixels: int,
     exclude: Sequence[str | os.PathLike[str]] = (),
+    value_range: ValueRange | None = None,
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> Bunch:
@@ -475,8 +485,13 @@ def load_pictures(
         contents = _contents_to_cut(pictures, crop, n_threads)
         height, width = _content_size(contents, size) if contents else frame_size(_page_sizes(pictures), size)
         frame = Frame(height, width, in_color, fit, cut=bool(contents))
-        images, pages = _read_all(
-            pictures, frame, skipped, n_threads=n_threads, progress=_half_of(progress, len(found))
+        images, pages, value_range = _read_all(
+            pictures,
+            frame,
+            skipped,
+            value_range=value_range,
+            n_threads=n_threads,
+            progress=_half_of(progress, len(found)),
         )
     if not pages:
         raise ValueError(_nothing_readable(sources, skipped))
@@ -491,6 +506,8 @@ def load_pictures(
         skipped=skipped,
         rule=_describe_stack(_page_sizes(pictures), frame, images, skipped),
         crop="content" if frame.cut else "none",
+        fit=fit,
+        value_range=value_range,
         target=_folder_labels([item.name for _, item in pages]),
     )
 
@@ -611,10 +628,15 @@ def _read_all(
     frame: Frame,
     skipped: Skipped,
     *,
+    value_range: ValueRange | None = None,
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
-) -> tuple[Pixels, list[tuple[str, Found]]]:
-    """Decode every page directly into one array, and return it without the damaged ones, with names and files."""
+) -> tuple[Pixels, list[tuple[str, Found]], ValueRange | None]:
+    """Decode every page directly into one array.
+
+    Returns the pages without the damaged ones, their names and files, and the range of values that was brought to
+    [0, 1], if any.
+    """
     headers = [header for _, header in pictures]
     starts = np.cumsum([0, *(len(header.sizes) for header in headers)]).tolist()
     shape = (starts[-1], *frame.shape)
@@ -643,8 +665,8 @@ def _read_all(
             pages.append((name, item))
         else:
             skipped.append((name, reasons.get(index, "damaged")))
-    _scale_together(images, good & unscaled)
-    return (images if good.all() else images[good]), pages
+    value_range = _scale_together(images, good & unscaled, value_range)
+    return (images if good.all() else images[good]), pages, value_range
 
 
 def _page_names(pictures: Sequence[Picture]) -> Iterator[tuple[str, Found]]:
@@ -654,15 +676,16 @@ def _page_names(pictures: Sequence[Picture]) -> Iterator[tuple[str, Found]]:
             yield (f"{item.name}#{page}" if len(header.sizes) > 1 else item.name), item
 
 
-def _scale_together(images: Pixels, which: NDArray[np.bool_]) -> None:
-    """Bring pictures without a known full scale (floats, 32-bit integers) to [0, 1] by their common range, in place.
+def _scale_together(images: Pixels, which: NDArray[np.bool_], value_range: ValueRange | None) -> ValueRange | None:
+    """Bring pictures without a known full scale (floats, 32-bit integers) to [0, 1], in place, and return their range.
 
-    A picture far outside the range of most others does not count for the common range, and is cut to it.
+    The range is ``value_range``, or the common one. A picture far outside the range of most others does not count for
+    the common range, and is cut to it.
     """
     indices = np.flatnonzero(which)
     if not len(indices):
-        return
-    low, high = _common_range(
+        return None
+    low, high = value_range or _common_range(
         np.array([images[i].min() for i in indices], dtype=np.float64),
         np.array([images[i].max() for i in indices], dtype=np.float64),
     )
@@ -670,6 +693,7 @@ def _scale_together(images: Pixels, which: NDArray[np.bool_]) -> None:
         low, high = 0.0, 1.0
     for i in indices:
         images[i] = np.clip((images[i].astype(np.float64) - low) / max(high - low, TINY), 0.0, 1.0)
+    return low, high
 
 
 def _common_range(lows: NDArray[np.float64], highs: NDArray[np.float64]) -> tuple[float, float]:

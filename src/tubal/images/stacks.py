@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,9 @@ from tubal.text import count, error_text, shape_text
 if TYPE_CHECKING:
     from h5py import Dataset, Group
 
-__all__ = ["ARRAY_SUFFIXES", "Stack", "import_h5py", "read_stack", "to_unit_interval"]
+__all__ = ["ARRAY_SUFFIXES", "Stack", "ValueRange", "import_h5py", "read_stack", "to_unit_interval"]
+
+ValueRange: TypeAlias = tuple[float, float]
 
 ARRAY_SUFFIXES = frozenset({".npy", ".npz", ".mat", ".h5", ".hdf5"})
 # Usual names of the images and of the labels, in order of preference.
@@ -84,13 +86,16 @@ def read_stack(
     return Stack(images, _find_labels(path, entries, chosen, len(images)), note)
 
 
-def to_unit_interval(values: NDArray[Any]) -> Pixels:
-    """Return float32 values in [0, 1]: 8 and 16 bits divided by their depth, others by their range if needed.
+def to_unit_interval(values: NDArray[Any], value_range: ValueRange | None = None) -> tuple[Pixels, ValueRange | None]:
+    """Return float32 values in [0, 1], and the range that was brought there.
+
+    8 and 16 bits are divided by their depth and have no range. Others are scaled by ``value_range``, or by their own
+    range if they need it.
 
     >>> to_unit_interval(np.array([0, 51, 255], dtype=np.uint8))
-    array([0. , 0.2, 1. ], dtype=float32)
+    (array([0. , 0.2, 1. ], dtype=float32), None)
     >>> to_unit_interval(np.array([0.0, 4.0, 16.0]))
-    array([0.  , 0.25, 1.  ], dtype=float32)
+    (array([0.  , 0.25, 1.  ], dtype=float32), (0.0, 16.0))
     """
     depth = {"uint8": 255.0, "uint16": 65535.0}.get(values.dtype.name)
     if depth and values.size and values.max() <= 1:
@@ -98,17 +103,25 @@ def to_unit_interval(values: NDArray[Any]) -> Pixels:
     with np.errstate(over="ignore"):  # too large for 32 bits: infinite, and an error below
         images = np.asarray(values, dtype=np.float32)
     if depth:
-        return images / np.float32(depth)
+        return images / np.float32(depth), None
     if not np.isfinite(images).all():
         raise ValueError("the images contain NaN or infinity; replace these values before clustering")
-    low, high = float(images.min()), float(images.max())
-    if low >= 0.0 and high <= 1.0:
-        return images
+    low, high = value_range or _range_of(images)
     if low < 0.0:
         # Halves, so that the difference of two very large values is finite.
-        return (images * np.float32(0.5) - np.float32(low / 2)) / np.float32(high / 2 - low / 2)
+        images = (images * np.float32(0.5) - np.float32(low / 2)) / np.float32(high / 2 - low / 2)
+    elif high != 1.0:
+        images = images / np.float32(high)
+    return images, (low, high)
+
+
+def _range_of(images: Pixels) -> ValueRange:
+    """Return the values that become 0 and 1: the range of the images, from 0 if none is negative."""
+    low, high = float(images.min()), float(images.max())
+    if low < 0.0:
+        return low, high
     # Eight-bit pixels that are stored as floats or wide integers rarely reach 255 exactly.
-    return images / np.float32(255.0 if 128.0 < high <= 255.0 else high)
+    return 0.0, 1.0 if high <= 1.0 else 255.0 if 128.0 < high <= 255.0 else high
 
 
 def import_h5py(path: Path) -> ModuleType:

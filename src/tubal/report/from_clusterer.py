@@ -91,7 +91,7 @@ def report_data(
         originals=originals,
         title=title,
     )
-    return replace(data, **_explained(clusterer, images, choose_sample(data, MAX_IMAGES, progress)))
+    return replace(data, **_explained(clusterer, images, choose_sample(data, MAX_IMAGES), progress))
 
 
 def _explained(
