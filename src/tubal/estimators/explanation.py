@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tubal.backends.arrays import Array, is_torch, own_threads, to_numpy
+from tubal.backends.arrays import Array, own_threads, to_numpy
 from tubal.backends.cpu.jit import njit
+from tubal.estimators.validation import check_new_stack
 from tubal.problems.layout import Layout
 
 # Images are explained at this share of the smallest sparsity that leaves no term. So every image that is not blank has
@@ -211,7 +212,7 @@ def explain_images(
     if isinstance(images, np.ndarray) and images.dtype.kind == "f":
         images = images.astype(dtype, copy=False)
     layout = coder._layout_
-    stack = (to_numpy(images) if is_torch(images) else np.asarray(images)).reshape(-1, *layout.image_shape)
+    stack = to_numpy(check_new_stack(images, coder.image_shape, coder))
     if getattr(coder, "graph_weight", 0.0) and not with_graph:
         return _explain_alone(coder, stack, _ALONE, progress)
     codes, atoms, norms = to_numpy(coder.by_atom(coder.encode(images))), to_numpy(coder.atoms_), _norms(coder, stack)

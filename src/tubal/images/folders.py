@@ -485,13 +485,9 @@ def load_pictures(
         contents = _contents_to_cut(pictures, crop, n_threads)
         height, width = _content_size(contents, size) if contents else frame_size(_page_sizes(pictures), size)
         frame = Frame(height, width, in_color, fit, cut=bool(contents))
+        half = _half_of(progress, len(found))
         images, pages, value_range = _read_all(
-            pictures,
-            frame,
-            skipped,
-            value_range=value_range,
-            n_threads=n_threads,
-            progress=_half_of(progress, len(found)),
+            pictures, frame, skipped, value_range=value_range, n_threads=n_threads, progress=half
         )
     if not pages:
         raise ValueError(_nothing_readable(sources, skipped))
