@@ -79,10 +79,12 @@ def main() -> None:
     if unknown := [name for name in wanted if name not in SECTIONS]:
         parser.error(f"there is no section {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
     path = options.out / ("bench_quick.json" if options.quick else "bench.json")
-    record: Bench = {"about": {}, "tables": {}, "curves": {}}
+    about = {"date": date.today().isoformat(), "quick": options.quick, **environment()}
+    record: Bench = {"about": about, "separate": {}, "tables": {}, "curves": {}}
     if options.only and path.exists():
         record = json.loads(path.read_text(encoding="utf-8"))
-    record["about"] = {"date": date.today().isoformat(), "quick": options.quick, **environment()}
+        # Other sections keep the machine they were measured on.
+        record.setdefault("separate", {}).update(dict.fromkeys(wanted, about))
     for name in wanted:
         measure = MEASUREMENTS[name].quick if options.quick else MEASUREMENTS[name].full
         if measure is None:

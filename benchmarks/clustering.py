@@ -143,16 +143,18 @@ def shifted_digits(n_images: int, seed: int = 0, size: int = 16) -> tuple[NDArra
 def preset_on_copies(numbers: Sequence[int] = (2, 4, 6, 12), sizes: Sequence[int] = (8000,)) -> list[Row]:
     """Measure the NMI of noisy copies of the digits, and of many deformed digits, against that of few."""
     once = nmi_of_preset(*noisy_digits(1))
-    rows = [{"problem": "digits, 1 copy", "images": 1797, "NMI": once}]
+    rows = [{"problem": "the digits", "images": 1797, "NMI": once}]
     for number in numbers:
         images, target = noisy_digits(number)
         score = nmi_of_preset(images, target)
-        rows.append({"problem": f"digits, {number} copies", "images": len(images), "NMI": score, "target": once - 2.0})
+        rows.append(
+            {"problem": f"{number} copies of the digits", "images": len(images), "NMI": score, "target": once - 2.0}
+        )
     few = nmi_of_preset(*shifted_digits(2000))
-    rows.append({"problem": "shifted digits, 2000 images", "images": 2000, "NMI": few})
+    rows.append({"problem": "2000 shifted digits", "images": 2000, "NMI": few})
     for size in sizes:
         score = nmi_of_preset(*shifted_digits(size))
-        rows.append({"problem": f"shifted digits, {size} images", "images": size, "NMI": score, "target": few})
+        rows.append({"problem": f"{size} shifted digits", "images": size, "NMI": score, "target": few})
     return rows
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from benchmarks.timing import Row
 from tubal.experiments.pages import join_parts, list_versions, markdown_table
@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
 
 class Bench(TypedDict):
-    """The content of ``bench.json``: the environment, a table per section, and convergence curves."""
+    """The content of ``bench.json``: the environment, a table per section, and convergence curves.
+
+    ``separate`` has the environment of every section that was measured apart from the others.
+    """
 
     about: dict[str, Any]
+    separate: NotRequired[dict[str, dict[str, Any]]]
     tables: dict[str, list[Row]]
     curves: dict[str, dict[str, list[tuple[float, float]]]]
 
@@ -172,22 +176,31 @@ TARGETS = (
 # --- bench.md --------------------------------------------------------------------------------------------------
 def bench_page(record: Bench) -> str:
     """Return the whole of ``bench.md``."""
-    about, tables = record["about"], record["tables"]
-    versions = list_versions({name: version for name, version in about["versions"].items() if version})
+    about, tables, separate = record["about"], record["tables"], record.get("separate", {})
     command = f"python -m benchmarks{' --quick' if about['quick'] else ''}"
     parts = [
         "# Benchmarks",
-        f"Written by `{command}` on {about['date']}: {about['processor']}, {about['cores']} cores, Python "
-        f"{about['python']}, {versions}; load before the run {about['load before']:.1f}.",
+        f"Written by `{command}` on {_environment_text(about)}.",
         "Every ratio compares two programs timed in the same run on the same cores, in turn where repeated. Times are "
-        "medians. Sections can be measured separately (`--only`); machine and load above are those of the last run.",
+        "medians. A section that was measured separately (`--only`) states its own machine.",
     ]
     if not about["quick"]:
         parts += ["## Targets", target_table(record)]
     for name, section in SECTIONS.items():
         if name in tables:
             parts += [f"## {section['title']}", section["text"], _row_table(tables[name])]
+            if name in separate:
+                parts.append(f"Measured separately on {_environment_text(separate[name])}.")
     return join_parts(parts)
+
+
+def _environment_text(about: Mapping[str, Any]) -> str:
+    """Return the date, the machine, the versions and the load of a run as one line of text."""
+    versions = list_versions({name: version for name, version in about["versions"].items() if version})
+    return (
+        f"{about['date']}: {about['processor']}, {about['cores']} cores, Python {about['python']}, {versions}; load "
+        f"before the run {about['load before']:.1f}"
+    )
 
 
 def target_table(record: Bench) -> str:
