@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tubal import clustering
 from tubal.clustering.affinity import crowding_groups, near_copies
 from tubal.clustering.cuts import cheapest_links, join_components, ward_kmeans, warn_if_lopsided
-from tubal.clustering.eigenvectors import _DENSE_LIMIT
+from tubal.clustering.spectral import _DENSE_LIMIT
 from tubal.graph import knn_graph
 from tubal.metrics import clustering_accuracy
 

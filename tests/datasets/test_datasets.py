@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from scipy.io import savemat
 
 from tubal import datasets
-from tubal.cli.datasets import command
-from tubal.datasets import COLLECTIONS, fetchers, registry
+from tubal.cli.datasets import datasets as command
+from tubal.datasets import COLLECTIONS, fetchers
 from tubal.datasets.fetchers import read_collection
 
 FETCHERS = {
@@ -45,7 +45,7 @@ def toy(tmp_path, monkeypatch):
         image_shape=(3, 3),
         n_classes=3,
     )
-    monkeypatch.setitem(registry.COLLECTIONS, "toy", entry)
+    monkeypatch.setitem(fetchers.COLLECTIONS, "toy", entry)
     return images
 
 
@@ -140,7 +140,7 @@ def test_missing_file_is_downloaded(toy, tmp_path, monkeypatch):
         thread.start()
         address = f"http://127.0.0.1:{server.server_port}/toy.mat"
         entry = dataclasses.replace(COLLECTIONS["toy"], addresses=(address,))
-        monkeypatch.setitem(registry.COLLECTIONS, "toy", entry)
+        monkeypatch.setitem(fetchers.COLLECTIONS, "toy", entry)
         bunch = datasets.fetch("toy", data_home=tmp_path / "elsewhere")
         server.shutdown()
         thread.join()
@@ -149,7 +149,7 @@ def test_missing_file_is_downloaded(toy, tmp_path, monkeypatch):
 
 def test_error_without_network_states_what_to_do(tmp_path, monkeypatch):
     entry = dataclasses.replace(COLLECTIONS["orl"], addresses=("http://127.0.0.1:9/ORL.mat",))
-    monkeypatch.setitem(registry.COLLECTIONS, "orl", entry)
+    monkeypatch.setitem(fetchers.COLLECTIONS, "orl", entry)
     monkeypatch.setattr(fetchers, "download", partial(fetchers.download, attempts=1))
     with pytest.raises(OSError, match=rf"put it at {tmp_path / 'ORL.mat'}"):
         datasets.fetch_orl(data_home=tmp_path)

@@ -11,7 +11,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from tubal.cli.reproduce import command
+from tubal.cli.reproduce import reproduce as command
 from tubal.datasets import COLLECTIONS
 from tubal.experiments import runner, table2
 from tubal.experiments.runner import TrialStore

@@ -14,7 +14,7 @@ from tubal.problems.base import CodingProblem, SplitState
 from tubal.problems.linear_map import to_coefficients
 from tubal.problems.tubal import TubalCoding, TubalDictionary, TubalStatistics
 from tubal.solvers import Admm, DictionaryState, LagrangeDual
-from tubal.solvers.lagrange_dual import CompiledDual, Dual
+from tubal.solvers.dictionary import CompiledDual, Dual
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
 

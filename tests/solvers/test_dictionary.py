@@ -12,7 +12,7 @@ from tubal.problems.base import atom_norms, project_to_ball
 from tubal.problems.linear_map import to_coefficients
 from tubal.problems.tubal import TubalDictionary, TubalStatistics
 from tubal.solvers import DictionaryState, LagrangeDual, ProjectedGradient
-from tubal.solvers.lagrange_dual import Dual
+from tubal.solvers.dictionary import Dual
 
 HEIGHT, ATOMS, SAMPLES = 4, 3, 12
 tube_lengths = pytest.mark.parametrize("tube_length", oracles.TUBE_LENGTHS)

@@ -1,4 +1,4 @@
-"""The command line: one file per command, and a few files of what they share. Nothing imports this package.
+"""The command line: the commands, and a few files of what they share. Nothing imports this package.
 
 Only click is imported here, so that ``tubal --help`` is quick. A command imports what it needs when it runs.
 """
@@ -48,6 +48,8 @@ COMMANDS = {
     "datasets": "List the image collections, and download them.",
     "completion": "Print the completion script for a shell.",
 }
+# Commands that share a file; every other command has a file of its own name.
+HOMES = {"demo": "cluster"} | dict.fromkeys(("encode", "assign", "similar", "explain", "info"), "models")
 # Exit codes: a failure of the program, wrong input. After a signal, 128 and the number of the signal.
 FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
 # An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
@@ -56,7 +58,7 @@ RETRY_SECONDS = 0.1
 
 
 class LazyGroup(click.Group):
-    """A group that imports ``tubal.cli.<name>`` only when that command is called; ``completion`` is defined below."""
+    """A group that imports the file of a command only when that command is called; ``completion`` is defined below."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, the usual first steps first."""
@@ -66,7 +68,7 @@ class LazyGroup(click.Group):
         """Import the command, and add ``--debug`` to it."""
         if cmd_name not in COMMANDS:
             return None
-        command = self.commands.get(cmd_name) or importlib.import_module(f"tubal.cli.{cmd_name}").command
+        command = self.commands.get(cmd_name) or _import_command(cmd_name)
         if not any("--debug" in option.opts for option in command.params):
             command.params.append(debug_option())
         return command
@@ -82,6 +84,12 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted from None
+
+
+def _import_command(name: str) -> click.Command:
+    """Return the command of this name; the function that defines it has the same name."""
+    command: click.Command = getattr(importlib.import_module(f"tubal.cli.{HOMES.get(name, name)}"), name)
+    return command
 
 
 class Interrupted(Exception):

@@ -26,7 +26,7 @@ from tubal.text import shape_text
 )
 @json_option
 @click.pass_context
-def command(context: click.Context, data_home: Path | None, wanted: tuple[str, ...]) -> None:
+def datasets(context: click.Context, data_home: Path | None, wanted: tuple[str, ...]) -> None:
     """List the image collections: whether each is present, where, and under which licence.
 
     A collection can be named wherever a command reads images, as in tubal cluster orl.

@@ -101,7 +101,7 @@ PARAMETERS = {
 @click.option("--scheduler", metavar="ADDRESS", help="Fit on the Dask cluster with this scheduler; not for clusterer.")
 @learning_options
 @click.pass_obj
-def command(
+def fit(
     state: State,
     source: str,
     out: Path,

@@ -136,7 +136,7 @@ class Source(click.ParamType):  # type: ignore[type-arg]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Offer the names of the collections, and let the shell complete files."""
-        from tubal.datasets.registry import COLLECTIONS
+        from tubal.datasets.fetchers import COLLECTIONS
 
         names = [name for name in ("digits", *COLLECTIONS) if name.startswith(incomplete)]
         return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]

@@ -15,7 +15,7 @@ from tubal.cli.options import count_option, out_option
 
 if TYPE_CHECKING:
     from tubal.experiments.runner import TrialStore
-    from tubal.experiments.trials import Record, Table, Trial
+    from tubal.experiments.tables import Record, Table, Trial
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -54,7 +54,7 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
 @count_option("--jobs", help="Number of trials that run at a time.", show_default="one per core, at most 4")
 @click.option("--fresh", is_flag=True, help="Delete stored trials and start from the beginning.")
 @click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the figures.")
-def command(
+def reproduce(
     table: str,
     datasets: list[str],
     methods: list[str],

@@ -1,9 +1,8 @@
 from .affinity import mutual_adjacency, weight_edges_by_codes, with_second_order
 from .clusterer import ImageClusterer
 from .cuts import ClusterCount, diffusion_cut, estimate_n_clusters, kmeans, modularity, spectral_cut
-from .eigenvectors import Spectrum, spectrum
-from .embedding import graph_map
 from .quality import confidence, medoids, near_duplicates, outliers, vote
+from .spectral import Spectrum, graph_map, spectrum
 
 __all__ = [
     "ClusterCount",

@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from tubal.backends.arrays import Array
-from tubal.clustering.eigenvectors import LabelArray
+from tubal.clustering.spectral import LabelArray
 from tubal.graph import Graph, Stage, deformable_graph, knn_graph
 from tubal.graph.deformable import DeformableSearch, Effort
 from tubal.graph.neighbors import HUB_FACTOR, METRICS, limit_in_degree

@@ -43,9 +43,8 @@ from tubal.clustering.cuts import (
     warn_if_fewer,
     warn_if_lopsided,
 )
-from tubal.clustering.eigenvectors import LabelArray
-from tubal.clustering.embedding import graph_map
 from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, vote
+from tubal.clustering.spectral import LabelArray, graph_map
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.tubal_coders import GTSC, GraphSC

@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
 
 from tubal.backends.arrays import own_threads
-from tubal.clustering.eigenvectors import Float64Array, LabelArray, Spectrum, spectrum
+from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum, spectrum
 from tubal.graph import Graph, Stage, deformable_graph
 from tubal.graph.structure import IndexArray, SparseMatrix
 from tubal.text import count

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from tubal.clustering.eigenvectors import Float64Array, LabelArray
+from tubal.clustering.spectral import Float64Array, LabelArray
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
 
 

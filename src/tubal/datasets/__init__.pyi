@@ -1,6 +1,17 @@
-from .fetchers import data_folder, fetch, fetch_coil20, fetch_orl, fetch_usps, fetch_yale, load_digits_images, locate
+from .fetchers import (
+    COLLECTIONS,
+    Collection,
+    data_folder,
+    fetch,
+    fetch_coil20,
+    fetch_orl,
+    fetch_usps,
+    fetch_yale,
+    find_collection,
+    load_digits_images,
+    locate,
+)
 from .loading import load_image_folder, load_images
-from .registry import COLLECTIONS, Collection, find_collection
 from .synthetic import make_shifted_shapes
 
 __all__ = [

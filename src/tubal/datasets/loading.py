@@ -196,8 +196,7 @@ def _read_array_file(
 
 def _read_collection(name: str) -> Stack:
     """Return the images and labels of a collection, and a few words on where they come from."""
-    from tubal.datasets.fetchers import fetch
-    from tubal.datasets.registry import COLLECTIONS
+    from tubal.datasets.fetchers import COLLECTIONS, fetch
 
     known = ["digits", *COLLECTIONS]
     if name.lower() not in known:

@@ -1,4 +1,4 @@
-"""Fits on a Dask cluster: the cluster with its images and codes, tasks of the workers, and graphs in blocks.
+"""Fits on a Dask cluster: ``fit`` itself, and what it runs on the workers (tasks, partitions, graphs in blocks).
 
 Built on the estimators and on learning; only the command line calls it.
 """

@@ -1,30 +1,58 @@
-"""The parts of a Dask cluster that a fit uses: tasks, images in partitions, and codes that stay on the workers."""
+"""What a fit runs on a Dask cluster: tasks of the workers, images and codes in partitions, neighbour graphs in blocks.
+
+Tasks are pure functions of their arguments, so that a lost result can be recomputed.
+"""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 import operator
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tubal.backends.arrays import Array
-from tubal.distributed.tasks import (
-    PartitionEdges,
-    codes_at,
-    codes_of,
-    constant,
-    digest_of,
-    shape_and_type,
-    take_columns,
-    without_summary,
+from tubal.graph import Graph, Neighbors, Weighting
+from tubal.graph.neighbors import (
+    SPARE,
+    Candidates,
+    ExactSearch,
+    as_float_stack,
+    as_neighbors,
+    block_candidates,
+    concatenate_neighbors,
+    expand_to_copies,
+    group_digests,
+    merge_candidates,
+    rank_candidates,
+    row_digests,
+    unit_directions,
 )
-from tubal.learning.alternation import Collection, Indices, LearningState
+from tubal.graph.structure import symmetric_adjacency
+from tubal.learning.alternation import (
+    ChunkCodes,
+    Collection,
+    Indices,
+    LearningState,
+    PassTotals,
+    Weights,
+    code_chunk,
+    digest_arrays,
+)
 from tubal.learning.checkpoints import Checkpoint
 from tubal.learning.disk_store import DiskStore
+from tubal.learning.fitting import GraphSettings, resolve_graph, scale_images
+from tubal.problems.base import Dictionary, ImageModel
+from tubal.problems.layout import Layout
+from tubal.problems.linear_map import GraphTerm
+from tubal.solvers import CodeSolver
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -33,6 +61,167 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 
+Value = TypeVar("Value")
+
+
+# --- images --------------------------------------------------------------------------------------------------
+def read_file(path: str) -> NDArray[Any]:
+    """Return the images of a file."""
+    if path.endswith(".npy"):
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    from tubal.datasets import load_images
+
+    # Every partition is read alike, whatever its own pictures show.
+    return np.asarray(load_images(path, crop="none").images)
+
+
+def constant(value: Value) -> Value:
+    """Return the value; as a task, it keeps the value on the cluster."""
+    return value
+
+
+def checked_stack(block: ArrayLike, as_stack: Callable[[Array], Array]) -> NDArray[Any]:
+    """Return a block as a checked stack of images."""
+    return np.asarray(as_stack(as_float_stack(block)))
+
+
+def shape_and_type(block: NDArray[Any]) -> tuple[tuple[int, ...], str]:
+    """Return the shape and the type of an array."""
+    return block.shape, block.dtype.str
+
+
+def largest_pixel(block: NDArray[Any]) -> float:
+    """Return the largest absolute pixel."""
+    return float(abs(block).max())
+
+
+def scaled_stack(block: NDArray[Any], scale: str | None, factor: float) -> NDArray[Any]:
+    """Return images scaled as in fitting."""
+    return np.asarray(scale_images(block, scale, factor)[0])
+
+
+def to_tensor(images: NDArray[Any], layout: Layout) -> Array:
+    """Return images as a tensor, samples last."""
+    return layout.to_tensor(images)
+
+
+def take_columns(array: NDArray[Any], columns: Indices) -> NDArray[Any]:
+    """Return some samples of a tensor."""
+    return np.ascontiguousarray(array[..., columns])
+
+
+def digest_of(array: NDArray[Any]) -> str:
+    """Return a digest of a tensor."""
+    return digest_arrays(array.shape, [array])
+
+
+# --- codes ---------------------------------------------------------------------------------------------------
+class PartitionEdges:
+    """The edges of one partition of the images: inside it, and to images of other partitions.
+
+    ``inner`` (n, n) is the Laplacian inside the partition, its degrees counting every edge. ``crossing`` has, for each
+    other partition with an edge to this one, the columns of its images that are needed, (c,), and the weights (n, c).
+    """
+
+    def __init__(self, inner: sp.csr_matrix, crossing: dict[int, tuple[Indices, sp.csr_matrix]]) -> None:
+        self.inner, self.crossing = inner, crossing
+        self.degrees = sum(
+            (np.asarray(block.sum(1)).ravel() for _, block in crossing.values()), np.zeros(inner.shape[0])
+        )
+
+    @classmethod
+    def from_laplacian(cls, matrix: sp.csr_matrix, bounds: Indices, index: int) -> PartitionEdges:
+        """Cut one partition's rows out of the Laplacian (n, n); weights are minus its entries."""
+        rows = matrix[bounds[index] : bounds[index + 1]].tocsc()
+        crossing = {}
+        for other in range(len(bounds) - 1):
+            columns = np.flatnonzero(np.diff(rows.indptr[bounds[other] : bounds[other + 1] + 1]))
+            if other != index and len(columns):
+                crossing[other] = (columns, sp.csr_matrix(-rows[:, bounds[other] + columns]))
+        return cls(sp.csr_matrix(rows[:, bounds[index] : bounds[index + 1]]), crossing)
+
+    def neighbor_sum(self, shape: tuple[int, ...], dtype: DTypeLike, received: list[Array]) -> NDArray[Any]:
+        """Return the weighted sum of neighbours' codes in other partitions, from the codes received of each."""
+        total = np.zeros((int(np.prod(shape[:-1])), shape[-1]), dtype)
+        for (_, block), codes in zip(self.crossing.values(), received, strict=True):
+            total += (block @ codes.reshape(-1, codes.shape[-1]).T).T.astype(dtype, copy=False)
+        return total.reshape(shape)
+
+    def majoriser(self) -> sp.csr_matrix:
+        """Return the Laplacian of the separable majoriser: edges to other partitions count twice in the degrees."""
+        return sp.csr_matrix(self.inner + sp.diags(self.degrees))
+
+
+def extrapolated(coded: ChunkCodes, former: ChunkCodes, factor: float) -> ChunkCodes:
+    """Return codes and solver state moved on by ``factor`` times their last movement."""
+
+    def moved_on(now: Any, before: Any) -> Any:
+        moves = isinstance(now, np.ndarray) and now.shape == coded.codes.shape
+        return now + now.dtype.type(factor) * (now - before) if moves else now
+
+    moved = {
+        field.name: moved_on(getattr(coded.state, field.name), getattr(former.state, field.name))
+        for field in fields(coded.state)
+    }
+    return ChunkCodes(moved_on(coded.codes, former.codes), replace(coded.state, **moved))
+
+
+def code_partition(
+    model: ImageModel, dictionary: Dictionary, weights: Weights, code_solver: CodeSolver, data: Array,
+    start: ChunkCodes | None, edges: PartitionEdges | None, received: list[Array],
+) -> ChunkCodes:  # fmt: skip
+    """Code one partition; with a graph, minimise its part of the separable majoriser. ``start`` is not changed."""
+    start = None if start is None else ChunkCodes(start.codes, copy.deepcopy(start.state))
+    if edges is None:
+        return code_chunk(model, dictionary, data, weights, code_solver, start=start)
+    neighbor_sum = None
+    if start is not None:
+        neighbor_sum = edges.neighbor_sum(start.codes.shape, start.codes.dtype, received)
+        neighbor_sum += edges.degrees.astype(neighbor_sum.dtype) * start.codes
+    return code_chunk(
+        model,
+        dictionary,
+        data,
+        weights,
+        code_solver,
+        laplacian=edges.majoriser(),
+        neighbor_sum=neighbor_sum,
+        start=start,
+    )
+
+
+def partition_totals(
+    index: int, coded: ChunkCodes, weights: Weights, edges: PartitionEdges | None, received: list[Array]
+) -> PassTotals:
+    """Return the totals of one partition at the new codes; half of each edge to another partition is counted here."""
+    totals = PassTotals.of_chunk(index, coded)
+    if edges is None:
+        return totals
+    summary = coded.summary
+    assert summary is not None
+    neighbor_sum = edges.neighbor_sum(coded.codes.shape, coded.codes.dtype, received)
+    energies, products = GraphTerm(edges.inner, weights.graph_weight, neighbor_sum).energies(coded.codes)
+    alone = 0.5 * summary.residuals.sum() + weights.sparsity * summary.absolutes.sum()
+    graph = weights.graph_weight * (float(energies.sum()) - float(products.sum()))
+    return replace(totals, objective=float(alone) + graph)
+
+
+def codes_of(coded: ChunkCodes) -> Array:
+    """Return the codes alone."""
+    return coded.codes
+
+
+def codes_at(coded: ChunkCodes, columns: Indices) -> Array:
+    """Return the codes of some images."""
+    return np.ascontiguousarray(coded.codes[..., columns])
+
+
+def without_summary(coded: ChunkCodes) -> ChunkCodes:
+    """Return codes and solver state alone."""
+    return ChunkCodes(coded.codes, coded.state)
+
+
+# --- the cluster ---------------------------------------------------------------------------------------------------
 class Cluster:
     """Submits pure tasks under unique names and fetches their results."""
 
@@ -166,3 +355,112 @@ class RemoteStore:
         ]
         joined = da.concatenate(blocks, -1)
         return joined if order is None else joined[..., np.argsort(order)]
+
+
+# --- neighbour graphs ----------------------------------------------------------------------------------------------
+def block_graph(
+    cluster: Cluster, settings: GraphSettings, parts: list[Future], sizes: list[int], gather: bool
+) -> Graph:
+    """Return the graph of images on the workers: as given, or found in blocks of pairs of partitions.
+
+    It equals ``knn_graph`` of all images. With ``gather`` the images are fetched too, so that new images can be
+    joined to the graph.
+    """
+    n_images = int(sum(sizes))
+    if not isinstance(settings.graph, str):
+        return resolve_graph(settings.graph, range(n_images))
+    settings.check_neighbors(n_images)
+    wanted, metric = settings.n_neighbors, settings.graph
+    if metric not in ("euclidean", "cosine"):
+        raise ValueError(f"graph={metric!r} is not built on a cluster; use 'euclidean' or 'cosine', or pass a Graph")
+    digests = cluster.fetch([cluster.submit(_image_digests, part) for part in parts])
+    firsts, group = group_digests(itertools.chain.from_iterable(digests))
+    reach = min(wanted, len(firsts) - 1)
+    found = _pairs(cluster, parts, sizes, firsts, reach, metric)
+    joined = expand_to_copies(concatenate_neighbors(found), group, wanted)
+    if not gather:
+        return Graph(symmetric_adjacency(joined.indices, np.ones_like(joined.distances)), n_neighbors=wanted)
+    search = ExactSearch(np.concatenate(cluster.fetch(parts)), metric)
+    return Graph.from_neighbors(joined, weighting=Weighting(), search=search, n_neighbors=wanted)
+
+
+def _pairs(
+    cluster: Cluster, parts: list[Future], sizes: list[int], firsts: Indices, reach: int, metric: str
+) -> list[Neighbors]:
+    """Search every pair of partitions on the workers, and merge the results of each partition there.
+
+    Neighbours are numbered among the distinct images ``firsts``.
+    """
+    bounds = np.cumsum([0, *sizes])
+    starts = np.searchsorted(firsts, bounds)
+    rows = [
+        cluster.submit(_rows, part, firsts[start:stop] - bound, metric)
+        for part, bound, (start, stop) in zip(parts, bounds, itertools.pairwise(starts), strict=False)
+    ]
+    filled = [index for index in range(len(parts)) if starts[index] < starts[index + 1]]
+    merged = []
+    for queries in filled:
+        found = [
+            cluster.submit(_search_pair, rows[queries], rows[known], int(starts[known]), reach, queries == known)
+            for known in filled
+        ]
+        merged.append(cluster.submit(_merged, found, reach, metric))
+    return list(cluster.fetch(merged))
+
+
+def _image_digests(images: NDArray[Any]) -> list[bytes]:
+    """Return a digest of every image."""
+    return row_digests(images.reshape(len(images), -1))
+
+
+def _rows(images: NDArray[Any], indices: Indices, metric: str) -> NDArray[Any]:
+    """Return some images as rows, of unit length under the cosine metric."""
+    return np.asarray(unit_directions(images[indices].reshape(len(indices), -1), metric))
+
+
+def _search_pair(queries: NDArray[Any], known: NDArray[Any], start: int, reach: int, same: bool) -> Candidates:
+    """Return exact squared distances to the nearest rows of one partition, so that partitions can be merged.
+
+    ``start`` is the number of the first known row; ``same`` is True if queries and known rows are the same partition.
+    """
+    best = block_candidates(queries, known, known.mean(axis=0), reach + SPARE, own=0 if same else None)
+    ranked = rank_candidates(queries, best.numbers, known.__getitem__)
+    own = ranked.numbers == np.arange(len(queries))[:, None] if same else False
+    return Candidates(ranked.numbers + start, np.where(own, np.inf, ranked.scores))
+
+
+def _merged(found: list[Candidates], reach: int, metric: str) -> Neighbors:
+    """Return the nearest of the candidates found in all partitions."""
+    return as_neighbors(merge_candidates(found, reach), metric, np.float32)
+
+
+def reorder_partitions(cluster: Cluster, parts: list[Future], sizes: list[int], order: Indices) -> list[Future]:
+    """Return partitions of the same sizes that hold the images in another order, moved between workers."""
+    if np.array_equal(order, np.arange(len(order))):
+        return parts
+    bounds = np.cumsum([0, *sizes])
+    reordered = []
+    for start, stop in itertools.pairwise(bounds):
+        wanted = order[start:stop]
+        homes = np.searchsorted(bounds, wanted, side="right") - 1
+        pieces, indices = [], []
+        for home in np.unique(homes):
+            at = np.flatnonzero(homes == home)
+            pieces.append(cluster.submit(_images_at, parts[home], wanted[at] - bounds[home]))
+            indices.append(at)
+        reordered.append(cluster.submit(_joined, pieces, indices))
+    return reordered
+
+
+def _images_at(images: NDArray[Any], indices: Indices) -> NDArray[Any]:
+    """Return the images at the given indices."""
+    found: NDArray[Any] = images[indices]
+    return found
+
+
+def _joined(pieces: list[NDArray[Any]], indices: list[Indices]) -> NDArray[Any]:
+    """Return one stack with the images of piece i at the positions ``indices[i]``."""
+    found = np.empty((sum(map(len, pieces)), *pieces[0].shape[1:]), pieces[0].dtype)
+    for piece, at in zip(pieces, indices, strict=True):
+        found[at] = piece
+    return found

@@ -27,9 +27,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tubal.distributed.cluster import Cluster, RemoteImages, RemoteStore
-from tubal.distributed.graph import block_graph, reorder_partitions
-from tubal.distributed.tasks import (
+from tubal.distributed.cluster import (
+    Cluster,
+    RemoteImages,
+    RemoteStore,
+    block_graph,
     checked_stack,
     code_partition,
     constant,
@@ -37,6 +39,7 @@ from tubal.distributed.tasks import (
     largest_pixel,
     partition_totals,
     read_file,
+    reorder_partitions,
     scaled_stack,
     shape_and_type,
     to_tensor,

@@ -24,9 +24,8 @@ from tubal.experiments.methods import (
     spectral_on_deformable_graph,
     spectral_on_pixels,
 )
-from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.paper import read_toml
-from tubal.experiments.trials import (
+from tubal.experiments.tables import (
     SCORES,
     CellCost,
     Method,
@@ -35,7 +34,11 @@ from tubal.experiments.trials import (
     Settings,
     Trial,
     cell_cost,
+    join_parts,
+    list_versions,
+    markdown_table,
     score_cell,
+    write_summary,
 )
 
 TITLE = "Beyond the paper: neighbours under small deformations, codes, and both together"

@@ -26,16 +26,9 @@ from tubal.experiments.methods import (
     spectral_on_pixels,
     umap_and_kmeans,
 )
-from tubal.experiments.pages import (
-    SCORE_NAMES,
-    dataset_title,
-    join_parts,
-    list_versions,
-    markdown_table,
-    write_summary,
-)
 from tubal.experiments.paper import load_paper, read_toml
-from tubal.experiments.trials import (
+from tubal.experiments.tables import (
+    SCORE_NAMES,
     SCORES,
     CellCost,
     Method,
@@ -44,8 +37,13 @@ from tubal.experiments.trials import (
     ScoreCell,
     Trial,
     cell_cost,
+    dataset_title,
+    join_parts,
+    list_versions,
+    markdown_table,
     score_cell,
     standard_deviation,
+    write_summary,
 )
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
 from .admm import Admm
 from .base import CodeSolver, DictionarySolver, DictionaryState, Solution, iterate
+from .dictionary import LagrangeDual, ProjectedGradient
 from .fista import Fista, PrintedIstt
-from .lagrange_dual import LagrangeDual
-from .projected_gradient import ProjectedGradient
 
 __all__ = [
     "Admm",
