@@ -12,7 +12,7 @@ from tubal.datasets import COLLECTIONS
 from tubal.experiments import table2
 from tubal.experiments.methods import CODERS
 from tubal.experiments.paper import load_paper
-from tubal.experiments.tables import Trial
+from tubal.experiments.trials import Trial
 
 
 # --- the paper's numbers ---------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ COMMANDS = {
     "completion": "Print the completion script for a shell.",
 }
 # Commands that share a file; every other command has a file of its own name.
-HOMES = {"demo": "cluster"} | dict.fromkeys(("encode", "assign", "similar", "explain", "info"), "models")
+HOMES = {"demo": "cluster"} | dict.fromkeys(("encode", "assign", "similar", "explain"), "models")
 # Exit codes: a failure of the program, wrong input. After a signal, 128 and the number of the signal.
 FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
 # An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.

@@ -1,7 +1,7 @@
-"""The commands that use a saved model: ``tubal encode``, ``assign``, ``similar``, ``explain`` and ``info``.
+"""The commands that apply a saved model to images: ``tubal encode``, ``assign``, ``similar`` and ``explain``.
 
 ``encode`` computes features, ``assign`` puts new images into the clusters, ``similar`` finds the nearest images,
-``explain`` draws with Pillow which atoms, at which shifts, build an image, ``info`` describes the model itself.
+``explain`` draws with Pillow which atoms, at which shifts, build an image.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -23,17 +23,15 @@ from tubal.cli.options import (
     applying_options,
     count_option,
     force_option,
-    json_option,
     model_option,
     out_option,
 )
-from tubal.text import count, printable, shape_text, table_cell
+from tubal.text import count, printable, table_cell
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from PIL import Image
-    from sklearn.base import BaseEstimator
 
     from tubal.clustering import ImageClusterer
     from tubal.estimators.explanation import Explanation
@@ -365,69 +363,3 @@ def _paste(sheet: Image.Image, place: tuple[int, int], values: Pixels, limits: t
     scale = CELL / max(tile.size)
     size = (max(1, round(tile.width * scale)), max(1, round(tile.height * scale)))
     sheet.paste(tile.convert("RGB").resize(size, Image.Resampling.NEAREST), place)
-
-
-# --- info ----------------------------------------------------------------------------------------------------------
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@json_option
-@click.pass_obj
-def info(state: State, model: Path) -> None:
-    """Show what a model is, which images it was made from, and with which settings.
-
-    MODEL is a .tubal file or the results folder of tubal cluster.
-
-    \b
-    Examples:
-      tubal info tubal-out/model.tubal
-      tubal info tubal-out --json
-    """
-    from tubal.cli.console import Terminal
-    from tubal.cli.inputs import open_model
-
-    facts = _describe_model(open_model(model), model)
-    if state.json:
-        Terminal(state).print_json(facts)
-    else:
-        _print_facts(facts)
-
-
-def _describe_model(model: BaseEstimator, path: Path) -> dict[str, Any]:
-    import numpy as np
-
-    from tubal.cli.inputs import coder_of, image_shape_of, model_file
-    from tubal.storage.files import sha256_of
-
-    coder = coder_of(model)
-    file = model_file(path)
-    facts: dict[str, Any] = {
-        "kind": type(model).__name__,
-        "file": str(file),
-        "bytes": file.stat().st_size,
-        "sha256": sha256_of(file),
-        "image_shape": list(image_shape_of(model)),
-        "atoms": len(coder.atoms_),
-        "code_positions": list(coder.codes_.shape[2:]) if hasattr(coder, "codes_") else None,
-        "iterations": len(getattr(coder, "objective_", ())),
-        "parameters": {name: _plain_or_repr(value) for name, value in model.get_params(deep=False).items()},
-    }
-    if hasattr(model, "labels_"):
-        sizes = np.bincount(model.labels_)
-        facts |= {"images": len(model.labels_), "clusters": len(sizes), "cluster_sizes": sizes.tolist()}
-    return facts
-
-
-def _plain_or_repr(value: object) -> object:
-    return value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
-
-
-def _print_facts(facts: Mapping[str, Any]) -> None:
-    width = max(len(name) for name in facts)
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            text = ", ".join(f"{key}={printable(str(part))}" for key, part in value.items())
-        elif isinstance(value, list):
-            text = shape_text(value) if name == "image_shape" else ", ".join(map(str, value))
-        else:
-            text = printable(str(value))
-        click.echo(f"{name.replace('_', ' '):{width}}  {text}")

@@ -1,6 +1,6 @@
 """The experiments: the paper's Table 2, the comparison beyond the paper, and the family of models.
 
-Each table is one module with the interface of :class:`tubal.experiments.tables.Table`; ``tubal reproduce`` runs it.
+Each table is one module with the interface of :class:`tubal.experiments.trials.Table`; ``tubal reproduce`` runs it.
 Only :mod:`tubal.cli` imports this package, and this package may import everything below it.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tubal.experiments.tables import Table
+    from tubal.experiments.trials import Table
 
 TABLES = ("2", "beyond", "family")
 

@@ -24,8 +24,9 @@ from tubal.experiments.methods import (
     spectral_on_deformable_graph,
     spectral_on_pixels,
 )
+from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.paper import read_toml
-from tubal.experiments.tables import (
+from tubal.experiments.trials import (
     SCORES,
     CellCost,
     Method,
@@ -34,11 +35,7 @@ from tubal.experiments.tables import (
     Settings,
     Trial,
     cell_cost,
-    join_parts,
-    list_versions,
-    markdown_table,
     score_cell,
-    write_summary,
 )
 
 TITLE = "Beyond the paper: neighbours under small deformations, codes, and both together"

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array
-from tubal.experiments.tables import Images, Labels, Outcome, Settings
+from tubal.experiments.trials import Images, Labels, Outcome, Settings
 from tubal.problems.base import CodingProblem, MomentumState
 from tubal.solvers import Admm, Fista, Solution
 

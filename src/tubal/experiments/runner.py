@@ -22,7 +22,7 @@ from typing import Literal, cast
 from tubal.backends.arrays import available_cores
 from tubal.datasets import fetch
 from tubal.experiments import find_table
-from tubal.experiments.tables import Images, Labels, Record, Trial, trial_key
+from tubal.experiments.trials import Images, Labels, Record, Trial, trial_key
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.storage.provenance import machine, versions
 

@@ -26,9 +26,16 @@ from tubal.experiments.methods import (
     spectral_on_pixels,
     umap_and_kmeans,
 )
-from tubal.experiments.paper import load_paper, read_toml
-from tubal.experiments.tables import (
+from tubal.experiments.pages import (
     SCORE_NAMES,
+    dataset_title,
+    join_parts,
+    list_versions,
+    markdown_table,
+    write_summary,
+)
+from tubal.experiments.paper import load_paper, read_toml
+from tubal.experiments.trials import (
     SCORES,
     CellCost,
     Method,
@@ -37,13 +44,8 @@ from tubal.experiments.tables import (
     ScoreCell,
     Trial,
     cell_cost,
-    dataset_title,
-    join_parts,
-    list_versions,
-    markdown_table,
     score_cell,
     standard_deviation,
-    write_summary,
 )
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What all tables share: methods, trials, the records of finished trials, and Markdown pages.
+"""What an experiment is made of: methods, trials, the records of finished trials, and tables.
 
 A *trial* runs one method once on one collection. A *row* names the kind of settings it uses, for example
 ``"label-free"``; *runs* repeat a trial with other seeds. A finished trial leaves a :class:`Record`, and a table
@@ -19,8 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tubal
-from tubal.experiments.paper import load_paper
-from tubal.storage.files import atomic_write
 from tubal.storage.provenance import Machine
 
 Images = NDArray[np.floating[Any]]
@@ -172,57 +170,3 @@ def standard_deviation(values: Sequence[float]) -> float:
     (0.0, 1.4142135623730951)
     """
     return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-# --- pages ---------------------------------------------------------------------------------------------------------
-SCORE_NAMES: Mapping[Score, str] = {"accuracy": "accuracy", "nmi": "NMI"}
-
-
-def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table.
-
-    >>> print(markdown_table(["a", "b"], [["1", "2"]]))
-    | a | b |
-    | --- | --- |
-    | 1 | 2 |
-    """
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def join_parts(parts: Sequence[str]) -> str:
-    """Return a page: its non-empty parts, separated by blank lines.
-
-    >>> join_parts(["# Title", "", "Text."])
-    '# Title\\n\\nText.\\n'
-    """
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def dataset_title(dataset: str) -> str:
-    """Return the name of a collection as the paper prints it; other names are returned as they are.
-
-    >>> dataset_title("orl"), dataset_title("digits")
-    ('ORL', 'digits')
-    """
-    collections = load_paper().collections
-    return collections[dataset].title if dataset in collections else dataset
-
-
-def list_versions(versions: Mapping[str, str]) -> str:
-    """Return versions as one line of text.
-
-    >>> list_versions({"numpy": "2.4", "python": "3.11"})
-    'numpy 2.4, python 3.11'
-    """
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def write_summary(name: str, summary: Mapping[str, object], page: str, folder: Path) -> list[Path]:
-    """Write a summary as ``name.json`` and its page as ``name.md`` into ``folder``; return the two paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {folder / f"{name}.json": json.dumps(summary, indent=1) + "\n", folder / f"{name}.md": page}
-    for path, text in texts.items():
-        with atomic_write(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    return list(texts)
