@@ -2,24 +2,49 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-RUN := PYTHONPATH=src $(BIN)/python
+# Dependency groups (PEP 735) need pip 25.1; an older pip in the environment is brought up to date first.
+PIP := $(BIN)/python -m pip
 # The CPU build of PyTorch is enough for tests; an installed torch of any kind is kept.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test lint types bench bench-full reproduce beyond family criterion render torture clean
+# Lowest and newest versions: uv chooses them, and finds or fetches the Python that is named.
+OLDEST_PYTHON ?= 3.11
+NEWEST_PYTHON ?= 3.13
+# torch is left out because its wheel is large; add it with VERSION_EXTRAS=torch,plot,io,dask,approximate
+VERSION_EXTRAS ?= plot,io,dask,approximate
+VERSION_TESTS ?= -n auto --dist loadfile
+
+.PHONY: demo test test-oldest test-newest lint types docs release-check bench bench-full reproduce beyond family \
+	criterion render torture clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable .
+	$(PIP) install --quiet --editable .
 	touch $@
 
-$(VENV)/.test: $(VENV)/.core
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+$(VENV)/.pip: $(VENV)/.core
+	$(PIP) install --quiet --upgrade 'pip>=25.1'
+	touch $@
+
+$(VENV)/.test: $(VENV)/.pip
+	$(PIP) install --quiet --editable '.[plot,io]' --group test
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.test
-	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet '$(TORCH)'
-	$(BIN)/python -m pip install --quiet --editable '.[dev,torch,plot,io,dask,approximate,bench,browser]'
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(PIP) install --quiet '$(TORCH)'
+	$(PIP) install --quiet --editable '.[torch,plot,io,dask,approximate]' --group dev
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.pip
+	$(PIP) install --quiet --editable '.[plot,io,dask]' --group docs
+	touch $@
+
+$(VENV)/.release: $(VENV)/.test
+	$(PIP) install --quiet --group release
+	touch $@
+
+$(VENV)/.uv: $(VENV)/.pip
+	$(PIP) install --quiet 'uv>=0.5'
 	touch $@
 
 demo: $(VENV)/.core  ## cluster the embedded handwritten digits and write the report
@@ -28,11 +53,29 @@ demo: $(VENV)/.core  ## cluster the embedded handwritten digits and write the re
 test: $(VENV)/.test  ## the whole test suite; what needs a browser or a collection skips with a reason
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
+# Each has an environment of its own, made anew, so that nothing installed earlier hides a wrong bound.
+test-oldest: $(VENV)/.uv  ## the tests with the lowest version of every dependency, on the oldest Python
+	$(BIN)/uv venv --quiet --clear --python $(OLDEST_PYTHON) $(VENV)-oldest
+	$(BIN)/uv pip install --quiet --python $(VENV)-oldest --resolution lowest-direct \
+		--editable '.[$(VERSION_EXTRAS)]' --group test
+	$(BIN)/uv pip list --python $(VENV)-oldest
+	$(VENV)-oldest/bin/python -m pytest $(VERSION_TESTS)
+
+test-newest: $(VENV)/.uv  ## the tests with the newest version of every dependency, on the newest Python
+	$(BIN)/uv venv --quiet --clear --python $(NEWEST_PYTHON) $(VENV)-newest
+	$(BIN)/uv pip install --quiet --python $(VENV)-newest --resolution highest --prerelease disallow \
+		--editable '.[$(VERSION_EXTRAS)]' --group test
+	$(BIN)/uv pip list --python $(VENV)-newest
+	$(VENV)-newest/bin/python -m pytest $(VERSION_TESTS)
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
+
+release-check: $(VENV)/.release  ## build the wheel and the sdist, check both, and run the tests inside the sdist
+	$(BIN)/python -m tools.release_check
 
 bench: $(VENV)/.dev  ## times relative to named peers, under three minutes
 	$(BIN)/python -m benchmarks --quick
@@ -63,4 +106,4 @@ torture: $(VENV)/.dev  ## full counts of kills, mutations and generated fits
 	$(BIN)/python -m tests.torture
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache

@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 
 from helpers.cli_helpers import call, one_sentence
-from tubal.cli import COMMANDS, group, run
+from tubal.cli import COMMANDS, DOCUMENTATION, FAILURE, ISSUES, MISTAKE, SIGNALLED, group, run
 from tubal.cli.inputs import compare_with_labels, read_labels
 from tubal.cli.options import Source
 
@@ -66,6 +68,40 @@ def test_no_arguments_print_help_and_version_prints_the_version(capsys: pytest.C
     assert "Start here" in capsys.readouterr().out
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tubal ")
+
+
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_help_command_prints_the_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", name]) == 0
+    text = capsys.readouterr().out
+    assert run([name, "--help"]) == 0
+    assert text == capsys.readouterr().out
+    assert f"{DOCUMENTATION}/cli.html#tubal-{name}" in text
+
+
+def test_help_command_explains_the_program_and_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help"]) == 0
+    text = capsys.readouterr().out
+    assert run(["--help"]) == 0
+    assert text == capsys.readouterr().out
+    assert DOCUMENTATION in text
+    listed = text.partition("Exit codes:")[2]
+    assert all(str(code) in listed for code in (0, FAILURE, MISTAKE, SIGNALLED + 2, SIGNALLED + 15))
+
+
+def test_addresses_are_those_of_the_package() -> None:
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    urls = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["urls"]
+    assert (urls["Documentation"], urls["Issues"]) == (DOCUMENTATION, ISSUES)
+
+
+def test_info_without_a_model_describes_the_installation(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["info", "--debug", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["numpy"], facts["click"]) == (np.__version__, version("click"))
+    assert {"tubal", "python", "platform", "processor", "cores", "libraries", "data_folder"} <= set(facts)
+    assert run(["--debug", "info"]) == 0
+    assert ["numpy", np.__version__] in [line.split() for line in capsys.readouterr().out.splitlines()]
 
 
 @pytest.mark.parametrize("name", ["encode", "assign", "similar", "explain"])
@@ -158,7 +194,11 @@ def test_scores_ignore_unlabelled_images() -> None:
         (["cluster", "{shapes}", "--nonsense"], "No such option"),
         (["cluster"], "Missing argument 'SOURCE..."),
         (["cluster", ""], "it is empty"),
-        (["clutser"], "No such command 'clutser'"),
+        (["clutser"], "No such command 'clutser'. Did you mean 'cluster'?"),
+        (["Similr"], "No such command 'Similr'. Did you mean 'similar'?"),
+        (["zzzz"], "No such command 'zzzz'. See 'tubal --help' or https://"),
+        (["help", "asign"], "Did you mean 'assign'?"),
+        (["info"], "Missing argument 'MODEL'; without a model, --debug shows the installation."),
         (["info", "{tmp}/none.tubal"], "there is no model"),
         (["info", "{tmp}/bad/a.png"], "a.png"),
         (["assign", "{shapes}", "--model", "{tmp}/none"], "there is no model"),
@@ -234,7 +274,7 @@ def test_program_failure_has_exit_code_1(
     monkeypatch.setattr("tubal.datasets.loading.load_pictures", fail)
     assert run(["cluster", str(shapes), "-q", "-o", str(tmp_path / "out")]) == 1
     assert not (tmp_path / "out").exists()
-    capsys.readouterr()
+    assert f"please report it at {ISSUES}" in one_sentence(capsys)
 
 
 def test_control_characters_are_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

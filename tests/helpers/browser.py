@@ -26,7 +26,7 @@ def require_browser() -> str:
     if not program or not shutil.which("chromedriver"):
         missing.append("chromium with chromedriver")
     if missing:
-        reason = f"needs {', '.join(missing)}: pip install 'tubal[browser]', apt-get install chromium-driver"
+        reason = f"needs {', '.join(missing)}: pip install --group browser, apt-get install chromium-driver"
         if os.environ.get("TUBAL_FORBID_SKIPS") == "1":
             pytest.fail(reason)
         pytest.skip(reason)

@@ -35,7 +35,7 @@ def sporco_codes(dictionary, data, sparsity, max_iter):
     """Return the codes of SPORCO's convolutional basis pursuit along the tube, (tube, atom, sample)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cbpdn = pytest.importorskip("sporco.admm.cbpdn", reason="sporco is not installed: pip install 'tubal[bench]'")
+        cbpdn = pytest.importorskip("sporco.admm.cbpdn", reason="sporco is not installed: pip install --group bench")
         options = cbpdn.ConvBPDN.Options(
             {"Verbose": False, "MaxMainIter": max_iter, "RelStopTol": 1e-9, "AutoRho": {"Enabled": True}}
         )
@@ -92,7 +92,7 @@ def test_sparse_coding_equals_the_lasso():
 
 @pytest.mark.parametrize("graph_weight", [0.3, 3.0])
 def test_graph_problem_equals_cvxpy(rng, graph_weight):
-    cvxpy = pytest.importorskip("cvxpy", reason="cvxpy is not installed: pip install 'tubal[dev]'")
+    cvxpy = pytest.importorskip("cvxpy", reason="cvxpy is not installed: pip install --group dev")
     tube_length, samples = 4, 6
     dictionary = oracles.unit_atoms(rng, 3, 4, tube_length)
     data = rng.normal(size=(3, samples, tube_length))

@@ -17,6 +17,7 @@ if (
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
 
 import contextlib
+import difflib
 import importlib
 import os
 import traceback
@@ -47,9 +48,12 @@ COMMANDS = {
     "reproduce": "Run the experiments of the paper.",
     "datasets": "List the image collections, and download them.",
     "completion": "Print the completion script for a shell.",
+    "help": "Explain the program, or one of its commands.",
 }
 # Commands that share a file; every other command has a file of its own name.
 HOMES = {"demo": "cluster"} | dict.fromkeys(("encode", "assign", "similar", "explain"), "models")
+DOCUMENTATION = "https://tubal.readthedocs.io"
+ISSUES = "https://github.com/tubal-developers/tubal/issues"
 # Exit codes: a failure of the program, wrong input. After a signal, 128 and the number of the signal.
 FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
 # An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
@@ -58,7 +62,7 @@ RETRY_SECONDS = 0.1
 
 
 class LazyGroup(click.Group):
-    """A group that imports the file of a command only when that command is called; ``completion`` is defined below."""
+    """A group that imports the file of a command only when that command is called; two commands are defined below."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands, the usual first steps first."""
@@ -71,7 +75,19 @@ class LazyGroup(click.Group):
         command = self.commands.get(cmd_name) or _import_command(cmd_name)
         if not any("--debug" in option.opts for option in command.params):
             command.params.append(debug_option())
+            command.epilog = f"More, with pictures: {DOCUMENTATION}/cli.html#tubal-{cmd_name}"
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; after a mistyped name, suggest those that look like it."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            near = difflib.get_close_matches(name.lower(), COMMANDS, n=3, cutoff=0.5)
+            question = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise click.UsageError(f"No such command {name!r}.{question}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their summaries from above, so that help imports nothing."""
@@ -114,10 +130,38 @@ def group() -> None:
       tubal explain a.png -m tubal-out see what an image is made of
 
     Every command explains its options with --help, as in tubal cluster --help.
+
+    \b
+    Exit codes:
+      0    success
+      1    a failure of the program; please report it
+      2    wrong input; the message says what to do
+      130  stopped by Ctrl-C, 143 by SIGTERM; nothing half-written is left
     """
 
 
 group.params.append(debug_option())
+group.epilog = f"Documentation: {DOCUMENTATION}"
+
+
+@group.command("help")
+@click.argument("command", required=False)
+@click.pass_context
+def show_help(context: click.Context, command: str | None) -> None:
+    """Explain the program, or COMMAND with all its options.
+
+    \b
+    Examples:
+      tubal help
+      tubal help cluster
+    """
+    parent = context.find_root()
+    if command is None:
+        click.echo(parent.get_help())
+        return
+    name, found, _ = group.resolve_command(parent, [command])
+    if found is not None:
+        click.echo(found.get_help(click.Context(found, info_name=name, parent=parent)))
 
 
 @group.command()
@@ -204,13 +248,13 @@ def _describe_error(error: BaseException) -> tuple[str, int]:
         command = error.ctx.command_path if error.ctx else "tubal"
         sentence = error.format_message()
         stop = "" if sentence.endswith((".", "?", "!")) else "."
-        return f"{sentence}{stop} See '{command} --help'.", MISTAKE
+        return f"{sentence}{stop} See '{command} --help' or {DOCUMENTATION}.", MISTAKE
     if isinstance(error, click.ClickException):
         return error.format_message(), MISTAKE
     if isinstance(error, (ValueError, TypeError, OSError, ImportError, MemoryError)):
         return str(error) or type(error).__name__, MISTAKE
     kind = type(error).__name__
-    return f"unexpected {kind}: {error}; run again with --debug and please report it", FAILURE
+    return f"unexpected {kind}: {error}; run again with --debug and please report it at {ISSUES}", FAILURE
 
 
 @contextlib.contextmanager

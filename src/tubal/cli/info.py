@@ -1,4 +1,4 @@
-"""``tubal info``: show what a model is and how it was made."""
+"""``tubal info``: show what a model is and how it was made, or what a report of a bug must name."""
 
 from __future__ import annotations
 
@@ -14,25 +14,36 @@ from tubal.text import printable, shape_text
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
+# Packages whose versions matter for a report of a bug: those of PACKAGES in tubal.storage.provenance, and these.
+MORE_PACKAGES = (
+    *("click", "rich", "jinja2", "platformdirs", "threadpoolctl", "psutil", "lazy_loader"),
+    *("matplotlib", "h5py", "tifffile", "zarr", "dask", "distributed", "pynndescent", "umap-learn", "pillow-heif"),
+)
+
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path), required=False)
 @json_option
-@click.pass_obj
-def info(state: State, model: Path) -> None:
+@click.pass_context
+def info(context: click.Context, model: Path | None) -> None:
     """Show what a model is, which images it was made from, and with which settings.
 
-    MODEL is a .tubal file or the results folder of tubal cluster.
+    MODEL is a .tubal file or the results folder of tubal cluster. Without a MODEL, --debug shows what a report of a bug
+    must name: versions, machine and folders.
 
     \b
     Examples:
       tubal info tubal-out/model.tubal
       tubal info tubal-out --json
+      tubal info --debug
     """
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import open_model
 
-    facts = _describe_model(open_model(model), model)
+    state = context.ensure_object(State)
+    if model is None and not state.debug:
+        raise click.UsageError("Missing argument 'MODEL'; without a model, --debug shows the installation.", context)
+    facts = _describe_installation() if model is None else _describe_model(open_model(model), model)
     if state.json:
         Terminal(state).print_json(facts)
     else:
@@ -62,6 +73,32 @@ def _describe_model(model: BaseEstimator, path: Path) -> dict[str, Any]:
         sizes = np.bincount(model.labels_)
         facts |= {"images": len(model.labels_), "clusters": len(sizes), "cluster_sizes": sizes.tolist()}
     return facts
+
+
+def _describe_installation() -> dict[str, Any]:
+    import platform
+    import sys
+
+    import numpy as np
+    import scipy.linalg  # noqa: F401  (loads the BLAS library that is named below)
+    from threadpoolctl import threadpool_info
+
+    from tubal.backends.arrays import to_device
+    from tubal.datasets.fetchers import data_folder
+    from tubal.storage.provenance import PACKAGES, machine, versions
+
+    pools = threadpool_info()
+    return {
+        **versions((*PACKAGES, *MORE_PACKAGES)),
+        "platform": platform.platform(),
+        **machine(),
+        "libraries": sorted({f"{pool['internal_api']} {pool['version']}" for pool in pools}),
+        "threads": max(pool["num_threads"] for pool in pools),
+        "device": str(to_device(np.zeros(1), "auto").device),
+        "program": sys.executable,
+        "package": str(Path(__file__).parents[1]),
+        "data_folder": str(data_folder()),
+    }
 
 
 def _plain_or_repr(value: object) -> object:
