@@ -27,6 +27,7 @@ LAYERS = [
     {"clustering", "distributed"},
     {"experiments", "report", "plot"},
     {"cli"},
+    {"__main__"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py" or path.parent != ROOT)
