@@ -202,6 +202,7 @@ SHARED_PARTS: dict[str, Callable[[Workers], list[str]]] = {
     "signals": torture_processes.random_signals,
     "pairs": torture_processes.concurrent_pairs,
     "clusterings": torture_processes.killed_clusterings,
+    "consistency": torture_processes.consistent_answers,
 }
 PARTS = (*SHARED_PARTS, *SINGLE_PARTS)
 
@@ -273,8 +274,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RESULTS, help="page; its records are in a folder beside it")
+    parser.add_argument("--page", action="store_true", help="only write the page, from the records there are")
     options = parser.parse_args()
-    names, records = options.only.split(","), options.out.with_suffix("")
+    names, records = [] if options.page else options.only.split(","), options.out.with_suffix("")
     if unknown := set(names) - set(PARTS):
         parser.error(f"there is no part {sorted(unknown)[0]!r}; choose from {', '.join(PARTS)}")
     records.mkdir(parents=True, exist_ok=True)

@@ -313,3 +313,41 @@ def _finished(run: Run) -> Run:
     if run.code != 0:
         raise AssertionError(f"exit code {run.code}: {run.printed[-400:]}")
     return run
+
+
+# --- answers that agree ------------------------------------------------------------------------------------------
+def consistent_answers(workers: Workers) -> list[str]:
+    """Ask for every training image of piles and collections by all paths: each must come back as itself."""
+    from helpers.self_consistency import PILES
+
+    piles = [(name, workers.number(100)) for name in PILES] if "TUBAL_PILES" in os.environ else []
+    sets = [(name, workers.number(500)) for name in COLLECTIONS] if "TUBAL_DATA" in os.environ else []
+    wrong = [line for lines in workers.map(_disagreements, piles + sets) for line in lines]
+    if wrong:
+        raise AssertionError(f"{len(wrong)} disagreements: {'; '.join(wrong[:8])}")
+    return [
+        f"{len(piles)} piles of {workers.number(100)} pictures and {len(sets)} collections of at most "
+        f"{workers.number(500)} images: `predict`, `similar`, `kneighbors`, `explain`, the report and, for piles, "
+        "`tubal assign` and `tubal similar` agree on every training image"
+    ]
+
+
+COLLECTIONS = ("coil20", "usps", "orl", "yale", "digits")
+
+
+def _disagreements(task: tuple[str, int]) -> list[str]:
+    """Return what differs in one pile or collection."""
+    from helpers.self_consistency import disagreements, disagreements_on_command_line, unpack_pile
+    from tubal import ImageClusterer
+    from tubal.datasets import fetch
+
+    name, count = task
+    if name in COLLECTIONS:
+        images = fetch(name).images
+        images = images[:: max(1, len(images) // count)]
+        found = disagreements(ImageClusterer(8, random_state=0).fit(images), images)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            unpack_pile(name, Path(folder) / "pile", count)
+            found = disagreements_on_command_line(Path(folder) / "pile", Path(folder) / "out", n_single=4)
+    return [f"{name}: {line}" for line in found]
