@@ -102,8 +102,8 @@ criterion: $(VENV)/.dev  ## the label-free criterion for the settings of the def
 render: $(VENV)/.dev  ## the pages of results/ and the tables of the README, again from the stored JSON
 	$(BIN)/python -m tools.render
 
-torture: $(VENV)/.dev  ## full counts of kills, mutations and generated fits
-	$(BIN)/python -m tests.torture
+torture: $(VENV)/.dev  ## full counts of forgeries, kills, signals, concurrent runs and generated fits
+	$(BIN)/python -m tests.torture --jobs $(shell nproc)
 
 clean:
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,15 +1,17 @@
 """Stress tests with full counts: killed processes, damaged files, generated fits, large fits, Dask clusters.
 
-``python -m tests.torture`` writes results/torture.md. ``--share 0.1`` runs a tenth of the counts, and
-``--only kills,files`` runs only these parts.
+``python -m tests.torture --jobs 16`` writes a record of every part, results/torture/<part>.json, and the page of all
+records, results/torture.md. ``--share 0.1`` runs a tenth of the counts, ``--only kills,files`` only these parts.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import json
+import multiprocessing
 import os
-import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,19 +19,25 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import torture_processes  # noqa: E402
 import torture_scale  # noqa: E402
 import tubal  # noqa: E402
 from helpers import hostile, mutations  # noqa: E402
+from torture_processes import PROGRAM, Workers  # noqa: E402
+from tubal.storage.provenance import machine, versions  # noqa: E402
+
+Record = dict[str, Any]
 
 RESULTS = HERE.parent / "results" / "torture.md"
-COMMAND = (sys.executable, "-c", "from tubal.cli import main; main()")
 FIXTURE = HERE / "data" / "format_1.tubal"
 
 
@@ -49,26 +57,6 @@ def mutated_files(share: float) -> list[str]:
         counts = mutations.try_mutations(FIXTURE.read_bytes(), count, Path(folder), 1, check_same)
     parts = ", ".join(f"{number} {name}" for name, number in counts.items())
     return [f"{count} damaged or forged model files: {parts}; 0 loaded with wrong contents, 0 crashed"]
-
-
-def forged_models(share: float) -> list[str]:
-    """Load and use models with changed values and correct checksums, in child processes with limits."""
-    from helpers import forgeries
-
-    count = round(5000 * share)
-    with tempfile.TemporaryDirectory() as folder:
-        models = forgeries.small_models(Path(folder))
-        work = Path(folder) / "work"
-        work.mkdir()
-        counts = forgeries.try_forgeries(models, count, work, 1)
-    wrong = [name for name in counts if name not in ("refused", "clear error", "used")]
-    if wrong:
-        raise AssertionError(f"{len(wrong)} of {count} forged models: {'; '.join(wrong)}")
-    return [
-        f"{count} forged models with correct checksums ({', '.join(sorted(models))}): {counts['refused']} refused with "
-        f"one sentence, {counts['clear error']} with one when used, {counts['used']} used with finite results; none "
-        f"crashed, took over {forgeries.SECONDS:g} s or over {forgeries.MEMORY >> 20} MB"
-    ]
 
 
 def generated_fits(share: float) -> list[str]:
@@ -116,34 +104,6 @@ def killed_fits(share: float) -> list[str]:
     return lines
 
 
-def killed_clusterings(share: float) -> list[str]:
-    """Kill ``tubal cluster`` on 5 000 pictures at random moments, and resume it each time."""
-    from helpers.cli_helpers import export
-    from helpers.kills import cluster_seconds
-    from tubal.datasets import make_shifted_shapes
-
-    kills, count, random = max(1, round(20 * share)), max(200, round(5000 * share)), np.random.default_rng(3)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        shapes = make_shifted_shapes(count, n_classes=8, image_shape=(28, 28), random_state=0).images
-        export(np.clip(shapes + 0.15 * random.random(shapes.shape), 0.0, 1.0), folder / "pictures")
-        cluster_seconds(folder / "pictures", folder / "first")  # compiles kernels
-        whole = cluster_seconds(folder / "pictures", folder / "whole")
-        labels, ratios = (folder / "whole" / "labels.csv").read_bytes(), []
-        for number in range(kills):
-            out = folder / f"killed {number}"
-            spent = cluster_seconds(folder / "pictures", out, kill_after=float(random.uniform(0.0, whole)))
-            if not out.exists():
-                spent += cluster_seconds(folder / "pictures", out, "--resume")
-            if (out / "labels.csv").read_bytes() != labels:
-                raise AssertionError(f"other labels after kill {number}")
-            ratios.append(spent / whole)
-    return [
-        f"`tubal cluster` on {count} pictures: {kills} × `kill -9`, same labels each time; time with the resumed run "
-        f"{np.mean(ratios):.2f} times that of an undisturbed one ({whole:.0f} s), at most {max(ratios):.2f} times"
-    ]
-
-
 def killed_saves(share: float) -> list[str]:
     """Kill saves at random moments."""
     from helpers.kills import SAVE_FOREVER
@@ -186,7 +146,7 @@ def killed_reproduce(share: float) -> list[str]:
         hits = 0
         for number in range(kills + 1):
             last = number == kills
-            command = [*COMMAND, "reproduce", *options, "--out", f"{folder}/killed"]
+            command = [*PROGRAM, "reproduce", *options, "--out", f"{folder}/killed"]
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
             if not last:
                 time.sleep(float(random.uniform(0.5, 6.0)))
@@ -195,7 +155,7 @@ def killed_reproduce(share: float) -> list[str]:
             hits += process.returncode == -signal.SIGKILL
             if last and process.returncode != 0:
                 raise AssertionError(error.decode()[-400:])
-        whole = [*COMMAND, "reproduce", *options, "--out", f"{folder}/whole"]
+        whole = [*PROGRAM, "reproduce", *options, "--out", f"{folder}/whole"]
         subprocess.run(whole, check=True, capture_output=True)
         scores = [_scores(Path(folder) / name) for name in ("killed", "whole")]
     if scores[0] != scores[1]:
@@ -222,13 +182,12 @@ def full_disk(share: float) -> list[str]:
     return ["full disk (RLIMIT_FSIZE): save and checkpoint raise a clear error, the previous file stays intact"]
 
 
-PARTS: dict[str, Callable[[float], list[str]]] = {
+# Parts that are one task of one process.
+SINGLE_PARTS: dict[str, Callable[[float], list[str]]] = {
     "files": mutated_files,
-    "forged": forged_models,
     "fits": generated_fits,
     "matrix": hostile_matrix,
     "kills": killed_fits,
-    "clusterings": killed_clusterings,
     "saves": killed_saves,
     "reproduce": killed_reproduce,
     "disk": full_disk,
@@ -237,6 +196,67 @@ PARTS: dict[str, Callable[[float], list[str]]] = {
     "dask": torture_scale.cluster_of_processes,
     "speed": torture_scale.two_workers,
 }
+# Parts that share their work between the worker processes.
+SHARED_PARTS: dict[str, Callable[[Workers], list[str]]] = {
+    "forged": torture_processes.forged_models,
+    "signals": torture_processes.random_signals,
+    "pairs": torture_processes.concurrent_pairs,
+    "clusterings": torture_processes.killed_clusterings,
+    "consistency": torture_processes.consistent_answers,
+}
+PARTS = (*SHARED_PARTS, *SINGLE_PARTS)
+
+
+def run_part(name: str, workers: Workers) -> Record:
+    """Run one part and return its record; a failure is recorded, so that the other parts still run."""
+    try:
+        if name in SHARED_PARTS:
+            lines = SHARED_PARTS[name](workers)
+        else:
+            (lines,) = workers.map(SINGLE_PARTS[name], [workers.share])
+        failed = False
+    except Exception as error:
+        lines, failed = [f"**{name} FAILED**: {type(error).__name__}: {str(error)[:2000]}"], True
+    return {
+        "lines": lines, "failed": failed, "seconds": round(workers.seconds), "share": workers.share,
+        "jobs": workers.count, "seed": workers.seed, "commit": commit(), "machine": machine(), "versions": versions(),
+    }  # fmt: skip
+
+
+def commit() -> str:
+    """Return the commit of the source, from TUBAL_COMMIT where there is no repository."""
+    asked = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=7"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False) if shutil.which("git") else None
+    return os.environ.get("TUBAL_COMMIT") or (found.stdout.strip() if found and found.returncode == 0 else "unknown")
+
+
+def write_page(records: Path, page: Path) -> None:
+    """Write the page from the records of all parts; the hand-written sections of the previous page are kept."""
+    found = {name: json.loads((records / f"{name}.json").read_text()) for name in PARTS if _has_record(records, name)}
+    settings = {name: _describe_setting(record) for name, record in found.items()}
+    kinds = list(dict.fromkeys(settings.values()))
+    lines = ["# Stress tests", "", "Written by `python -m tests.torture`. The letter after a line is its run:", ""]
+    lines += [f"- {chr(ord('a') + number)}: {kind}" for number, kind in enumerate(kinds)]
+    lines += ["", "Seconds are those of all worker processes together.", ""]
+    for name, record in found.items():
+        letter = chr(ord("a") + kinds.index(settings[name]))
+        lines += [f"- {line} ({letter}, {record['seconds']} s)" for line in record["lines"]]
+    text = "\n".join(lines) + "\n" + _findings(page)
+    page.write_text(text, encoding="utf-8")
+
+
+def _has_record(records: Path, name: str) -> bool:
+    return (records / f"{name}.json").exists()
+
+
+def _describe_setting(record: Record) -> str:
+    """Return machine, versions, seed, commit and options of a record in one line."""
+    packages = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    place = f"{record['machine']['processor']}, {record['machine']['cores']} cores"
+    return (
+        f"`--share {record['share']:g} --jobs {record['jobs']} --seed {record['seed']}` at commit {record['commit']}; "
+        f"{place}; {packages}"
+    )
 
 
 def _findings(record: Path) -> str:
@@ -247,30 +267,29 @@ def _findings(record: Path) -> str:
 
 
 def main() -> None:
-    """Run the chosen parts and write their results."""
+    """Run the chosen parts and write their records and the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--share", type=float, default=1.0)
-    parser.add_argument("--only", default=",".join(PARTS))
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--share", type=float, default=1.0, help="share of the full counts")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"parts of {', '.join(PARTS)}")
+    parser.add_argument("--jobs", type=int, default=1, help="worker processes")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="page; its records are in a folder beside it")
+    parser.add_argument("--page", action="store_true", help="only write the page, from the records there are")
     options = parser.parse_args()
-    lines = [
-        "# Stress tests",
-        "",
-        f"`python -m tests.torture --share {options.share:g}` on {platform.system()}, Python "
-        f"{platform.python_version()}, NumPy {np.__version__}, {os.cpu_count()} cores.",
-        "",
-    ]
+    names, records = [] if options.page else options.only.split(","), options.out.with_suffix("")
+    if unknown := set(names) - set(PARTS):
+        parser.error(f"there is no part {sorted(unknown)[0]!r}; choose from {', '.join(PARTS)}")
+    records.mkdir(parents=True, exist_ok=True)
+    # Worker processes and all that they start have one thread each.
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
     failed = False
-    for name in options.only.split(","):
-        began = time.perf_counter()
-        try:
-            found = PARTS[name](options.share)
-        except Exception as error:  # the other parts still run, and the failure is recorded
-            found, failed = [f"**{name} FAILED**: {type(error).__name__}: {str(error)[:300]}"], True
-        lines += [f"- {line} ({time.perf_counter() - began:.0f} s)" for line in found]
-        sys.stderr.write("\n".join(lines[-len(found) :]) + "\n")
-    options.out.parent.mkdir(exist_ok=True)
-    options.out.write_text("\n".join(lines) + "\n" + _findings(options.out), encoding="utf-8")
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        for name in names:
+            record = run_part(name, Workers(pool, options.jobs, options.share, options.seed))
+            failed |= record["failed"]
+            (records / f"{name}.json").write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+            sys.stderr.write("\n".join(record["lines"]) + f" ({record['seconds']} s)\n")
+    write_page(records, options.out)
     sys.exit(failed)
 
 

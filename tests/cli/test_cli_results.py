@@ -299,6 +299,33 @@ def test_sources_may_be_several_archives_or_a_list(
     assert "nowhere" in one_sentence(capsys)
 
 
+@pytest.mark.parametrize("kind", ["zip", "gztar"])
+def test_sorted_pictures_of_an_archive_are_its_files(kind: str, shapes: Path, tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "shapes"), kind, shapes)
+    out = tmp_path / "out"
+    # Smaller than the pictures are, so that images and files differ.
+    options = ["-k", "3", "--out", str(out), "-q", "--sort", "copy", "--size", "8"]
+    assert run(["cluster", archive, *options]) == 0
+    for row in read_csv(out / "labels.csv"):
+        found = out / "clusters" / f"cluster-{row['cluster']}" / Path(row["file"]).name
+        assert found.read_bytes() == (shapes / row["file"]).read_bytes()
+    assert run(["cluster", archive, *options, "--force"]) == 0
+
+
+def test_skipped_files_are_printed_up_to_ten(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "pictures"
+    shutil.copytree(shapes, source)
+    for number in range(12):
+        (source / f"no picture {number:02d}.png").write_text("text")
+    assert run(["cluster", str(source), "-k", "3", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().err.splitlines()
+    lines = [line for line in printed if line.startswith("skipped")]
+    assert len(lines) == 11
+    assert lines[1] == "skipped 'no picture 00.png' (not a picture in a known format)"
+    assert lines[-1] == f"skipped 3 other files; {tmp_path / 'out' / 'skipped.csv'} lists all"
+    assert len(read_csv(tmp_path / "out" / "skipped.csv")) == 13
+
+
 def test_results_inside_the_source_are_not_read(shapes: Path, tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(shapes, source)

@@ -160,7 +160,10 @@ def test_model_is_put_beside_a_file_that_appeared(
     shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = tmp_path / "model.tubal"
-    monkeypatch.setattr(pipeline, "fit_with_progress", lambda _, __, fit: (fit(), model.write_text("mine")))
+    save = pipeline.save_model
+    monkeypatch.setattr(
+        pipeline, "save_model", lambda *given, **named: (model.write_text("mine"), save(*given, **named))
+    )
     assert run(["fit", str(shapes), "--method", "tubsc", "--atoms", "2", "--out", str(model), "-q"]) == 2
     assert "model-2.tubal" in one_sentence(capsys)
     assert model.read_text() == "mine"

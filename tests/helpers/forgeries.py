@@ -205,14 +205,16 @@ def _child() -> None:
         sys.stdout.flush()
 
 
-def try_forgeries(models: dict[str, bytes], count: int, folder: Path, seed: int) -> collections.Counter[str]:
+def try_forgeries(
+    models: dict[str, bytes], count: int, folder: Path, seed: int | tuple[int, ...]
+) -> collections.Counter[str]:
     """Load and use ``count`` forged files in child processes; return how often each outcome came.
 
     A child that dies is replaced; "crash" and the signal are the outcome of the file that it was using.
     """
     random, names = np.random.default_rng(seed), sorted(models)
     good, forged = folder / "good", folder / "forged"
-    good.mkdir()
+    good.mkdir(parents=True)
     forged.mkdir()
     for name, data in models.items():
         (good / name).write_bytes(data)

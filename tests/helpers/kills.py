@@ -1,4 +1,4 @@
-"""Processes that are killed at random moments: a fit with checkpoints, ``tubal cluster``, and a loop of saves."""
+"""Processes that are killed at random moments: a fit with checkpoints, and a loop of saves."""
 
 from __future__ import annotations
 
@@ -57,20 +57,3 @@ def kill_and_resume(folder: Path, chunk: int, kills: int, seed: int) -> tuple[np
             if process.returncode != 0:
                 raise AssertionError(f"the resumed fit ended with status {process.returncode}")
     return np.load(folder / "result.npz"), hits
-
-
-def cluster_seconds(pictures: Path, out: Path, *options: str, kill_after: float | None = None) -> float:
-    """Run ``tubal cluster`` and return how long it ran; with ``kill_after``, kill it after so many seconds."""
-    code = "from tubal.cli import main; main()"
-    command = [sys.executable, "-c", code, "cluster", str(pictures), "-k", "8", "-o", str(out), "-q", *options]
-    began = time.monotonic()
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
-    try:
-        error = process.communicate(timeout=kill_after)[1]
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    else:
-        if process.returncode != 0:
-            raise AssertionError(error.decode()[-400:])
-    return time.monotonic() - began

@@ -362,3 +362,16 @@ def test_strong_sparsity_does_not_stop_at_zero_codes(estimator):
     model = getattr(tubal, estimator)(n_atoms=20, sparsity=0.2, random_state=0, max_iter=10).fit(images)
     assert model.density_[-1] > 1e-3
     assert model.objective_[-1] < 0.7 * model.objective_[0]
+
+
+@pytest.mark.parametrize("graph", ["euclidean", "deformable"])
+def test_fit_reports_every_stage(graph):
+    images = np.random.default_rng(0).random((40, 8, 8))
+    seen = []
+    tubal.GTSC(n_atoms=3, max_iter=2, tol=0.0, graph=graph, random_state=0).fit(
+        images, progress=lambda *at: seen.append(at)
+    )
+    neighbors = [at for at in seen if at[0] == "finding neighbours"]
+    assert neighbors[-1] == ("finding neighbours", 40, 40)
+    assert [done for _, done, _ in neighbors] == sorted(done for _, done, _ in neighbors)
+    assert seen[len(neighbors) :] == [("learning atoms and codes", 1, 2), ("learning atoms and codes", 2, 2)]

@@ -178,14 +178,51 @@ def test_sparse_codes_take_little_room(tmp_path):
     assert sizes[1.0] - sizes[0.05] > 0.85 * model.codes_.nbytes
 
 
-def test_clusterer_with_sparse_codes_takes_little_more_room_than_its_pictures(tmp_path):
-    images = _eight_bit(255).repeat(8, axis=1).repeat(8, axis=2)
-    model = tubal.ImageClusterer(2, n_atoms=3, random_state=0).fit(images)
-    coder = model.model_
-    coder.codes_ = np.where(np.random.default_rng(0).random(coder.codes_.shape) < 0.05, coder.codes_, np.float32(0))
+def _noisy_shapes(n_images, side):
+    shapes = tubal.datasets.make_shifted_shapes(n_images, n_classes=3, image_shape=(side, side), random_state=0).images
+    noisy = shapes + 0.2 * np.random.default_rng(0).random(shapes.shape)
+    return (np.rint(255 * noisy.clip(0, 1)) / 255).astype(np.float32)
+
+
+def test_clusterer_takes_little_more_room_than_its_pictures(tmp_path):
+    images = _noisy_shapes(120, 48)
+    model = tubal.ImageClusterer(3, n_atoms=8, random_state=0).fit(images)
     tubal.save(model, tmp_path / "model")
-    learned = coder.dictionary_.nbytes + coder.atoms_.nbytes
-    assert (tmp_path / "model").stat().st_size - learned < 1.5 * images.size
+    assert (tmp_path / "model").stat().st_size < 1.5 * images.size
+
+
+def test_codes_of_a_clusterer_are_computed_when_they_are_asked_for(tmp_path):
+    # Given a fitted clusterer and its file
+    images = _noisy_shapes(30, 16)
+    model = tubal.ImageClusterer(3, n_atoms=5, random_state=0).fit(images)
+    tubal.save(model, tmp_path / "model")
+    loaded = tubal.load(tmp_path / "model")
+    assert not {"codes_"} & (set(vars(model.model_)) | set(vars(loaded.model_)))
+    # When codes and features are asked for
+    found = model.model_.encode(images)
+    # Then both give the same, close to the codes that were learned
+    assert_array_equal(loaded.model_.codes_, found)
+    assert_array_equal(loaded.model_.decode(found), model.model_.decode(found))
+    pooled = loaded.model_._pool(found)
+    cosines = (pooled * model.features_).sum(axis=1) / np.linalg.norm(pooled, axis=1)
+    assert cosines.min() > 0.95
+    # And the file does not grow
+    tubal.save(model, tmp_path / "again")
+    assert (tmp_path / "again").stat().st_size == (tmp_path / "model").stat().st_size
+
+
+def test_atoms_follow_from_the_dictionary(tmp_path):
+    model = fitted("GTSC", _eight_bit(255), max_iter=1)
+    tubal.save(model, tmp_path / "model")
+    manifest, _ = unpack((tmp_path / "model").read_bytes())
+    assert "atoms_" not in manifest["content"]["fitted"]
+    assert_array_equal(tubal.load(tmp_path / "model").atoms_, model.atoms_)
+
+
+def test_coder_without_codes_and_images_raises(clusterer_file, tmp_path):
+    manifest, members = unpack(clusterer_file)
+    manifest["content"]["fitted"]["model_"]["fitted"]["graph_"]["$graph"]["search"] = None
+    forged(tmp_path, repack(manifest, members), "cannot be loaded")
 
 
 @pytest.mark.parametrize(
@@ -422,7 +459,7 @@ _FORGED_ARRAYS = {
     "fractional labels": ("fitted.labels_", lambda labels: labels.astype(float)),
     "NaN dictionary": ("fitted.model_.fitted.dictionary_", _first(np.nan)),
     "huge dictionary": ("fitted.model_.fitted.dictionary_", _first(1e30)),
-    "half-precision atoms": ("fitted.model_.fitted.atoms_", lambda atoms: atoms.astype(np.float16)),
+    "half-precision dictionary": ("fitted.model_.fitted.dictionary_", lambda atoms: atoms.astype(np.float16)),
     "text of no length": ("fitted.confidence_", lambda values: np.zeros(values.shape, "S0")),
     "confidence of 3": ("fitted.confidence_", _first(3.0)),
     "medoid out of range": ("fitted.medoids_", _first(24)),

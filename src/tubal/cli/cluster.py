@@ -115,7 +115,7 @@ def cluster(
         checkpoint_beside(out, resume, terminal, state) as checkpoint,
         staged_folder(out, force=force, stale=stale, hidden=hidden) as stage,
     ):
-        stack = read_images(terminal, state, sources, image_settings)
+        stack = read_images(terminal, state, sources, image_settings, listed_in=str(out / "skipped.csv"))
         known_labels = read_labels(labels, stack, is_collection=is_collection(sources))
         check_sorting(sort, stack, stage)
         settings = {"labels": labels, "sort": sort, **image_settings}

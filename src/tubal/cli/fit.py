@@ -160,10 +160,10 @@ def fit(
     ):
         stack = read_images(terminal, state, source, image_settings)
         with terminal.stage(f"fitting {METHODS[method]}") as bar:
-            if method == "clusterer":
+            if client is None:
                 model.fit(to_device(stack.images, state.device), checkpoint=checkpoint, progress=bar.part)
             else:
-                fit_with_progress(model, bar, _fit_call(model, stack.images, state, client, checkpoint))
+                fit_with_progress(model, bar, _cluster_call(model, stack.images, client, checkpoint))
         with terminal.stage("writing the model"):
             save_model(model, stack, out, force=force)
     terminal.print_line(f"fitted {METHODS[method]} to {count(len(stack.images), 'image')}; the model is in {out}")
@@ -207,15 +207,10 @@ def _connect(scheduler: str | None) -> Iterator[Client | None]:
         yield client
 
 
-def _fit_call(
-    model: BaseEstimator, images: NDArray[np.float32], state: State, client: Client | None, checkpoint: Checkpoint
+def _cluster_call(
+    model: BaseEstimator, images: NDArray[np.float32], client: Client, checkpoint: Checkpoint
 ) -> Callable[[], object]:
-    """Return the call that fits the model, on this machine or on a cluster."""
-    if client is not None:
-        from tubal import distributed
+    """Return the call that fits the model on a cluster."""
+    from tubal import distributed
 
-        return lambda: distributed.fit(model, images, client, checkpoint=checkpoint)
-    from tubal.backends.arrays import to_device
-
-    placed = to_device(images, state.device)
-    return lambda: model.fit(placed, checkpoint=checkpoint)
+    return lambda: distributed.fit(model, images, client, checkpoint=checkpoint)

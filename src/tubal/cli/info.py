@@ -54,6 +54,7 @@ def _describe_model(model: BaseEstimator, path: Path) -> dict[str, Any]:
     import numpy as np
 
     from tubal.cli.inputs import coder_of, image_shape_of, model_file
+    from tubal.estimators.validation import code_shape
     from tubal.storage.files import sha256_of
 
     coder = coder_of(model)
@@ -65,7 +66,7 @@ def _describe_model(model: BaseEstimator, path: Path) -> dict[str, Any]:
         "sha256": sha256_of(file),
         "image_shape": list(image_shape_of(model)),
         "atoms": len(coder.atoms_),
-        "code_positions": list(coder.codes_.shape[2:]) if hasattr(coder, "codes_") else None,
+        "code_positions": list(code_shape(coder, coder._recipe())[1:]),
         "iterations": len(getattr(coder, "objective_", ())),
         "parameters": {name: _plain_or_repr(value) for name, value in model.get_params(deep=False).items()},
     }

@@ -40,6 +40,8 @@ __all__ = [
 # Column names of a CSV file of labels, in order of preference.
 FILE_COLUMNS = ("file", "name", "image", "path", "filename")
 LABEL_COLUMNS = ("label", "class", "target", "truth", "category", "cluster")
+# How many skipped files are printed.
+SHOWN_SKIPPED = 10
 # How the library says that a picture has too many pixels.
 _LIMIT, _TOO_LARGE = "(max_pixels)", re.compile(r"too large: (\d+) pixels")
 
@@ -52,8 +54,13 @@ def is_collection(sources: Sequence[str]) -> bool:
     return len(sources) == 1 and sources[0] != "-" and not Path(sources[0]).exists()
 
 
-def read_images(terminal: Terminal, state: State, source: str | Sequence[str], settings: ImageSettings) -> Bunch:
-    """Read SOURCE with a progress bar, and print one line about what was read."""
+def read_images(
+    terminal: Terminal, state: State, source: str | Sequence[str], settings: ImageSettings, *, listed_in: str = ""
+) -> Bunch:
+    """Read SOURCE with a progress bar, and print what was read and the first files that were skipped.
+
+    ``listed_in`` says where all skipped files will be listed.
+    """
     given = cast(ImageSettings, {name: value for name, value in settings.items() if value is not None})
     with terminal.stage("reading images") as bar:
         from tubal.datasets import load_images
@@ -64,14 +71,20 @@ def read_images(terminal: Terminal, state: State, source: str | Sequence[str], s
             raise ValueError(_name_the_option(str(error), state)) from error
     stack.skipped = [(name, reason.replace(_LIMIT, "(--max-pixels)")) for name, reason in stack.skipped]
     terminal.print_line(stack.rule)
-    if stack.skipped:
-        name, reason = stack.skipped[0]
-        others = len(stack.skipped) - 1
-        terminal.print_line(f"skipped {name!r} ({reason}){f' and {others} more' if others else ''}")
-        needed = [int(found[1]) for _, reason in stack.skipped if (found := _TOO_LARGE.match(reason))]
-        if needed:
-            terminal.print_line(f"to read the largest too, run: {state.command_with('--max-pixels', str(max(needed)))}")
+    _show_skipped(stack.skipped, terminal, state, listed_in)
     return stack
+
+
+def _show_skipped(skipped: Sequence[tuple[str, str]], terminal: Terminal, state: State, listed_in: str) -> None:
+    """Print the first skipped files with reasons, where the others are listed, and how to read too large ones."""
+    for name, reason in skipped[:SHOWN_SKIPPED]:
+        terminal.print_line(f"skipped {name!r} ({reason})")
+    if len(skipped) > SHOWN_SKIPPED:
+        others = count(len(skipped) - SHOWN_SKIPPED, "other file")
+        terminal.print_line(f"skipped {others}; {listed_in or '--json'} lists all")
+    needed = [int(found[1]) for _, reason in skipped if (found := _TOO_LARGE.match(reason))]
+    if needed:
+        terminal.print_line(f"to read the largest too, run: {state.command_with('--max-pixels', str(max(needed)))}")
 
 
 def _name_the_option(message: str, state: State) -> str:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from tubal.cli.console import ProgressBar, Terminal
 from tubal.cli.inputs import compare_with_labels, model_file
 from tubal.cli.options import State
+from tubal.images.folders import copy_members
 from tubal.storage.files import atomic_write, same_place, sha256_of, unused_name
 from tubal.storage.provenance import platform_name, to_plain, versions
 from tubal.text import count, from_table_cell, shape_text, table_cell
@@ -271,7 +272,9 @@ def write_features(path: Path, names: Sequence[str], **arrays: NDArray[Any]) -> 
 
 def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp], bar: ProgressBar) -> None:
     """Put every image into one folder per cluster, as a copy or a link; images without a file of their own as PNG."""
-    own = _with_own_file(stack)
+    packed = _packed_files(stack)
+    own = [file or bool(member) for file, (_, member) in zip(_with_own_file(stack), packed, strict=True)]
+    waiting: dict[str, dict[str, Path]] = {}
     digits = len(str(int(labels.max(initial=0))))
     names = [name if is_own else f"{name}.png" for name, is_own in zip(stack.names, own, strict=True)]
     places = [_sorted_place(name, int(label), digits) for name, label in zip(names, labels, strict=True)]
@@ -285,12 +288,19 @@ def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp],
         place.parent.mkdir(parents=True, exist_ok=True)
         if os.path.lexists(place):
             place = unused_name(place)
+        archive, member = packed[i]
         if not own[i]:
             _save_png(place, stack.images[i])
+        elif member:
+            place.touch()  # its name is taken
+            waiting.setdefault(archive, {})[member] = place
         elif how == "link":
             os.symlink(stack.files[i], place)
         else:
             shutil.copy2(stack.files[i], place)
+    for archive, members in waiting.items():
+        if lost := set(members) - copy_members(Path(archive), members):
+            raise OSError(f"{archive!r} changed during the run: {min(lost)!r} is not in it any more")
     bar.part("sorting pictures", len(own), len(own))
 
 
@@ -311,6 +321,13 @@ def _with_own_file(stack: Bunch) -> list[bool]:
     """Tell which images are the only one of their file."""
     uses = Counter(stack.files)
     return [bool(file) and uses[file] == 1 for file in stack.files]
+
+
+def _packed_files(stack: Bunch) -> list[tuple[str, str]]:
+    """Return the archive and the name in it of each image that is the only one of its file there, else empty texts."""
+    packed: list[tuple[str, str]] = stack.get("packed", [("", "")] * len(stack.names))
+    uses = Counter(packed)
+    return [place if place[1] and uses[place] == 1 else ("", "") for place in packed]
 
 
 def _sorted_place(name: str, label: int, digits: int) -> Path:

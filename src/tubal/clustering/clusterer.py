@@ -302,6 +302,9 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         pieces = Pieces(affinity, graph, features, distinct.copy_of)
         labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
 
+        if settings.assignment == "diffusion" and joined.search is not None:
+            model._forget_codes()
+
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
@@ -557,7 +560,9 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         shape = check_stored_shape(self)
         if not isinstance(self.model_, GTSC) or not isinstance(self.graph_, Graph) or self.model_.image_shape_ != shape:
             raise ValueError("its coder or its graph is missing, or for images of another shape")
-        if not n_images == self.graph_.n_images == len(self.model_.codes_):
+        coder_graph = self.model_.graph_ if self.model_._codes_on_demand_ else None
+        n_coded = len(self.model_.codes_) if coder_graph is None else coder_graph.n_images
+        if not n_images == self.graph_.n_images == n_coded:
             raise ValueError("its labels, codes and graph are not of the same number of images")
         check_loaded_clusters(self, n_images)
 

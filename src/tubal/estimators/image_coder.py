@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -31,6 +31,7 @@ from tubal.estimators.validation import (
     check_parameters,
     check_plain,
     check_stack,
+    code_shape,
     column_names,
     is_source,
 )
@@ -41,8 +42,10 @@ from tubal.learning.fitting import (
     ImageShape,
     PathLike,
     Recipe,
+    code_again,
     exceeds_memory,
     fit_in_memory,
+    follow_fit,
     initial_atoms,
     replace_fitted,
     scale_images,
@@ -247,6 +250,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         chunk_size: int | None = None,
         folder: PathLike | None = None,
         checkpoint: Checkpoint | PathLike | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
     ) -> Self:
         """Learn a dictionary and the codes of the images.
 
@@ -263,6 +267,8 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             Folder for codes that do not fit in memory. By default a temporary one.
         checkpoint : str, path-like or Checkpoint, optional
             File to which the state of the fit is saved, so that it can be continued after an interruption.
+        progress : callable, optional
+            Called as ``progress(stage, done, total)`` with the name of the stage, what is done of it, and its total.
 
         Returns
         -------
@@ -271,6 +277,8 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """
         recipe, saved = self._recipe(), None
         check_parameters(recipe.parameters, self._rules)
+        if progress is not None:
+            recipe = follow_fit(recipe, progress)
         if checkpoint is not None:
             from tubal.learning.checkpoints import as_checkpoint
 
@@ -466,7 +474,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """
         check_is_fitted(self)
         recipe = self._recipe()
-        inner = recipe.inner_codes(check_codes(codes, tuple(self.codes_.shape[1:])))
+        inner = recipe.inner_codes(check_codes(codes, code_shape(self, recipe)))
         model, dictionary = recipe.model(self.image_shape_), dictionary_like(self.dictionary_, inner)
         problem = model.coding(dictionary, inner, sparsity=self.sparsity)
         images = self._layout_.to_images(problem.reconstruct(inner))
@@ -507,6 +515,12 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return explain_images(self, single[None], with_graph=with_graph)[0]
 
     # --- model files -----------------------------------------------------------------------------------------
+    def _left_out(self) -> set[str]:
+        """Return the fitted attributes that a model file leaves out, because they follow from the others."""
+        made = self._public_dictionary()(self._layout_, self.dictionary_)
+        arrays = {name: value for name, value in made.items() if is_torch(value) or isinstance(value, np.ndarray)}
+        return {name for name, value in arrays.items() if np.array_equal(to_numpy(value), to_numpy(vars(self)[name]))}
+
     def _check_loaded(self) -> None:
         """Raise an error unless parameters and fitted attributes are as a fit leaves them: a file may be forged."""
         recipe = self._recipe()
@@ -544,6 +558,33 @@ class GraphCoder(ImageCoder):
     graph_: Graph | None
     # Whether no graph is built at graph_weight=0. GTSC and GraphSC build it in any case, so that graph_ always exists.
     _graph_is_optional: ClassVar[bool] = False
+    # Set by whoever needs no codes of the training images: they are not kept, and computed when they are asked for.
+    _codes_on_demand_: bool = False
+
+    @cached_property
+    def codes_(self) -> Array:
+        """Codes (n, n_atoms, *positions) of the training images; computed on first use where they were not kept."""
+        graph: Graph | None = vars(self).get("graph_")
+        if not self._codes_on_demand_ or graph is None or graph.search is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute 'codes_'")
+        images = as_like(graph.search.images, self.dictionary_)
+        return code_again(replace(self._recipe(), callbacks=None), images, graph, self.dictionary_)
+
+    def _forget_codes(self) -> None:
+        """Drop the codes of the training images, the largest part of a fitted coder.
+
+        They are computed anew, by one coding pass from zero, when somebody asks for them. The graph must keep the
+        images.
+        """
+        if self.graph_ is None or self.graph_.search is None:
+            raise ValueError(
+                "codes can only be computed again from a graph that keeps its images, and this one does not"
+            )
+        self._codes_on_demand_ = True
+        self.__dict__.pop("codes_", None)
+
+    def _left_out(self) -> set[str]:
+        return super()._left_out() | ({"codes_"} if self._codes_on_demand_ else set())
 
     def _graph(self) -> GraphSettings:
         return GraphSettings(self.graph, self.n_neighbors, self.graph_weight, self._graph_is_optional)

@@ -105,7 +105,8 @@ def _summary(estimator: BaseEstimator) -> str:
     """Return how many images were fitted, their shape, and the clusters if there are any."""
     coder = _coder(estimator)
     shape = "×".join(str(extent) for extent in coder.image_shape_)
-    found = f"{count(len(coder.codes_), 'image')} of {shape}"
+    n_images = len(estimator.labels_) if hasattr(estimator, "labels_") else len(coder.codes_)
+    found = f"{count(n_images, 'image')} of {shape}"
     if hasattr(estimator, "n_clusters_"):
         sizes = np.bincount(np.asarray(estimator.labels_))
         found += f" in {count(estimator.n_clusters_, 'cluster')} of {sizes.min()} to {sizes.max()}"

@@ -367,6 +367,16 @@ def check_stored_shape(model: BaseEstimator) -> ImageShape:
     return sides
 
 
+def code_shape(coder: BaseEstimator, recipe: Recipe) -> tuple[int, ...]:
+    """Return the shape (n_atoms, *positions) of the code of one image."""
+    several = isinstance(coder.dictionary_, tuple)
+    parts = tuple(map(to_numpy, coder.dictionary_ if several else (coder.dictionary_,)))
+    blank = coder._layout_.to_tensor(np.zeros((1, *coder.image_shape_), parts[0].dtype))
+    model = recipe.model(coder.image_shape_)
+    problem = model.coding(parts if several else parts[0], blank, sparsity=recipe.sparsity)
+    return tuple(int(problem.codes_shape[axis]) for axis in recipe.code_axes)[1:]
+
+
 def check_loaded_coder(coder: BaseEstimator, recipe: Recipe) -> None:
     """Raise an error unless the fitted attributes of a loaded coder are as a fit with ``recipe`` leaves them."""
     shape = check_stored_shape(coder)
@@ -375,20 +385,16 @@ def check_loaded_coder(coder: BaseEstimator, recipe: Recipe) -> None:
         raise ValueError(f"its layout is {str(coder._layout_)[:200]}; {layout} follows from its parameters")
     _check_dictionary(coder, layout)
     for name, made in recipe.public_dictionary(layout, coder.dictionary_).items():
-        stored = getattr(coder, name)
+        stored = vars(coder).setdefault(name, made)  # files leave out what follows from the dictionary
         if isinstance(made, np.ndarray):
             check_stored(name, stored, made.shape)
         elif stored != made:
             raise ValueError(f"{name} is {str(stored)[:80]}; its dictionary has {made}")
-    blank = layout.to_tensor(np.zeros((1, *shape), coder.atoms_.dtype))
-    wanted = recipe.model(shape).coding(coder.dictionary_, blank, sparsity=recipe.sparsity).codes_shape
-    wanted = tuple(wanted[axis] for axis in recipe.code_axes)[1:]
-    check_stored("codes_", coder.codes_, (None, *wanted))
-    if len(coder.codes_) < 1:
-        raise ValueError("codes_ holds the code of no image")
+    _check_codes(coder, recipe)
     _check_graph(coder, recipe)
     _check_history(coder)
     if hasattr(coder, "statistics_"):
+        blank = layout.to_tensor(np.zeros((1, *shape), coder.atoms_.dtype))
         made = code_chunk(recipe.model(shape), coder.dictionary_, blank, recipe.weights, recipe.learning_solver)
         _check_statistics(coder, PassTotals.of_chunk(0, made).statistics)
 
@@ -413,6 +419,20 @@ def _check_dictionary(coder: BaseEstimator, layout: Layout) -> None:
             raise ValueError(f"dictionary_ has an atom of length {norms.max():g}; all lie in the unit ball")
 
 
+def _check_codes(coder: BaseEstimator, recipe: Recipe) -> None:
+    """Raise an error unless codes have the shape that follows from the dictionary, or can be computed on demand."""
+    on_demand = vars(coder).get("_codes_on_demand_", False)
+    check_choice("_codes_on_demand_", on_demand, choices=(True, False))
+    if on_demand and "codes_" not in vars(coder):
+        search = getattr(getattr(coder, "graph_", None), "search", None)
+        if search is None or search.images.shape[1:] != coder.image_shape_:
+            raise ValueError("it holds neither the codes of its images nor the images")
+        return
+    check_stored("codes_", vars(coder)["codes_"], (None, *code_shape(coder, recipe)))
+    if len(coder.codes_) < 1:
+        raise ValueError("codes_ holds the code of no image")
+
+
 def _check_graph(coder: BaseEstimator, recipe: Recipe) -> None:
     """Raise an error unless a loaded coder has the graph that it needs, of its own images."""
     graph = getattr(coder, "graph_", None)
@@ -421,7 +441,7 @@ def _check_graph(coder: BaseEstimator, recipe: Recipe) -> None:
             raise ValueError(f"it has graph_weight={recipe.weights.graph_weight:g} and no graph")
     elif not isinstance(graph, Graph):
         raise ValueError(f"graph_ is a {type(graph).__name__}; a graph is wanted")
-    elif graph.n_images != len(coder.codes_):
+    elif "codes_" in vars(coder) and graph.n_images != len(coder.codes_):
         raise ValueError(f"its graph joins {graph.n_images} images and it has codes of {len(coder.codes_)}")
 
 

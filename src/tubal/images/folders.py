@@ -13,12 +13,14 @@ import io
 import json
 import lzma
 import os
+import shutil
 import stat
+import sys
 import tarfile
 import tempfile
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -47,7 +49,7 @@ from tubal.images.pictures import (
 from tubal.images.stacks import ARRAY_SUFFIXES, ValueRange
 from tubal.text import count, error_text, shape_text
 
-__all__ = ["NOT_A_PICTURE", "Found", "Skipped", "find_pictures", "is_archive", "is_picture_source"]
+__all__ = ["NOT_A_PICTURE", "Found", "Skipped", "copy_members", "find_pictures", "is_archive", "is_picture_source"]
 
 Skipped: TypeAlias = list[tuple[str, str]]
 
@@ -68,11 +70,15 @@ MAX_RECORD_BYTES = 1 << 26
 
 @dataclass(frozen=True)
 class Found:
-    """A file that may be a picture: the name to show, where to read it, and its own path; empty in an archive."""
+    """A file that may be a picture: the name to show, where to read it, and its own path; empty in an archive.
+
+    ``packed`` is the path of the archive and the name in it, or two empty strings.
+    """
 
     name: str
     file: Path
     origin: str
+    packed: tuple[str, str] = ("", "")
 
 
 def find_pictures(
@@ -242,7 +248,7 @@ def _unpack(archive: Path, workspace: Path, skipped: Skipped, prefix: str, max_p
                 continue
             file = workspace / f"{number:07d}{Path(name).suffix.lower()[:8]}"
             left -= _copy(member, head, file, left)
-            yield Found(prefix + name, file, "")
+            yield Found(prefix + name, file, "", (str(archive.resolve()), name))
     except _TooMuch:
         raise ValueError(
             f"{archive.name!r} unpacks from {archive.stat().st_size} to over {allowed} bytes, the limit (--max-pixels)"
@@ -251,6 +257,20 @@ def _unpack(archive: Path, workspace: Path, skipped: Skipped, prefix: str, max_p
         raise
     except Exception as error:  # a parser may raise anything on a malicious file
         raise ValueError(f"{archive.name!r} cannot be read as an archive: {error_text(error)}") from error
+
+
+def copy_members(archive: Path, places: Mapping[str, Path]) -> set[str]:
+    """Write files of an archive, unchanged, to the place of each name; return the names that were found.
+
+    The archive has been read before within its limits, so there are none here.
+    """
+    found = set()
+    for name, member in _members(archive, sys.maxsize):
+        if name in places and name not in found and not isinstance(member, str):
+            with open(places[name], "wb") as out:
+                shutil.copyfileobj(member, out)
+            found.add(name)
+    return found
 
 
 class _TooMuch(Exception):
@@ -499,6 +519,7 @@ def load_pictures(
         images=images,
         names=[name for name, _ in pages],
         files=[item.origin for _, item in pages],
+        packed=[item.packed for _, item in pages],
         skipped=skipped,
         rule=_describe_stack(_page_sizes(pictures), frame, images, skipped),
         crop="content" if frame.cut else "none",

@@ -23,7 +23,7 @@ from scipy import sparse
 from sklearn.utils import check_random_state
 
 from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, to_numpy
-from tubal.graph import Graph, deformable_graph, knn_graph, laplacian
+from tubal.graph import Graph, Stage, deformable_graph, knn_graph, laplacian
 from tubal.graph.neighbors import METRICS
 from tubal.learning.alternation import (
     Callback,
@@ -32,6 +32,7 @@ from tubal.learning.alternation import (
     InMemory,
     LearningState,
     MemoryStore,
+    Progress,
     Weights,
     initial_state,
     learn,
@@ -73,12 +74,15 @@ class GraphSettings:
         Weight of the graph term in the objective.
     optional : bool
         Whether to build no graph when the weight is zero.
+    stage : Stage or None
+        Follows the search for neighbours in memory.
     """
 
     graph: str | Graph | SparseMatrix | NDArray[Any]
     n_neighbors: int
     weight: float
     optional: bool = False
+    stage: Stage | None = None
 
     @property
     def is_built(self) -> bool:
@@ -318,11 +322,15 @@ def build_graph(settings: GraphSettings | None, images: Array) -> Graph | None:
     if settings is None or not settings.is_built:
         return None
     settings.check_neighbors(len(images))
-    return resolve_graph(settings.graph, images, n_neighbors=settings.n_neighbors)
+    return resolve_graph(settings.graph, images, n_neighbors=settings.n_neighbors, stage=settings.stage)
 
 
 def resolve_graph(
-    graph: str | Graph | SparseMatrix | NDArray[Any] | list[Any], images: Array | Sized, *, n_neighbors: int = 3
+    graph: str | Graph | SparseMatrix | NDArray[Any] | list[Any],
+    images: Array | Sized,
+    *,
+    n_neighbors: int = 3,
+    stage: Stage | None = None,
 ) -> Graph:
     """Return the graph of images that is named, given, or described by a matrix.
 
@@ -334,6 +342,8 @@ def resolve_graph(
         The images; only their number matters unless ``graph`` is a name.
     n_neighbors : int, default=3
         Neighbours of each image, if the graph is built here.
+    stage : Stage or None, default=None
+        Follows the search for neighbours.
 
     Returns
     -------
@@ -353,7 +363,7 @@ def resolve_graph(
             )
         return graph
     if isinstance(graph, str):
-        return _named_graph(graph, images, n_neighbors)
+        return _named_graph(graph, images, n_neighbors, stage)
     if sparse.issparse(graph) or isinstance(graph, (np.ndarray, list)):
         return Graph.from_matrix(graph, n_images)
     raise TypeError(
@@ -362,11 +372,11 @@ def resolve_graph(
     )
 
 
-def _named_graph(name: str, images: Array, n_neighbors: int) -> Graph:
+def _named_graph(name: str, images: Array, n_neighbors: int, stage: Stage | None) -> Graph:
     if name in METRICS:
-        return knn_graph(images, n_neighbors, metric=name)
+        return knn_graph(images, n_neighbors, metric=name, stage=stage)
     if name == "deformable":
-        return deformable_graph(images, n_neighbors)
+        return deformable_graph(images, n_neighbors, stage=stage)
     raise ValueError(f"graph is {name!r}; known names are {', '.join(map(repr, GRAPH_NAMES))}")
 
 
@@ -385,6 +395,34 @@ def run_fit(
     state = learn(model, prepared.collection, state, store=store, save=save, **learning_options(recipe))
     codes = _collect_codes(store, prepared.order, folder, keep=checkpoint is not None)
     return fitted_attributes(recipe, prepared.layout, state, codes, prepared.graph, prepared.scale_factor)
+
+
+def code_again(recipe: Recipe, images: Array, graph: Graph, dictionary: Dictionary) -> Array:
+    """Return the public codes of images that a graph joins, at a given dictionary, by one coding pass from zero."""
+    layout = recipe.layout(tuple(int(extent) for extent in images.shape[1:]))
+    data = layout.to_tensor(scale_images(images, recipe.scale)[0])
+    state = initial_state(dictionary, recipe.model(layout.image_shape))
+    state.finishing = True
+    chunk_size = None if is_torch(images) else affordable_images(recipe, layout, dictionary, data)
+    collection = InMemory(data, laplacian(graph), chunk_size)
+    prepared = PreparedFit(layout, 1.0, graph, collection, state, data[..., :1] + 0.0)
+    store = _new_store(recipe, prepared, None, None)
+    learn(recipe.model(layout.image_shape), collection, state, store=store, **learning_options(recipe))
+    return recipe.public_codes(_collect_codes(store, None, None, keep=False))
+
+
+def follow_fit(recipe: Recipe, progress: Callable[[str, int, int], object]) -> Recipe:
+    """Return the recipe with ``progress(stage, done, total)`` called while neighbours are sought, and per iteration."""
+    given = recipe.callbacks
+    callbacks = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+
+    def show(found: Progress) -> None:
+        progress("learning atoms and codes", found.n_iter, found.max_iter)
+
+    graph = recipe.graph
+    if graph is not None:
+        graph = replace(graph, stage=Stage(lambda done, total: progress("finding neighbours", done, total)))
+    return replace(recipe, callbacks=[*callbacks, show], graph=graph)
 
 
 def learning_options(recipe: Recipe) -> dict[str, Any]:

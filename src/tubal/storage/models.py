@@ -236,7 +236,10 @@ class Encoder:
 
 
 def _fitted_attributes(model: BaseEstimator) -> dict[str, Any]:
-    return {name: value for name, value in vars(model).items() if name.endswith("_") and name[:2] != "__"}
+    """Return what a file keeps of a fitted model: all but what follows from the rest."""
+    found = {name: value for name, value in vars(model).items() if name.endswith("_") and name[:2] != "__"}
+    left_out = model._left_out() if hasattr(model, "_left_out") and "dictionary_" in found else set()
+    return {name: value for name, value in found.items() if name not in left_out}
 
 
 # --- JSON to objects -------------------------------------------------------------------------------------------
