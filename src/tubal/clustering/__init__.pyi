@@ -4,11 +4,14 @@ from .cuts import ClusterCount, diffusion_cut, estimate_n_clusters, kmeans, modu
 from .eigenvectors import Spectrum, spectrum
 from .embedding import graph_map
 from .quality import confidence, medoids, near_duplicates, outliers, vote
+from .tree import ClusterTree, cluster_tree
 
 __all__ = [
     "ClusterCount",
+    "ClusterTree",
     "ImageClusterer",
     "Spectrum",
+    "cluster_tree",
     "confidence",
     "diffusion_cut",
     "estimate_n_clusters",

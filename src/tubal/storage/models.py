@@ -48,7 +48,8 @@ _ESTIMATORS = "tubal"
 _EXPORTING = (_ESTIMATORS, "tubal.solvers", "tubal.problems", "tubal.learning")
 # Names of classes in files that earlier versions wrote.
 _FORMER_NAMES = {"Tally": "PassTotals"}
-_NOT_STORED = {"callbacks"}
+# Parameters that are functions, and attributes that are cheaper to compute again than to check.
+_NOT_STORED = {"callbacks", "tree_"}
 
 
 @cache
@@ -236,7 +237,8 @@ class Encoder:
 
 
 def _fitted_attributes(model: BaseEstimator) -> dict[str, Any]:
-    return {name: value for name, value in vars(model).items() if name.endswith("_") and name[:2] != "__"}
+    fitted = {name: value for name, value in vars(model).items() if name.endswith("_") and name[:2] != "__"}
+    return {name: value for name, value in fitted.items() if name not in _NOT_STORED}
 
 
 # --- JSON to objects -------------------------------------------------------------------------------------------
