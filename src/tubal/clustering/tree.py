@@ -16,8 +16,8 @@ from tubal.clustering.cuts import (
     cluster_means,
     diffusion_coordinates,
     groups_after_merges,
-    nearest_centers,
     n_diffusion_vectors,
+    nearest_centers,
     order_by_size,
 )
 from tubal.clustering.eigenvectors import Float64Array, LabelArray, Spectrum, spectrum
