@@ -3,11 +3,14 @@ from .clusterer import ImageClusterer
 from .cuts import ClusterCount, diffusion_cut, estimate_n_clusters, kmeans, modularity, spectral_cut
 from .quality import confidence, medoids, near_duplicates, outliers, vote
 from .spectral import Spectrum, graph_map, spectrum
+from .tree import ClusterTree, cluster_tree
 
 __all__ = [
     "ClusterCount",
+    "ClusterTree",
     "ImageClusterer",
     "Spectrum",
+    "cluster_tree",
     "confidence",
     "diffusion_cut",
     "estimate_n_clusters",

@@ -38,6 +38,7 @@ from tubal.clustering.cuts import (
     estimate_n_clusters,
     kmeans,
     most_clusters,
+    nearest_centers,
     order_by_size,
     partition_graph,
     warn_if_fewer,
@@ -45,6 +46,7 @@ from tubal.clustering.cuts import (
 )
 from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, vote
 from tubal.clustering.spectral import LabelArray, graph_map
+from tubal.clustering.tree import ClusterTree, cluster_tree
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.tubal_coders import GTSC, GraphSC
@@ -180,6 +182,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         Groups of near-identical images, each an array of indices.
     medoids_ : ndarray of shape (n_clusters_,)
         Index of the most typical image of each cluster.
+    tree_ : ClusterTree
+        Nested clusters at every number, see :meth:`labels_for`; computed on first use.
     embedding_ : ndarray of shape (n_images, 2)
         2-D map with neighbours close together; computed on first use.
     graph_ : Graph
@@ -314,12 +318,15 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         return self
 
     def labels_for(self, n_clusters: int) -> LabelArray:
-        """Return labels for another number of clusters, without fitting graph or codes again.
+        """Return labels for another number of clusters, cut from ``tree_`` without fitting anything again.
+
+        Labels for different numbers are nested: those for a larger number divide those for a smaller one. Those for
+        ``n_clusters_`` are ``labels_``.
 
         Parameters
         ----------
         n_clusters : int
-            Number of clusters.
+            Number of clusters, 1 to ``tree_.n_pieces``.
 
         Returns
         -------
@@ -327,13 +334,19 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
             Cluster of each training image; cluster 0 is the largest.
         """
         check_is_fitted(self, "affinity_")
-        n_clusters = check_integer("n_clusters", n_clusters)
-        check_cluster_count(n_clusters, len(self.features_))
-        assignment = choose_preset(self.preset).assignment
+        return self.tree_.labels(n_clusters)
+
+    @cached_property
+    def tree_(self) -> ClusterTree:
+        """Nested clusters at every number; computed on first use, and not stored in files."""
+        check_is_fitted(self, "affinity_")
         # Models stored by earlier versions do not know copies.
-        copy_of = getattr(self, "copy_of_", np.arange(len(self.features_)))
-        pieces = Pieces(self.affinity_, self.graph_, self.features_, copy_of)
-        return assign_labels(assignment, n_clusters, pieces, self.seed_)
+        copy_of = getattr(self, "copy_of_", np.arange(len(self.labels_)))
+        kept, group = np.unique(copy_of, return_inverse=True)
+        affinity = self.affinity_[kept][:, kept]
+        together = equal_images(self.graph_)[kept]
+        tree = cluster_tree(affinity, self.labels_[kept], together=together, seed=self.seed_)
+        return replace(tree, pieces=tree.pieces[group])
 
     @cached_property
     def embedding_(self) -> NDArray[np.float32]:
@@ -481,8 +494,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         """Return the cluster whose mean code is nearest to the code of each image."""
         features = to_numpy(unit_rows(self.model_.transform(images)))
         centers = cluster_means(self.features_, self.labels_, self.n_clusters_)
-        nearest = (features @ centers.T - 0.5 * (centers**2).sum(axis=1)).argmax(axis=1)
-        return np.asarray(nearest, dtype=np.intp)
+        return nearest_centers(features, centers)
 
     def similar(self, X: ArrayLike, n_neighbors: int | None = None) -> Neighbors:
         """Return the training images most similar to images, and how each has to be moved to lie on them.

@@ -460,6 +460,20 @@ def cluster_means(points: Float64Array, labels: LabelArray, n_clusters: int) -> 
     return means
 
 
+def nearest_centers(points: NDArray[Any], centers: NDArray[Any]) -> LabelArray:
+    """Return the index (n,) of the center, of those in (c, d), that is nearest to each point (n, d).
+
+    >>> nearest_centers(np.array([[0.0], [4.0], [9.0]]), np.array([[1.0], [8.0]]))
+    array([0, 0, 1])
+    """
+    half_squares = 0.5 * (centers**2).sum(axis=1)
+    found = np.empty(len(points), np.intp)
+    for first in range(0, len(points), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        found[block] = (points[block] @ centers.T - half_squares).argmax(axis=1)
+    return found
+
+
 # --- labels ----------------------------------------------------------------------------------------------
 def order_by_size(labels: LabelArray) -> LabelArray:
     """Number clusters 0, 1, ... from the largest to the smallest; equal sizes by first appearance.

@@ -48,7 +48,8 @@ _ESTIMATORS = "tubal"
 _EXPORTING = (_ESTIMATORS, "tubal.solvers", "tubal.problems", "tubal.learning")
 # Names of classes in files that earlier versions wrote.
 _FORMER_NAMES = {"Tally": "PassTotals"}
-_NOT_STORED = {"callbacks"}
+# Parameters that are functions, and attributes that are cheaper to compute again than to check.
+_NOT_STORED = {"callbacks", "tree_"}
 
 
 @cache
@@ -239,7 +240,7 @@ def _fitted_attributes(model: BaseEstimator) -> dict[str, Any]:
     """Return what a file keeps of a fitted model: all but what follows from the rest."""
     found = {name: value for name, value in vars(model).items() if name.endswith("_") and name[:2] != "__"}
     left_out = model._left_out() if hasattr(model, "_left_out") and "dictionary_" in found else set()
-    return {name: value for name, value in found.items() if name not in left_out}
+    return {name: value for name, value in found.items() if name not in left_out | _NOT_STORED}
 
 
 # --- JSON to objects -------------------------------------------------------------------------------------------
