@@ -38,9 +38,18 @@ plot.shifts(model)
 # %%
 # 2. Codes that are sparse
 # ------------------------
-# An image is a sum of few shifted atoms. ``explain`` lists them, the largest first.
-parts = model.explain(images[0])
-print(parts)
+# An image is a sum of few shifted atoms. Its code has one row for each atom and one column for each shift.
+code = model.encode(images[:1])[0]
+rebuilt = model.decode(model.encode(images[:1]))[0]
+figure, row = plt.subplots(1, 3, figsize=(8, 2.6), layout="constrained", width_ratios=[1, 2, 1])
+row[0].imshow(images[0], cmap="gray_r")
+row[0].set_title("the image")
+row[1].imshow(code, cmap="RdBu", vmin=-abs(code).max(), vmax=abs(code).max(), aspect="auto")
+row[1].set(title=f"its code: {np.count_nonzero(code)} of {code.size} are not zero", xlabel="shift", ylabel="atom")
+row[2].imshow(rebuilt, cmap="gray_r")
+row[2].set_title("rebuilt")
+for axis in row[::2]:
+    axis.set_axis_off()
 
 # %%
 # 3. Neighbours that may be deformed
@@ -48,7 +57,7 @@ print(parts)
 # Two people write the same digit at slightly different places and slants. Pixel by pixel such images are far apart. The
 # deformable graph compares them after small shifts, turns and local deformations.
 for name, graph in (("Euclidean", knn_graph(images, 5)), ("deformable", deformable_graph(images, 5))):
-    same = np.mean(target[graph.neighbors.indices] == target[:, None])
+    same = np.mean(target[graph.neighbors] == target[:, None])
     print(f"{name:10} neighbours that show the same digit: {same:.1%}")
 
 # %%

@@ -15,6 +15,7 @@ from PIL import Image
 
 from tubal import ImageClusterer
 from tubal.datasets import load_image_folder, make_shifted_shapes
+from tubal.metrics import clustering_accuracy
 
 shapes = make_shifted_shapes(120, n_classes=4, image_shape=(24, 24), max_shift=3, random_state=0)
 colours = np.array([[0.9, 0.2, 0.1], [0.1, 0.5, 0.9], [0.2, 0.7, 0.2], [0.9, 0.7, 0.1]])
@@ -30,12 +31,13 @@ pictures = load_image_folder(folder)
 print(pictures.images.shape, "images; skipped:", pictures.skipped)
 
 # %%
-# The number of clusters is estimated here.
-clusterer = ImageClusterer(random_state=0).fit(pictures.images)
-print("clusters:", clusterer.n_clusters_, "sizes:", np.bincount(clusterer.labels_))
+# Colour counts as much as shape. A file that is no picture was listed with a reason, and nothing stopped.
+clusterer = ImageClusterer(n_clusters=4, random_state=0).fit(pictures.images)
+print("sizes of the clusters:", np.bincount(clusterer.labels_))
+print(f"agreement with the four kinds: {clustering_accuracy(shapes.target, clusterer.labels_):.0%}")
 
 # %%
-# The most typical pictures of each cluster.
+# Eight pictures of each cluster, the surest first.
 figure, rows = plt.subplots(clusterer.n_clusters_, 8, figsize=(6, 0.8 * clusterer.n_clusters_), layout="constrained")
 for label, row in enumerate(np.atleast_2d(rows)):
     members = np.flatnonzero(clusterer.labels_ == label)

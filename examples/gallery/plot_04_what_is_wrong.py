@@ -42,7 +42,7 @@ print("outliers:", outliers, "planted:", np.arange(608, 614))
 # ------------
 # No classifier is needed. An image whose label few of its neighbours share is suspicious. The graph was made without
 # labels, so wrong ones cannot hide themselves.
-neighbours = clusterer.graph_.neighbors.indices[:600]
+neighbours = clusterer.graph_.neighbors[:600]
 known = neighbours < 600  # planted copies and noise have no label
 agree = (target[np.where(known, neighbours, 0)] == target[:, None]) & known
 support = agree.sum(axis=1) / np.maximum(known.sum(axis=1), 1)

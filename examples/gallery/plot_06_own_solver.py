@@ -3,8 +3,8 @@ Your own solver
 ===============
 
 Problems and solvers are separate. A code solver is a dataclass with two methods; everything else stays as it is. Here
-it is proximal gradient descent without acceleration (ISTA), compared with ADMM. :doc:`../models` has a model of your own,
-an atom that may be mirrored, in the same spirit.
+it is proximal gradient descent without acceleration (ISTA), compared with ADMM. :doc:`../models` has a model of your
+own, an atom that may be mirrored, in the same spirit.
 """
 
 from dataclasses import dataclass
