@@ -10,13 +10,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from test_docstrings import PUBLIC_MODULES
 
 from benchmarks.__main__ import MEASUREMENTS
 from benchmarks.pages import SECTIONS
-from tools import render
+from tools import render, site
 from tools.best_score_search import candidates
 from tools.sparsity_rule import choose_fraction, measure
+from tubal.cli import COMMANDS, group
 from tubal.experiments import table2
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +79,35 @@ def test_every_benchmark_has_a_section_on_the_page():
     assert set(record["tables"]) == set(SECTIONS) == set(MEASUREMENTS)
 
 
+# --- site ------------------------------------------------------------------------------------------------------
+def test_command_reference_has_every_option():
+    text = "\n".join(site.command_reference())
+    context = click.Context(group)
+    for name in COMMANDS:
+        section = text.partition(f".. program:: tubal {name}\n")[2].partition(".. program::")[0]
+        for option in group.get_command(context, name).params:
+            if isinstance(option, click.Option) and not option.hidden:
+                assert f".. option:: {option.opts[0]}" in section, (name, option.opts)
+
+
+def test_api_reference_has_every_public_name():
+    pages = dict(site.api_pages())
+    for module_name in PUBLIC_MODULES:
+        for name in importlib.import_module(module_name).__all__:
+            listed = pages[f"{module_name}.rst"]
+            assert f"   {name}\n" in listed or f"`{name} <" in listed, f"{module_name}.{name}"
+
+
+def test_links_of_copied_pages_lead_to_pages_of_the_site():
+    text = "[m](docs/models.md) [r](results/beyond.md) [e](examples/solvers.py) [w](https://a.example/b)"
+    source = f"[m](models.md) [r](results/beyond.md) [e]({site.SOURCE}/examples/solvers.py) [w](https://a.example/b)"
+    assert site.site_links(text) == source
+    assert (
+        site.site_links("[f](figures/a.png) [m](../docs/models.md)", "results")
+        == "[f](figures/a.png) [m](../models.md)"
+    )
+
+
 # --- studies ---------------------------------------------------------------------------------------------------
 def test_sparsity_fraction_follows_from_the_rule():
     """On fewer images, the rule gives the fraction of the label-free rows."""
@@ -92,7 +124,7 @@ def test_best_score_search_contains_the_recorded_settings():
 @pytest.mark.parametrize(
     "name",
     [
-        *("tools.render", "tools.criterion", "tools.sparsity_rule", "tools.best_score_search"),
+        *("tools.render", "tools.criterion", "tools.sparsity_rule", "tools.best_score_search", "tools.site"),
         *("benchmarks.pages", "benchmarks.scaling", "benchmarks.clustering"),
     ],
 )
