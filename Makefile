@@ -102,7 +102,7 @@ family: $(VENV)/.dev  ## SC, TenSR, CSC and TubSC, each with and without a graph
 criterion: $(VENV)/.dev  ## the label-free criterion for the settings of the default preset
 	$(BIN)/python -m tools.criterion --out results
 
-render: $(VENV)/.dev  ## the pages of results/ and the tables of the README, again from the stored JSON
+render: $(VENV)/.dev  ## the pages of results/ and the tables of README and site, again from the stored JSON
 	$(BIN)/python -m tools.render
 
 torture: $(VENV)/.dev  ## full counts of kills, mutations and generated fits

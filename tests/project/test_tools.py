@@ -40,9 +40,17 @@ def test_committed_page_equals_its_rendering(path):
     assert path.read_text(encoding="utf-8") == PAGES[path], "run python -m tools.render"
 
 
-def test_committed_readme_equals_its_rendering():
+@pytest.mark.parametrize("name", render.BLOCKS)
+def test_committed_blocks_equal_their_rendering(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert render.render_blocks(name, text, RESULTS) == text, "run python -m tools.render"
+
+
+def test_readme_has_one_table_of_results_with_five_rows():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert render.render_readme(text, RESULTS) == text, "run python -m tools.render"
+    block = text.partition("<!-- summary:begin -->")[2].partition("<!-- summary:end -->")[0]
+    assert len(block.strip().splitlines()) == 2 + 5
+    assert text.count("±") == 0
 
 
 def test_block_is_replaced_between_its_markers():
@@ -59,9 +67,10 @@ def test_block_needs_its_markers(text):
 
 def test_render_command_writes_what_differs(tmp_path):
     shutil.copy(RESULTS / "criterion.json", tmp_path)
-    readme = tmp_path / "README.md"
-    readme.write_text("nothing to replace\n")
-    command = [sys.executable, "-m", "tools.render", "--results", str(tmp_path), "--readme", str(readme)]
+    (tmp_path / "docs").mkdir()
+    for name in render.BLOCKS:
+        (tmp_path / name).write_text("nothing to replace\n")
+    command = [sys.executable, "-m", "tools.render", "--results", str(tmp_path), "--root", str(tmp_path)]
 
     checked = subprocess.run([*command, "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
     missing = not (tmp_path / "criterion.md").exists()
