@@ -35,8 +35,8 @@ $(VENV)/.dev: $(VENV)/.test
 	$(PIP) install --quiet --editable '.[torch,plot,io,dask,approximate]' --group dev
 	touch $@
 
-$(VENV)/.docs: $(VENV)/.pip
-	$(PIP) install --quiet --editable '.[plot,io,dask]' --group docs
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) install --quiet --group docs
 	touch $@
 
 $(VENV)/.release: $(VENV)/.test
@@ -74,6 +74,9 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
+docs: $(VENV)/.docs  ## the documentation site, with every example executed; open docs/_build/html/index.html
+	$(BIN)/python -m sphinx -W --keep-going --jobs auto docs docs/_build/html
+
 release-check: $(VENV)/.release  ## build the wheel and the sdist, check both, and run the tests inside the sdist
 	$(BIN)/python -m tools.release_check
 
@@ -99,11 +102,12 @@ family: $(VENV)/.dev  ## SC, TenSR, CSC and TubSC, each with and without a graph
 criterion: $(VENV)/.dev  ## the label-free criterion for the settings of the default preset
 	$(BIN)/python -m tools.criterion --out results
 
-render: $(VENV)/.dev  ## the pages of results/ and the tables of the README, again from the stored JSON
+render: $(VENV)/.dev  ## the pages of results/ and the tables of README and site, again from the stored JSON
 	$(BIN)/python -m tools.render
 
 torture: $(VENV)/.dev  ## full counts of forgeries, kills, signals, concurrent runs and generated fits
 	$(BIN)/python -m tests.torture --jobs $(shell nproc)
 
 clean:
+	rm -rf docs/_build docs/api docs/gallery docs/results docs/cli.rst docs/changelog.md docs/contributing.md
 	rm -rf $(VENV) $(VENV)-oldest $(VENV)-newest build dist .pytest_cache .mypy_cache .ruff_cache

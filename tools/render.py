@@ -1,8 +1,8 @@
 """Write every generated page again from its stored JSON: ``python -m tools.render [--check]``.
 
-Pages are ``results/*.md``; the README holds short forms of some of them between markers such as
+Pages are ``results/*.md``; the README and ``docs/results.md`` hold short forms of some of them between markers such as
 ``<!-- table2:begin -->`` and ``<!-- table2:end -->``. Nothing is measured, so a change of wording never needs a new
-run. Run it after ``tubal reproduce`` and ``python -m benchmarks`` to bring the README up to date.
+run. Run it after ``tubal reproduce`` and ``python -m benchmarks`` to bring both up to date.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.pages import bench_page, gpu_page, target_table
 from tools import criterion
 from tubal.experiments import beyond, family, table2
+from tubal.experiments.pages import dataset_title, markdown_table
 from tubal.storage.files import atomic_write
 
 # Pages that need nothing but their own JSON.
@@ -32,19 +33,41 @@ PAGES: Mapping[str, Callable[[Any], str]] = {
 
 def _beyond_block(summary: beyond.Summary) -> str:
     source = "How the number of neighbours, the weights and the assignment were judged without labels: "
-    return f"{beyond.short_page(summary)}\n\n{source}[criterion](results/criterion.md)."
+    return f"{beyond.short_page(summary)}\n\n{source}[criterion](../results/criterion.md)."
 
 
 def _family_block(summary: family.Summary) -> str:
-    source = "Made by `tubal reproduce --table family`; the [results](results/family.md) have "
+    source = "Made by `tubal reproduce --table family`; the [results](../results/family.md) have "
     return f"{family.short_page(summary)}\n\n{source}every collection, curves and shifts."
 
 
-BLOCKS: Mapping[str, Callable[[Any], str]] = {
-    "table2": table2.short_page,
-    "beyond": _beyond_block,
-    "family": _family_block,
-    "bench": target_table,
+# The rows of the README, from the simplest method to ours.
+SUMMARY_ROWS = ("kmeans", "spectral", "umap", "spectral-deformable", "default")
+
+
+def _summary_block(summary: beyond.Summary) -> str:
+    """Return accuracy and NMI of five methods; the standard deviations are on the page of results."""
+    body = [
+        [
+            summary["methods"][method],
+            *(" / ".join(f"{cells[name][score]['mean']:.1f}" for score in ("accuracy", "nmi")) for name in cells),
+        ]
+        for method, cells in summary["table"].items()
+        if method in SUMMARY_ROWS
+    ]
+    head = ["accuracy / NMI, %", *map(dataset_title, summary["datasets"])]
+    return markdown_table(head, body)
+
+
+# For every file with blocks: the name of a block, the stored JSON it comes from, and what writes it.
+BLOCKS: Mapping[str, Mapping[str, tuple[str, Callable[[Any], str]]]] = {
+    "README.md": {"summary": ("beyond", _summary_block)},
+    "docs/results.md": {
+        "table2": ("table2", table2.short_page),
+        "beyond": ("beyond", _beyond_block),
+        "family": ("family", _family_block),
+        "bench": ("bench", target_table),
+    },
 }
 
 
@@ -58,11 +81,11 @@ def render_pages(results: Path) -> dict[Path, str]:
     return pages
 
 
-def render_readme(text: str, results: Path) -> str:
-    """Return the text of a README with every block replaced whose JSON is in ``results``."""
-    for name, block in BLOCKS.items():
-        if _has(results, name):
-            text = replace_block(text, name, block(_load(results, name)))
+def render_blocks(file: str, text: str, results: Path) -> str:
+    """Return the text of a file of ``BLOCKS`` with every block replaced whose JSON is in ``results``."""
+    for name, (source, block) in BLOCKS[file].items():
+        if _has(results, source):
+            text = replace_block(text, name, block(_load(results, source)))
     return text
 
 
@@ -74,7 +97,7 @@ def replace_block(text: str, name: str, block: str) -> str:
     """
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
-        raise ValueError(f"the README needs the lines {begin} and {end}, each once and in this order")
+        raise ValueError(f"the page needs the lines {begin} and {end}, each once and in this order")
     return f"{text[: text.index(begin)]}{begin}\n{block}\n{text[text.index(end) :]}"
 
 
@@ -87,14 +110,16 @@ def _load(results: Path, name: str) -> Any:
 
 
 def main() -> None:
-    """Write the pages and the README, or only check them."""
+    """Write the pages and the blocks of other files, or only check them."""
     parser = argparse.ArgumentParser(prog="python -m tools.render", description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored JSON")
-    parser.add_argument("--readme", type=Path, default=Path("README.md"), help="README whose blocks are replaced")
+    parser.add_argument("--root", type=Path, default=Path(), help="folder of README.md and docs/results.md")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
     options = parser.parse_args()
     texts = render_pages(options.results)
-    texts[options.readme] = render_readme(options.readme.read_text(encoding="utf-8"), options.results)
+    for name in BLOCKS:
+        text = (options.root / name).read_text(encoding="utf-8")
+        texts[options.root / name] = render_blocks(name, text, options.results)
     changed = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in changed:
         if not options.check:

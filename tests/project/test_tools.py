@@ -10,13 +10,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+from test_docstrings import PUBLIC_MODULES
 
 from benchmarks.__main__ import MEASUREMENTS
 from benchmarks.pages import SECTIONS
-from tools import render
+from tools import render, site
 from tools.best_score_search import candidates
 from tools.sparsity_rule import choose_fraction, measure
+from tubal.cli import COMMANDS, group
 from tubal.experiments import table2
 
 ROOT = Path(__file__).parents[2]
@@ -37,9 +40,17 @@ def test_committed_page_equals_its_rendering(path):
     assert path.read_text(encoding="utf-8") == PAGES[path], "run python -m tools.render"
 
 
-def test_committed_readme_equals_its_rendering():
+@pytest.mark.parametrize("name", render.BLOCKS)
+def test_committed_blocks_equal_their_rendering(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    assert render.render_blocks(name, text, RESULTS) == text, "run python -m tools.render"
+
+
+def test_readme_has_one_table_of_results_with_five_rows():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert render.render_readme(text, RESULTS) == text, "run python -m tools.render"
+    block = text.partition("<!-- summary:begin -->")[2].partition("<!-- summary:end -->")[0]
+    assert len(block.strip().splitlines()) == 2 + 5
+    assert text.count("±") == 0
 
 
 def test_block_is_replaced_between_its_markers():
@@ -56,9 +67,10 @@ def test_block_needs_its_markers(text):
 
 def test_render_command_writes_what_differs(tmp_path):
     shutil.copy(RESULTS / "criterion.json", tmp_path)
-    readme = tmp_path / "README.md"
-    readme.write_text("nothing to replace\n")
-    command = [sys.executable, "-m", "tools.render", "--results", str(tmp_path), "--readme", str(readme)]
+    (tmp_path / "docs").mkdir()
+    for name in render.BLOCKS:
+        (tmp_path / name).write_text("nothing to replace\n")
+    command = [sys.executable, "-m", "tools.render", "--results", str(tmp_path), "--root", str(tmp_path)]
 
     checked = subprocess.run([*command, "--check"], cwd=ROOT, capture_output=True, text=True, check=False)
     missing = not (tmp_path / "criterion.md").exists()
@@ -74,6 +86,35 @@ def test_render_command_writes_what_differs(tmp_path):
 def test_every_benchmark_has_a_section_on_the_page():
     record = json.loads((RESULTS / "bench.json").read_text(encoding="utf-8"))
     assert set(record["tables"]) == set(SECTIONS) == set(MEASUREMENTS)
+
+
+# --- site ------------------------------------------------------------------------------------------------------
+def test_command_reference_has_every_option():
+    text = "\n".join(site.command_reference())
+    context = click.Context(group)
+    for name in COMMANDS:
+        section = text.partition(f".. program:: tubal {name}\n")[2].partition(".. program::")[0]
+        for option in group.get_command(context, name).params:
+            if isinstance(option, click.Option) and not option.hidden:
+                assert f".. option:: {option.opts[0]}" in section, (name, option.opts)
+
+
+def test_api_reference_has_every_public_name():
+    pages = dict(site.api_pages())
+    for module_name in PUBLIC_MODULES:
+        for name in importlib.import_module(module_name).__all__:
+            listed = pages[f"{module_name}.rst"]
+            assert f"   {name}\n" in listed or f"`{name} <" in listed, f"{module_name}.{name}"
+
+
+def test_links_of_copied_pages_lead_to_pages_of_the_site():
+    text = "[m](docs/models.md) [r](results/beyond.md) [e](examples/solvers.py) [w](https://a.example/b)"
+    source = f"[m](models.md) [r](results/beyond.md) [e]({site.SOURCE}/examples/solvers.py) [w](https://a.example/b)"
+    assert site.site_links(text) == source
+    assert (
+        site.site_links("[f](figures/a.png) [m](../docs/models.md)", "results")
+        == "[f](figures/a.png) [m](../models.md)"
+    )
 
 
 # --- studies ---------------------------------------------------------------------------------------------------
@@ -92,7 +133,7 @@ def test_best_score_search_contains_the_recorded_settings():
 @pytest.mark.parametrize(
     "name",
     [
-        *("tools.render", "tools.criterion", "tools.sparsity_rule", "tools.best_score_search"),
+        *("tools.render", "tools.criterion", "tools.sparsity_rule", "tools.best_score_search", "tools.site"),
         *("benchmarks.pages", "benchmarks.scaling", "benchmarks.clustering"),
     ],
 )
