@@ -62,7 +62,7 @@ MEASUREMENTS = {
     "first use": Measurement(lambda: fits.first_use(3), lambda: fits.first_use(1)),
     "default preset": Measurement(lambda: clustering.preset_against_umap(5)),
     "small collections": Measurement(clustering.preset_on_small_collections),
-    "copies": Measurement(lambda: clustering.preset_on_copies(sizes=(8000, 19000, 60000))),
+    "copies": Measurement(lambda: clustering.preset_on_copies(draws={2000: 8, 8000: 4, 19000: 3, 60000: 3})),
     "approximate index": Measurement(clustering.approximate_index),
     "many images": Measurement(lambda: clustering.preset_by_images((20000, 35000, 50000))),
 }

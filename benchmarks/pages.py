@@ -95,7 +95,7 @@ SECTIONS: Mapping[str, Section] = {
     "copies": {
         "title": "The default preset on collections with copies",
         "text": "NMI of digits repeated with 2 % noise, at most 2 points below one copy each, and of shifted digits, "
-        "not below that of 2000 images.",
+        "not below that of 2000 images. Where draws are counted, NMI is their mean and sd its standard deviation.",
     },
     "approximate index": {
         "title": "The approximate candidate index",

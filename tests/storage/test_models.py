@@ -219,6 +219,48 @@ def test_atoms_follow_from_the_dictionary(tmp_path):
     assert_array_equal(tubal.load(tmp_path / "model").atoms_, model.atoms_)
 
 
+@pytest.mark.parametrize(
+    ("array", "stored"),
+    [
+        (np.arange(2000), "<u2"), (np.arange(-1000, 1000), "<i4"), (np.arange(2000) % 200, "|u1"),
+        (np.arange(2000) << 40, "<i8"), (np.arange(2000) / 4, "<f4"), (np.arange(2000) / 3, "<f8"),
+        (np.full(2000, np.nan), "<f8"), (np.arange(20), "<i8"), (np.full(2000, 1e300), "<f8"),
+    ],
+)  # fmt: skip
+def test_arrays_are_stored_in_the_smallest_type(array, stored, tmp_path):
+    model = fitted("TubSC", _eight_bit(255), max_iter=1)
+    model.extra_ = array
+    tubal.save(model, tmp_path / "model")
+    manifest, _ = unpack((tmp_path / "model").read_bytes())
+    assert [stored, list(array.shape)] in [[entry["dtype"], entry["shape"]] for entry in manifest["arrays"].values()]
+    loaded = tubal.load(tmp_path / "model").extra_
+    assert loaded.dtype == array.dtype
+    assert_array_equal(loaded, array)
+
+
+def test_symmetric_matrices_are_stored_by_half(tmp_path):
+    model = fitted("TubSC", _eight_bit(255), max_iter=1)
+    random = sp.random_array((200, 200), density=0.05, rng=np.random.default_rng(0), format="csr")
+    for matrix, full in ((random, True), (sp.csr_array(random + random.T), False)):
+        model.extra_ = matrix
+        tubal.save(model, tmp_path / "model")
+        loaded = tubal.load(tmp_path / "model").extra_
+        for name in ("data", "indices", "indptr"):
+            assert_array_equal(getattr(loaded, name), getattr(matrix, name))
+        manifest, _ = unpack((tmp_path / "model").read_bytes())
+        assert ("symmetric" not in manifest["content"]["fitted"]["extra_"]) == full
+
+
+@pytest.mark.parametrize("dtype", ["<f8", "|O", "<U9999999", None, ["<i8"], "|S8"])
+def test_forged_types_raise(dtype, tmp_path):
+    model = fitted("TubSC", _eight_bit(255), max_iter=1)
+    model.extra_ = np.arange(2000)
+    tubal.save(model, tmp_path / "model")
+    manifest, members = unpack((tmp_path / "model").read_bytes())
+    set_value(manifest, "fitted.extra_.dtype", dtype)
+    forged(tmp_path, repack(manifest, members), "cannot be loaded")
+
+
 def test_coder_without_codes_and_images_raises(clusterer_file, tmp_path):
     manifest, members = unpack(clusterer_file)
     manifest["content"]["fitted"]["model_"]["fitted"]["graph_"]["$graph"]["search"] = None

@@ -173,7 +173,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     n_clusters_scores_ : dict of str to ndarray, or None
         Curves of the estimate, "n_clusters", "modularity" and "gap"; None if ``n_clusters`` was given.
     features_ : ndarray of shape (n_images, n_atoms)
-        Pooled codes, rows of unit length.
+        Pooled codes of the learning, rows of unit length.
     confidence_ : ndarray of shape (n_images,)
         Share of each image's edge weight that stays inside its cluster.
     outliers_ : ndarray of bool of shape (n_images,)
@@ -189,7 +189,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     graph_ : Graph
         The neighbour graph.
     model_ : GTSC
-        The fitted coder; for rows of features a ``GraphSC``, which does not shift its atoms.
+        The fitted coder; for rows of features a ``GraphSC``, which does not shift its atoms. With the preset
+        "default", its ``codes_`` are computed when they are first asked for.
     affinity_ : sparse matrix of shape (n_images, n_images)
         Edge weights that were cut; a near-copy has one edge, to its representative.
     copy_of_ : ndarray of shape (n_images,)

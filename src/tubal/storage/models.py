@@ -169,13 +169,15 @@ class Encoder:
         if array.dtype.kind not in "biufcUS":
             raise TypeError(f"{where} is an array of {array.dtype}, which cannot be saved; numbers are wanted")
         if id(value) not in self._names:
-            packed = pack_sparse(array)
+            packed, narrow = pack_sparse(array), narrowest(array)
             if packed is not None:
                 mask, numbers = packed
                 return {
                     "$nonzero": self.encode(numbers, where), "mask": self.encode(mask, where),
                     "shape": list(array.shape),
                 }  # fmt: skip
+            if narrow is not None:
+                return {"$narrow": self.encode(narrow, where), "dtype": array.dtype.str}
             self._names[id(value)] = f"a{len(self.arrays)}"
             self._kept.append(value)
             self.arrays[self._names[id(value)]] = array
@@ -232,8 +234,11 @@ class Encoder:
 
     def _encode_sparse(self, matrix: sparse.sparray | sparse.spmatrix, where: str) -> dict[str, Json]:
         rows = matrix.tocsr()
-        parts = {"data": rows.data, "indices": rows.indices, "indptr": rows.indptr}
-        return {"$sparse": list(map(int, rows.shape)), "parts": self.encode(parts, where)}
+        half = upper_half(rows)
+        stored = rows if half is None else half
+        parts = {"data": stored.data, "indices": stored.indices, "indptr": stored.indptr}
+        found = {"$sparse": list(map(int, rows.shape)), "parts": self.encode(parts, where)}
+        return found if half is None else found | {"symmetric": True}
 
 
 def _fitted_attributes(model: BaseEstimator) -> dict[str, Any]:
@@ -291,11 +296,16 @@ def _read_sparse(value: dict[str, Any], arrays: Arrays) -> sparse.csr_matrix:
     n_rows, n_columns = value["$sparse"]
     if any(type(extent) is not int or not 0 <= extent < 1 << 48 for extent in (n_rows, n_columns)):
         raise DamagedFileError(f"it holds a sparse matrix of the impossible shape {str(value['$sparse'])[:80]}")
-    return restore_csr([parts[name] for name in ("data", "indices", "indptr")], (n_rows, n_columns))
+    matrix = restore_csr([parts[name] for name in ("data", "indices", "indptr")], (n_rows, n_columns))
+    return both_halves(matrix) if value.get("symmetric", False) is True and n_rows == n_columns else matrix
 
 
 def _read_nonzero(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
     return unpack_sparse(_decode(value["mask"], arrays), _decode(value["$nonzero"], arrays), value["shape"])
+
+
+def _read_narrow(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
+    return widen(_decode(value["$narrow"], arrays), value["dtype"])
 
 
 def _read_pictures(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
@@ -329,6 +339,7 @@ _READERS: dict[str, Callable[[dict[str, Any], Arrays], Any]] = {
     "$object": _read_object,
     "$graph": _read_graph,
     "$nonzero": _read_nonzero,
+    "$narrow": _read_narrow,
     "$pictures": _read_pictures,
     "$sparse": _read_sparse,
     "$estimator": _read_estimator,
@@ -378,6 +389,60 @@ def unpack_sparse(mask: NDArray[np.uint8], values: NDArray[Any], shape: Json) ->
     found = np.zeros(size, values.dtype)
     found[used] = values
     return found.reshape(shape)
+
+
+_NARROW_TYPES = ("|u1", "<u2", "<i4", "<f4")
+
+
+def narrowest(array: NDArray[Any]) -> NDArray[Any] | None:
+    """Return a large array in the smallest type that holds every value of it exactly; None if that is its own.
+
+    >>> narrowest(np.arange(2000)).dtype.str, narrowest(np.full(2000, 0.5)).dtype.str
+    ('<u2', '<f4')
+    """
+    if array.dtype.str not in ("<i4", "<i8", "<f8") or array.size < _LEAST_PACKED:
+        return None
+    for name in _NARROW_TYPES:
+        same_kind = (np.dtype(name).kind == "f") == (array.dtype.kind == "f")
+        if not same_kind or np.dtype(name).itemsize >= array.itemsize:
+            continue
+        with np.errstate(over="ignore"):
+            found = array.astype(name)
+        if np.array_equal(found, array):
+            return found
+    return None
+
+
+def widen(array: NDArray[Any], dtype: Json) -> NDArray[Any]:
+    """Undo :func:`narrowest`.
+
+    >>> widen(np.array([3], np.uint8), "<i8")
+    array([3])
+    """
+    if array.dtype.str not in _NARROW_TYPES or dtype not in ("<i4", "<i8", "<f8"):
+        raise DamagedFileError(f"it holds {array.dtype} in place of {str(dtype)[:40]}")
+    if (array.dtype.kind == "f") != (dtype == "<f8"):
+        raise DamagedFileError(f"it holds {array.dtype} in place of {dtype}")
+    return array.astype(str(dtype))
+
+
+def upper_half(matrix: sparse.csr_matrix) -> sparse.csr_matrix | None:
+    """Return the upper triangle of a symmetric matrix; None if the matrix could not be restored from it exactly."""
+    from scipy import sparse
+
+    if matrix.shape[0] != matrix.shape[1] or matrix.nnz < _LEAST_PACKED or not matrix.has_canonical_format:
+        return None
+    half = sparse.triu(matrix, format="csr")
+    again = both_halves(half)
+    same = all(np.array_equal(getattr(again, name), getattr(matrix, name)) for name in ("data", "indices", "indptr"))
+    return half if same else None
+
+
+def both_halves(half: sparse.csr_matrix) -> sparse.csr_matrix:
+    """Undo :func:`upper_half`."""
+    from scipy import sparse
+
+    return (half + sparse.triu(half, k=1).T).tocsr()
 
 
 _IMAGES_AT_A_TIME, _PIXELS_TRIED = 256, 64
