@@ -61,6 +61,7 @@ def test_fitted_attributes_have_their_shapes(fitted):
     assert model.outliers_.shape == (n_images,)
     assert_array_equal(np.sort(model.labels_[model.medoids_]), np.arange(4))
     assert model.n_clusters_scores_ is None
+    assert_array_equal(model.n_clusters_candidates_, [4])
     assert model.graph_.neighbors.shape == (n_images, 5)
     assert model.graph_.max_in_degree <= 25
     assert model.model_.atoms_.shape[1:] == images.shape[1:]
@@ -116,7 +117,8 @@ def test_number_of_clusters_is_estimated(rng):
     model = ImageClusterer(random_state=0).fit(images)
     assert model.n_clusters_ == 5
     assert clustering_accuracy(labels, model.labels_) == 1.0
-    assert set(model.n_clusters_scores_) == {"n_clusters", "modularity", "gap"}
+    assert set(model.n_clusters_scores_) == {"n_clusters", "gap"}
+    assert model.n_clusters_candidates_[0] == 5
     assert 5 in model.n_clusters_scores_["n_clusters"]
 
 

@@ -12,6 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
+from tubal.clustering import cuts
 from tubal.clustering.affinity import crowding_groups, near_copies
 from tubal.clustering.cuts import cheapest_links, join_components, ward_kmeans, warn_if_lopsided
 from tubal.clustering.spectral import _DENSE_LIMIT
@@ -244,8 +245,39 @@ def test_estimate_finds_the_planted_groups(rng, sizes):
     adjacency, _ = planted(rng, sizes, inside=0.6, outside=0.01)
     found = clustering.estimate_n_clusters(adjacency)
     assert found.n_clusters == len(sizes)
-    assert len(found.candidates) == len(found.modularity) == len(found.gap)
-    assert found.n_clusters in found.candidates
+    assert found.n_clusters == found.candidates[0] == found.numbers[found.gap.argmax()]
+    assert len(found.numbers) == len(found.gap)
+    assert len(found.candidates) <= 3
+
+
+def test_gaps_follow_their_definition(rng):
+    values = np.sort(rng.random(12))[::-1]
+    costs = np.log(1.0 - values + 0.01)
+    found = cuts._relative_gaps(values, np.arange(2, 10), 0.2)
+    for number, gap in zip(range(2, 10), found, strict=True):
+        width = max(1, round(0.2 * number))
+        before, after = range(number - width, number), range(number, number + width)
+        growth = costs[list(after)].mean() - costs[list(before)].mean()
+        assert gap == pytest.approx(growth / np.log((np.mean(after) + 1) / (np.mean(before) + 1)))
+
+
+def test_costs_that_grow_like_a_power_have_equal_gaps():
+    costs = 0.001 * np.arange(1, 61) ** 1.5
+    found = cuts._relative_gaps(1.0 - (costs - 0.01), np.arange(21, 50), 0.0)
+    assert_allclose(found, 1.5, atol=1e-9)
+
+
+def test_many_components_give_the_largest_number(rng):
+    blocks = sparse.block_diag([np.ones((2, 2)) - np.eye(2)] * 30, format="csr")
+    assert clustering.estimate_n_clusters(blocks, max_clusters=12).n_clusters == 12
+
+
+def test_known_eigenpairs_are_not_computed_again(rng, monkeypatch):
+    adjacency, _ = planted(rng, [20] * 3, inside=0.6, outside=0.01)
+    found = clustering.estimate_n_clusters(adjacency)
+    expected = clustering.diffusion_cut(adjacency, 3)
+    monkeypatch.setattr(cuts, "spectrum", None)
+    assert_array_equal(clustering.diffusion_cut(adjacency, 3, eigenpairs=found.eigenpairs), expected)
 
 
 def test_graph_without_edges_is_one_cluster():

@@ -33,6 +33,7 @@ from tubal.clustering.affinity import (
     one_label_per_image,
 )
 from tubal.clustering.cuts import (
+    ClusterCount,
     check_cluster_count,
     cluster_means,
     estimate_n_clusters,
@@ -45,7 +46,7 @@ from tubal.clustering.cuts import (
     warn_if_lopsided,
 )
 from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, vote
-from tubal.clustering.spectral import LabelArray, graph_map
+from tubal.clustering.spectral import LabelArray, Spectrum, graph_map
 from tubal.clustering.tree import ClusterTree, cluster_tree
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
@@ -68,9 +69,6 @@ from tubal.problems.layout import unit_rows
 from tubal.solvers import Admm
 from tubal.solvers.base import check_integer, check_number
 from tubal.text import count
-
-# The number of clusters is estimated on several graphs: few neighbours split groups, many join them.
-_COUNTING_NEIGHBORS = (3, 4, 5)
 
 
 @dataclass(frozen=True)
@@ -170,8 +168,11 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         Cluster of each image; cluster 0 is the largest.
     n_clusters_ : int
         Number of clusters found.
+    n_clusters_candidates_ : ndarray of shape (n_candidates,)
+        The two or three most plausible numbers of clusters, the estimate first, see :func:`estimate_n_clusters`; if
+        ``n_clusters`` was given, that number alone.
     n_clusters_scores_ : dict of str to ndarray, or None
-        Curves of the estimate, "n_clusters", "modularity" and "gap"; None if ``n_clusters`` was given.
+        Curve of the estimate, "n_clusters" and "gap"; None if ``n_clusters`` was given.
     features_ : ndarray of shape (n_images, n_atoms)
         Pooled codes of the learning, rows of unit length.
     confidence_ : ndarray of shape (n_images,)
@@ -215,6 +216,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
 
     labels_: LabelArray
     n_clusters_: int
+    n_clusters_candidates_: IndexArray
     n_clusters_scores_: dict[str, NDArray[Any]] | None
     features_: NDArray[Any]
     confidence_: NDArray[np.float64]
@@ -297,14 +299,15 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         seed = recall_seed(stages, self.random_state)
 
         lists, distinct = self._find_neighbors(images, settings, seed, stages)
-        n_clusters, curves = self._count_clusters(distinct.lists, seed, stages)
         graph = choose_neighbors(lists, settings.n_neighbors)
         cut = choose_neighbors(distinct.lists, settings.n_neighbors)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
         model = self._learn(images, settings, joined, seed, stages)
         features = to_numpy(unit_rows(model._pool(model.codes_)))
-        affinity = distinct.spread(build_affinity(cut, features[distinct.kept], self.code_power))
-        pieces = Pieces(affinity, graph, features, distinct.copy_of)
+        affinity = build_affinity(cut, features[distinct.kept], self.code_power)
+        n_clusters, counted = self._count_clusters(affinity, seed, stages)
+        affinity = distinct.spread(affinity)
+        pieces = Pieces(affinity, graph, features, distinct.copy_of, counted.eigenpairs if counted else None)
         labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
 
         if settings.assignment == "diffusion" and joined.search is not None:
@@ -313,7 +316,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
-        fitted |= {"affinity_": affinity, "labels_": labels, "n_clusters_scores_": curves, "copy_of_": distinct.copy_of}
+        fitted |= {"affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
+        fitted |= describe_count(counted, n_clusters)
         fitted |= describe_images(labels, pieces)
         replace_fitted(self, fitted)
         return self
@@ -443,15 +447,13 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         model.set_params(callbacks=self.callbacks)
         return model
 
-    def _count_clusters(self, lists: Graph, seed: int, stages: Stages) -> tuple[int, dict[str, NDArray[Any]] | None]:
-        """Return the number of clusters, given or estimated, and the curves of the estimate."""
+    def _count_clusters(self, affinity: SparseMatrix, seed: int, stages: Stages) -> tuple[int, ClusterCount | None]:
+        """Return the number of clusters, and the estimate unless it was given."""
         if self.n_clusters is not None:
             return int(self.n_clusters), None
-        lengths = _COUNTING_NEIGHBORS if lists.neighbors is not None else (None,)
-        graphs = [choice_weights(lists, length) for length in lengths]
         stage = stages.stage("count", "counting clusters")
-        found = estimate_n_clusters(*graphs, max_clusters=self.max_clusters, seed=seed, stage=stage)
-        return found.n_clusters, {"n_clusters": found.candidates, "modularity": found.modularity, "gap": found.gap}
+        found = estimate_n_clusters(affinity, max_clusters=self.max_clusters, seed=seed, stage=stage)
+        return found.n_clusters, found
 
     def _new_coder(self, settings: Preset, graph: Graph, n_images: int, seed: int) -> GTSC:
         return settings.coder(
@@ -587,12 +589,13 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
 
 @dataclass(frozen=True)
 class Pieces:
-    """What a partition is made from: edge weights, the graph, codes, and which images are copies of which."""
+    """What a partition is made from: edge weights, the graph, codes, which images are copies of which, eigenpairs."""
 
     affinity: SparseMatrix
     graph: Graph
     features: NDArray[Any]
     copy_of: IndexArray
+    eigenpairs: Spectrum | None = None  # of the affinity of the representatives, if they are known
 
     def distinct(self) -> Pieces:
         """Return the same for the representatives alone."""
@@ -602,7 +605,7 @@ class Pieces:
         affinity = self.affinity[kept][:, kept]
         search: Any = self.graph.search
         graph = Graph(affinity, search=replace(search, images=search.images[kept]))
-        return Pieces(affinity, graph, self.features[kept], np.arange(len(kept)))
+        return Pieces(affinity, graph, self.features[kept], np.arange(len(kept)), self.eigenpairs)
 
 
 def equal_images(graph: Graph) -> LabelArray:
@@ -640,9 +643,25 @@ def _cut(n_clusters: int, pieces: Pieces, seed: int, stage: Stage | None) -> Lab
         warn_if_fewer(labels, n_clusters)
         return labels
     cut = pieces.distinct()
-    labels = partition_graph(cut.affinity, cut.graph, n_clusters, features=cut.features, seed=seed, stage=stage)
+    labels = partition_graph(
+        cut.affinity,
+        cut.graph,
+        n_clusters,
+        features=cut.features,
+        eigenpairs=cut.eigenpairs,
+        seed=seed,
+        stage=stage,
+    )
     warn_if_lopsided(labels, cut.affinity, cut.features, counts=counts, seed=seed)
     return labels if len(kept) == len(group) else order_by_size(labels[group])
+
+
+def describe_count(counted: ClusterCount | None, n_clusters: int) -> dict[str, Any]:
+    """Return the fitted attributes that describe how the number of clusters was chosen."""
+    if counted is None:
+        return {"n_clusters_candidates_": np.array([n_clusters], dtype=np.intp), "n_clusters_scores_": None}
+    curves = {"n_clusters": counted.numbers, "gap": counted.gap}
+    return {"n_clusters_candidates_": counted.candidates, "n_clusters_scores_": curves}
 
 
 def describe_images(labels: LabelArray, pieces: Pieces) -> dict[str, Any]:
@@ -674,6 +693,14 @@ def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:
     check_stored("features_", model.features_, (n_images, None), least=-1.01, most=1.01)
     check_stored("confidence_", model.confidence_, (n_images,), least=0.0, most=1.01)
     check_stored("outliers_", model.outliers_, (n_images,), kinds="b")
+    check_stored(
+        "n_clusters_candidates_",
+        getattr(model, "n_clusters_candidates_", np.array([1])),
+        (None,),
+        kinds="i",
+        least=1,
+        most=n_images,
+    )
     indices = {"medoids_": (n_clusters,), "copy_of_": (n_images,)}
     for name, length in indices.items():
         if name in vars(model):  # models of earlier versions do not know copies
@@ -695,7 +722,8 @@ def _check_curves(curves: object) -> None:
     """Raise an error unless the curves of the estimated number of clusters are None or arrays of one length."""
     if curves is None:
         return
-    if not isinstance(curves, dict) or set(curves) != {"n_clusters", "modularity", "gap"}:
-        raise ValueError("n_clusters_scores_ is not a table of the curves n_clusters, modularity and gap")
+    # Earlier versions stored the modularity, too.
+    if not isinstance(curves, dict) or set(curves) - {"modularity"} != {"n_clusters", "gap"}:
+        raise ValueError("n_clusters_scores_ is not a table of the curves n_clusters and gap")
     for name, values in curves.items():
         check_stored(name, values, (len(curves["n_clusters"]),), kinds="if")

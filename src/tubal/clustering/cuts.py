@@ -44,6 +44,7 @@ def partition_graph(
     *,
     features: NDArray[Any],
     propose_from_features: bool = True,
+    eigenpairs: Spectrum | None = None,
     seed: int = 0,
     stage: Stage | None = None,
 ) -> LabelArray:
@@ -52,8 +53,8 @@ def partition_graph(
     With more components than clusters, those with the cheapest links are joined, see :func:`component_links`; if this
     chains over 90 % of the images into one cluster, those with the least mean links.
     Otherwise the graph is cut, see :func:`diffusion_cut`; with ``propose_from_features``, K-means on ``features``
-    (n, d) competes with the cuts. ``stage`` follows either and keeps
-    what was found.
+    (n, d) competes with the cuts. ``eigenpairs`` of the affinity are used where they are known. ``stage`` follows
+    either and keeps what was found.
     """
     n_components, component = connected_components(affinity, directed=False)
     if n_components > n_clusters:
@@ -63,7 +64,9 @@ def partition_graph(
         first, second = joined
         return order_by_size(second if _largest_share(second) < _LOPSIDED < _largest_share(first) else first)
     proposals = [lambda: ward_kmeans(features.astype(np.float64), n_clusters, seed)] if propose_from_features else []
-    labels = diffusion_cut(affinity, n_clusters, features=features, proposals=proposals, seed=seed, stage=stage)
+    labels = diffusion_cut(
+        affinity, n_clusters, features=features, eigenpairs=eigenpairs, proposals=proposals, seed=seed, stage=stage
+    )
     warn_if_fewer(labels, n_clusters)
     return labels
 
@@ -558,62 +561,69 @@ def _largest_share(labels: LabelArray, counts: IndexArray | None = None) -> floa
 
 
 # --- the number of clusters ---------------------------------------------------------------------------------
+# Keeps ratios of tiny numbers small: with separate components the first eigenvalues are exactly 1.
+_SOFTENING = 0.01
+# Eigenvalues on each side of a gap that are averaged, as shares of the number of clusters; 0 for one on each side.
+_WINDOWS = (0.0, 0.2)
+# Numbers whose logarithms are this close, 35 % apart, count as one candidate, and so many candidates are named.
+_APART, _N_CANDIDATES = 0.3, 3
+
+
 @dataclass(frozen=True)
 class ClusterCount:
-    """An estimated number of clusters, and the curves it is based on.
+    """An estimated number of clusters, and what it is based on.
 
     Parameters
     ----------
     n_clusters : int
-        The estimate.
+        The estimate, the first of the candidates.
     candidates : ndarray of shape (n_candidates,)
-        Numbers of clusters considered, from 1.
-    modularity : ndarray of shape (n_candidates,)
-        Modularity of the cut into that many clusters.
-    gap : ndarray of shape (n_candidates,)
-        Relative eigengap after that many eigenvalues.
+        At most three numbers of clusters, most plausible first; any two are more than 35 % apart.
+    numbers : ndarray of shape (n_numbers,)
+        Numbers of clusters considered.
+    gap : ndarray of shape (n_numbers,)
+        Gap of the eigenvalues after that many, in units of their usual growth.
+    eigenpairs : Spectrum or None
+        The leading eigenpairs of the graph; None for graphs of one cluster.
     """
 
     n_clusters: int
     candidates: IndexArray
-    modularity: Float64Array
+    numbers: IndexArray
     gap: Float64Array
+    eigenpairs: Spectrum | None = None
 
 
 def estimate_n_clusters(
-    *adjacencies: SparseMatrix,
-    max_clusters: int | None = None,
-    tolerance: float = 0.015,
-    softening: float = 0.005,
-    seed: int = 0,
-    stage: Stage | None = None,
+    adjacency: SparseMatrix, *, max_clusters: int | None = None, seed: int = 0, stage: Stage | None = None
 ) -> ClusterCount:
-    """Estimate the number of clusters in a graph, or in several graphs of the same images.
+    """Estimate the number of clusters in a graph, and the next most plausible numbers.
 
-    Two criteria decide. The modularity of the spectral cut into k parts says which k describe the edges about equally
-    well. Among those, the largest relative eigengap ``log((1 - mu_{k+1} + s) / (1 - mu_k + s))`` wins. Modularity alone
-    splits large groups; the eigengap alone stops at the first connected components. Both curves are means over the
-    graphs, since a real gap appears with fewer and with more neighbours.
+    With ``c_k = 1 - mu_k`` the costs of the eigenvalues of the normalised adjacency, k clear clusters give k small
+    costs and a jump after them. Without clusters costs still grow, on a manifold of dimension d like ``k^(2/d)``
+    (Weyl's law), so the jump is measured against the growth of k: ``gap(k) = Δ log(c + 0.01) / Δ log k``. In this
+    unit a graph without clusters has the same gap, 2/d, at every k, and small and large numbers compare fairly. The
+    gap is the mean of two: between the costs k and k + 1, and between the means of the 0.2 k costs before and after
+    them, which is blind to single odd values.
+
+    The estimate is the number with the largest gap; the next candidates are those with the next largest gaps that
+    differ from all before by more than 35 %.
 
     Parameters
     ----------
-    *adjacencies : sparse matrices of shape (n_images, n_images)
-        Symmetric edge weights in CSR form, one or more graphs.
+    adjacency : sparse matrix of shape (n_images, n_images)
+        Symmetric edge weights in CSR form.
     max_clusters : int or None, default=None
         Largest number considered; None for half the images, at most 100, and at most 50 above 2000 images.
-    tolerance : float, default=0.015
-        Modularities this close to the best count as equal.
-    softening : float, default=0.005
-        The ``s`` above, which keeps ratios of tiny numbers small.
     seed : int, default=0
         Seed of the eigensolver's start.
     stage : Stage or None, default=None
-        Follows the graphs and cuts, and keeps the curves that were found; None to do neither.
+        Keeps the eigenpairs that were found; None to keep nothing.
 
     Returns
     -------
     ClusterCount
-        The estimate and its curves. Graphs without edges, or of fewer than four images, are one cluster.
+        The estimate and its curve. Graphs without edges, or of fewer than four images, are one cluster.
 
     Examples
     --------
@@ -622,17 +632,24 @@ def estimate_n_clusters(
     >>> estimate_n_clusters(blocks).n_clusters
     4
     """
-    n_images = adjacencies[0].shape[0]
+    n_images = adjacency.shape[0]
     most = most_clusters(n_images, max_clusters)
-    if all(adjacency.nnz == 0 for adjacency in adjacencies) or most < 2:
-        return ClusterCount(1, np.array([1], np.intp), np.zeros(1), np.zeros(1))
-    with own_threads():
-        curves = _find_curves(adjacencies, most, softening, seed, stage or Stage())
-    quality = np.mean([curve for curve, _ in curves], axis=0)
-    gap = np.mean([gap for _, gap in curves], axis=0)
-    plausible = np.flatnonzero(quality >= quality.max() - tolerance)
-    candidates = np.arange(1, most + 1, dtype=np.intp)
-    return ClusterCount(int(candidates[plausible[gap[plausible].argmax()]]), candidates, quality, gap)
+    if adjacency.nnz == 0 or most < 2:
+        return ClusterCount(1, np.array([1], np.intp), np.array([1], np.intp), np.zeros(1))
+    stage = stage or Stage()
+    stage.show(0, most)
+    n_vectors = min(most + max(1, round(max(_WINDOWS) * most)), n_images)
+    kept = stage.kept()
+    if kept.get("vectors", np.empty(0)).shape == (n_images, n_vectors):
+        pairs = Spectrum(kept["values"], kept["vectors"])
+    else:
+        pairs = spectrum(adjacency, n_vectors, seed=seed)
+        stage.keep(lambda: {"values": pairs.values, "vectors": pairs.vectors})
+    stage.show(most, most)
+    numbers = np.arange(2, most + 1, dtype=np.intp)
+    gap = np.mean([_relative_gaps(pairs.values, numbers, window) for window in _WINDOWS], axis=0)
+    candidates = _separate_peaks(numbers, gap)
+    return ClusterCount(int(candidates[0]), candidates, numbers, gap, pairs)
 
 
 def most_clusters(n_images: int, max_clusters: int | None = None) -> int:
@@ -642,32 +659,31 @@ def most_clusters(n_images: int, max_clusters: int | None = None) -> int:
     return min(n_images // 2, 100 if n_images <= 2000 else 50)
 
 
-def _find_curves(
-    adjacencies: Sequence[SparseMatrix], most: int, softening: float, seed: int, stage: Stage
-) -> list[tuple[Float64Array, Float64Array]]:
-    """Return the curves of every graph; those that an interrupted run has kept are not computed again."""
-    kept = stage.kept().get("curves", np.empty((0, 2, most)))
-    curves = [(quality, gap) for quality, gap in kept] if kept.shape[1:] == (2, most) else []
-    total = len(adjacencies) * most
-
-    def tell(k: int) -> None:
-        stage.show(len(curves) * most + k, total)
-
-    tell(0)
-    for adjacency in adjacencies[len(curves) :]:
-        curves.append(_curves(adjacency, most, softening, seed, tell))
-        stage.keep(lambda: {"curves": np.array(curves)})
-    return curves
+def _relative_gaps(values: Float64Array, numbers: IndexArray, window: float) -> Float64Array:
+    """Return the growth of log costs after each number, relative to that of the logarithm of their place."""
+    costs = np.log(np.maximum(1.0 - values, 0.0) + _SOFTENING)
+    sums = np.concatenate([[0.0], np.cumsum(costs)])
+    width = np.maximum(1, np.rint(window * numbers)).astype(np.intp)
+    last = np.minimum(numbers + width, len(values))
+    before = (sums[numbers] - sums[numbers - width]) / width
+    after = (sums[last] - sums[numbers]) / (last - numbers)
+    # Places count from 1; each mean stands at the middle of its places.
+    distance = np.log((numbers + last + 1) / (2 * numbers - width + 1))
+    gaps: Float64Array = (after - before) / distance
+    return gaps
 
 
-def _curves(
-    adjacency: SparseMatrix, most: int, softening: float, seed: int, tell: Callable[[int], None]
-) -> tuple[Float64Array, Float64Array]:
-    """Return modularity and log eigengap for 1 to ``most`` clusters; tell each number that is done."""
-    pairs = spectrum(adjacency, most + 1, seed=seed)
-    quality = np.empty(most)
-    for k in range(1, most + 1):
-        quality[k - 1] = modularity(adjacency, assign_by_pivots(pairs.vectors[:, :k]))
-        tell(k)
-    costs = np.log(np.maximum(1.0 - pairs.values, 0.0) + softening)
-    return quality, costs[1:] - costs[:-1]
+def _separate_peaks(numbers: IndexArray, gap: Float64Array) -> IndexArray:
+    """Return the numbers with the largest gaps, at most three, whose logarithms differ by more than 0.3.
+
+    Without any gap there are more components than numbers; the largest number is the nearest to theirs.
+
+    >>> _separate_peaks(np.array([2, 3, 4, 5]), np.array([1.0, 9.0, 8.0, 5.0]))
+    array([3, 5, 2])
+    """
+    found = [] if gap.max() > 0.0 else [int(numbers[-1])]
+    for place in np.argsort(-gap, kind="stable"):
+        number = int(numbers[place])
+        if len(found) < _N_CANDIDATES and all(abs(np.log(number / other)) > _APART for other in found):
+            found.append(number)
+    return np.array(found, dtype=np.intp)

@@ -199,7 +199,7 @@ def _number_nodes(within: Float64Array, above: Float64Array, cluster: LabelArray
     """Return SciPy's linkage from merges within clusters, in order, and merges of the clusters."""
     n_pieces = len(cluster)
     # The nodes of each cluster, in the order of its own numbering; the last one is the whole cluster.
-    nodes = [list(np.flatnonzero(cluster == number)) for number in range(int(cluster.max()) + 1)]
+    nodes = [np.flatnonzero(cluster == number).tolist() for number in range(int(cluster.max()) + 1)]
     sizes = np.concatenate([np.ones(n_pieces), np.zeros(n_pieces - 1)])
     linkage = np.empty((n_pieces - 1, 4))
 
