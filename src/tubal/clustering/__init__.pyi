@@ -3,10 +3,12 @@ from .clusterer import ImageClusterer
 from .cuts import ClusterCount, diffusion_cut, estimate_n_clusters, kmeans, modularity, spectral_cut
 from .eigenvectors import Spectrum, spectrum
 from .embedding import graph_map
+from .hints import Hints
 from .quality import confidence, medoids, near_duplicates, outliers, vote
 
 __all__ = [
     "ClusterCount",
+    "Hints",
     "ImageClusterer",
     "Spectrum",
     "confidence",

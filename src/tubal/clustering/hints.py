@@ -257,7 +257,7 @@ class Hints:
 
 @dataclass(frozen=True)
 class Group:
-    """Images that share a cluster because of hints, the name of that cluster, and the groups that are kept out of it."""
+    """Images that share a cluster because of hints, its name, and the groups that must not be in it."""
 
     images: tuple[int, ...]
     name: str | None
@@ -409,7 +409,9 @@ def apply_hints(evidence: Evidence, hints: Hints) -> Outcome:
 
 def _anchors(groups: Sequence[Group], column: Sequence[int]) -> tuple[IndexArray, IndexArray]:
     """Return the hinted images whose cluster is known, and their columns."""
-    found = [(image, column[place]) for place, group in enumerate(groups) for image in group.images if column[place] >= 0]
+    found = [
+        (image, column[place]) for place, group in enumerate(groups) for image in group.images if column[place] >= 0
+    ]
     pairs = np.array(found, dtype=np.intp).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
@@ -486,7 +488,6 @@ def _nearest_votes(coordinates: Coordinates, members: IndexArray, images: IndexA
 
 def _smooth(affinity: SparseMatrix, votes: SparseMatrix, images: IndexArray, columns: IndexArray) -> SparseMatrix:
     """Return votes after some steps of label spreading, in which hinted images weigh more."""
-    n_images, n_columns = votes.shape
     degrees = np.asarray(affinity.sum(axis=1), dtype=np.float64).ravel()
     scale = 1.0 / np.sqrt(np.where(degrees > 0.0, degrees, 1.0))
     spread = sparse.csr_matrix(sparse.diags_array(scale) @ affinity @ sparse.diags_array(scale))
@@ -513,7 +514,9 @@ def _decide(
         shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-12)
     else:
         shares = votes.toarray()
-    chosen = shares.argmax(axis=1)
+    # A cluster without hints stays as it was found.
+    quiet = ~np.isin(evidence.labels, evidence.labels[images])
+    chosen = np.where(quiet, evidence.labels, shares.argmax(axis=1))
     said = np.full(n_groups, -1, np.intp)
     said[copies[images][::-1]] = columns[::-1]  # of several hints the first counts
     chosen = np.where(said[copies] >= 0, said[copies], chosen)
