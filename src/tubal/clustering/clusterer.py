@@ -173,10 +173,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         Name of each cluster; None where nobody said.
     hints_ : Hints
         Everything that was said in ``refine``.
-    doubt_ : ndarray of shape (n_images,)
-        Share of each image's votes for other clusters than its own, from hints and neighbours.
     n_doubtful_ : int
-        Estimated number of images whose cluster is still doubtful.
+        Expected number of images that still have a wrong name.
     n_clusters_ : int
         Number of clusters found.
     n_clusters_scores_ : dict of str to ndarray, or None

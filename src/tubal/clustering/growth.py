@@ -55,8 +55,6 @@ Self = TypeVar("Self", bound="GrowingClusters")
 
 # Diffusion time of the coordinates in which hints are compared, in units of the first eigenvalue after the clusters.
 _TIME = 1.0
-# An image counts as doubtful if clusters other than its own have at least this share of its votes.
-_DOUBTFUL = 0.5
 # An image is unlike all others if the nearest is farther away than the last neighbour of this share of images.
 _USUAL = 0.99
 # Length of the lists in which the nearest image of the fit is looked for.
@@ -122,8 +120,7 @@ class GrowingClusters:
         left_out = np.array([int(image) for image in skip], dtype=np.intp)
         if len(left_out) and not 0 <= left_out.min() <= left_out.max() < len(self.labels_):
             raise ValueError(f"skip names an image outside 0 to {len(self.labels_) - 1}")
-        said = self.hints_.mentioned
-        interview = Interview(self._question_tree(), self._evidence().coordinates, said, self.labels_[said], left_out)
+        interview = self._interview(left_out)
         found: list[Question] = []
         while len(found) < n_questions and (question := interview.next()) is not None:
             found.append(question)
@@ -132,15 +129,14 @@ class GrowingClusters:
         return (indices, gains) if return_gain else indices
 
     @property
-    def doubt_(self) -> Float64Array:
-        """Share of each image's votes (n_images,) for other clusters than its own, from hints and neighbours."""
-        check_is_fitted(self, "labels_")
-        return self._outcome(self.hints_).doubt
-
-    @property
     def n_doubtful_(self) -> int:
-        """Estimated number of images whose cluster is still doubtful: most of their votes are for other clusters."""
-        return int(np.count_nonzero(self.doubt_ >= _DOUBTFUL))
+        """Expected number of images that still have a wrong name: those in pieces of clusters that nobody named."""
+        check_is_fitted(self, "labels_")
+        return self._interview(np.empty(0, np.intp)).n_doubtful()
+
+    def _interview(self, skip: IndexArray) -> Interview:
+        said = self.hints_.mentioned
+        return Interview(self._question_tree(), self._evidence().coordinates, said, self.labels_[said], skip)
 
     # --- hints -------------------------------------------------------------------------------------------
     def refine(self: Self, names: Mapping[int, str] | None = None, *, same: Pairs = (), different: Pairs = ()) -> Self:
@@ -219,8 +215,8 @@ class GrowingClusters:
         """Return what the images say without hints; kept until the collection changes."""
         cached = vars(self).get("_evidence_cache")
         if cached is not None and cached[0] is self.affinity_:
-            found: Evidence = cached[1]
-            return found
+            known: Evidence = cached[1]
+            return known
         labels = getattr(self, "found_labels_", self.labels_)
         coordinates = getattr(self, "coordinates_", None)
         if coordinates is None:
@@ -241,8 +237,8 @@ class GrowingClusters:
     def _question_tree(self) -> QuestionTree:
         cached = vars(self).get("_tree_cache")
         if cached is not None and cached[0] is self.affinity_:
-            found: QuestionTree = cached[1]
-            return found
+            known: QuestionTree = cached[1]
+            return known
         evidence = self._evidence()
         found = QuestionTree.of(evidence.labels, evidence.coordinates, self.seed_)
         vars(self)["_tree_cache"] = (self.affinity_, found)
@@ -339,7 +335,7 @@ class GrowingClusters:
             parts["coordinates_"] = changed._evidence().coordinates
         else:
             labels = parts["found_labels_"]
-            found = Outcome(labels, [None] * (int(labels.max()) + 1), np.zeros(len(labels)))
+            found = Outcome(labels, [None] * (int(labels.max()) + 1))
         labels, names = keep_numbers(found, former)
         parts |= {"labels_": labels, "names_": names, "hints_": hints}
         parts |= self._describe(labels, parts)
@@ -388,7 +384,7 @@ def diffusion_space(affinity: SparseMatrix, n_clusters: int, seed: int) -> Coord
 def keep_numbers(found: Outcome, former: LabelArray) -> tuple[LabelArray, list[str | None]]:
     """Return labels and names with clusters numbered in the order of their former numbers; new ones come last.
 
-    >>> keep_numbers(Outcome(np.array([1, 1, 0, 2]), ["b", "a", None], np.zeros(4)), np.array([0, 0, 3, -1]))
+    >>> keep_numbers(Outcome(np.array([1, 1, 0, 2]), ["b", "a", None]), np.array([0, 0, 3, -1]))
     (array([0, 0, 1, 2]), ['a', 'b', None])
     """
     n_clusters = len(found.names)
@@ -414,7 +410,8 @@ def grown_graph(graph: Graph, images: Array) -> tuple[Graph, Neighbors]:
         raise ValueError(
             "this graph was given as a matrix and cannot find the neighbours of new images; fit all images again"
         )
-    search: Any = graph.search.grown(images)
+    known: Any = graph.search
+    search = known.grown(images)
     n_old, length = graph.n_images, graph.neighbors.shape[1]
     reach = max(length, min(_AROUND, n_old + len(images) - 1))
     around = _without_self(search.nearest(images, min(reach + 1, n_old + len(images))), n_old, reach)
@@ -450,15 +447,17 @@ def _without_self(found: Neighbors, first: int, length: int) -> Neighbors:
     own[~own.any(axis=1), -1] = True  # so many copies that an image did not find itself
     order = np.argsort(own, axis=1, kind="stable")[:, : indices.shape[1] - 1]
     rows = np.arange(len(indices))[:, None]
-    kept = [indices[rows, order], distances[rows, order].astype(distances.dtype)]
     moved = None if found.alignments is None else found.alignments[rows, order]
-    missing = length - kept[0].shape[1]
-    if missing > 0:
-        kept[0] = np.pad(kept[0], ((0, 0), (0, missing)), constant_values=-1)
-        kept[1] = np.pad(kept[1], ((0, 0), (0, missing)), constant_values=np.inf)
-        if moved is not None:
-            moved = Alignments.from_stack(np.pad(moved.stack(), ((0, 0), (0, 0), (0, missing))))
-    return Neighbors(kept[0].astype(np.intp), kept[1], moved)
+    left = Neighbors(indices[rows, order].astype(np.intp), distances[rows, order], moved)
+    missing = length - left.indices.shape[1]
+    if missing <= 0:
+        return left
+    ends = ((0, 0), (0, missing))
+    return Neighbors(
+        np.pad(left.indices, ends, constant_values=-1),
+        np.pad(left.distances, ends, constant_values=np.inf),
+        None if moved is None else Alignments.from_stack(np.pad(moved.stack(), ((0, 0), *ends))),
+    )
 
 
 def inverse_motions(motions: Alignments) -> FloatArray:
@@ -484,18 +483,15 @@ def _known_only(neighbors: IndexArray, n_known: int, length: int) -> IndexArray:
 
 def grown_coder(model: GTSC, codes: Array, graph: Graph) -> GTSC:
     """Return a coder with the codes of further images; the dictionary is the same."""
-    grown = copy.copy(model)
+    grown: GTSC = copy.copy(model)
     old = to_numpy(model.codes_)
     grown.codes_ = np.concatenate([old, to_numpy(codes).astype(old.dtype)])
-    joined = Graph(_grown_edges(model.graph_, graph), graph.neighbors, graph.distances, graph.alignments,
-                   graph.n_neighbors, graph.search, graph.weighting)  # fmt: skip
+    former: Any = model.graph_
+    # Edges among old images stay as they were coded: near-copies have others than the neighbour lists.
+    joined = replace(graph, adjacency=_with_new_rows(former.adjacency, graph.adjacency))
     grown.graph_ = joined
-    return grown.set_params(graph=joined)
-
-
-def _grown_edges(old: Graph, graph: Graph) -> SparseMatrix:
-    """Return the edges among old images as they were coded, and those of the new images."""
-    return _with_new_rows(old.adjacency, graph.adjacency)
+    grown.set_params(graph=joined)
+    return grown
 
 
 def _with_new_rows(old: SparseMatrix, whole: SparseMatrix) -> SparseMatrix:
@@ -613,10 +609,12 @@ def reduced_graph(graph: Graph, kept: IndexArray, new_index: IndexArray) -> Grap
 
 def reduced_coder(model: GTSC, kept: IndexArray, new_index: IndexArray) -> GTSC:
     """Return a coder with the codes of some of its images; the dictionary is the same."""
-    reduced = copy.copy(model)
+    reduced: GTSC = copy.copy(model)
     reduced.codes_ = to_numpy(model.codes_)[kept]
-    reduced.graph_ = reduced_graph(model.graph_, kept, new_index)
-    return reduced.set_params(graph=reduced.graph_)
+    former: Any = model.graph_
+    reduced.graph_ = reduced_graph(former, kept, new_index)
+    reduced.set_params(graph=reduced.graph_)
+    return reduced
 
 
 def reduced_copies(copy_of: IndexArray, new_index: IndexArray) -> tuple[IndexArray, IndexArray]:

@@ -340,13 +340,10 @@ class Outcome:
         Cluster of each image; cluster 0 is the largest.
     names : list of str or None
         Name of each cluster; None where nobody said.
-    doubt : ndarray of shape (n_images,)
-        Share of each image's votes that other clusters have; 0 for hinted images.
     """
 
     labels: LabelArray
     names: list[str | None]
-    doubt: NDArray[np.float64]
 
 
 def members_of(labels: LabelArray) -> list[IndexArray]:
@@ -388,7 +385,7 @@ def apply_hints(evidence: Evidence, hints: Hints) -> Outcome:
     Returns
     -------
     Outcome
-        Labels, names of clusters and doubts.
+        Labels and names of clusters.
     """
     groups = hints.groups()
     # Columns of votes: one for each cluster found, then one for each name, then clusters that pairs ask for.
@@ -521,13 +518,11 @@ def _decide(
     said[copies[images][::-1]] = columns[::-1]  # of several hints the first counts
     chosen = np.where(said[copies] >= 0, said[copies], chosen)
     chosen[images] = columns
-    doubt = 1.0 - shares[np.arange(len(chosen)), chosen]
-    doubt[images] = 0.0
     labels = order_by_size(chosen)
     ordered: list[str | None] = [None] * (int(labels.max()) + 1)
     for label, column in zip(labels, chosen, strict=True):
         ordered[label] = names[column]
-    return Outcome(labels, ordered, np.asarray(doubt, dtype=np.float64))
+    return Outcome(labels, ordered)
 
 
 def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
@@ -733,6 +728,7 @@ class Interview:
         self.closed[skipped] = True
         self.closed[hinted] = True
         self.heap: list[tuple[float, int, int, float, float]] = []
+        self.n_same, self.n_other = 0, 0
         self.silent = [root for root in tree.roots if not self._answers(root)]
         for root in tree.roots:
             self._open(root, 0.0, 0.0)
@@ -753,11 +749,45 @@ class Interview:
             left, right = self._answers(a), self._answers(b)
             if left and right:
                 equal = _most_frequent(left) == _most_frequent(right)
+                self.n_same, self.n_other = self.n_same + equal, self.n_other + (not equal)
                 same, other = _MEMORY * same + equal, _MEMORY * other + (not equal)
                 pending += [(a, same, other), (b, same, other)]
             elif left or right:
                 priority = self.tree.gain[node] * (other + 1.0) / (same + other + 2.0)
                 heapq.heappush(self.heap, (-priority, len(self.heap), node, same, other))
+
+    def chance(self, same: float, other: float) -> float:
+        """Return the chance that a piece has another name than the rest of its node.
+
+        Parameters
+        ----------
+        same : float
+            Number of divisions above it with one name on both sides.
+        other : float
+            Number of divisions above it with two names.
+
+        Returns
+        -------
+        float
+            Share of divisions with two names above it; where these are few, among all divisions with answers.
+        """
+        usual = (self.n_other + 1.0) / (self.n_same + self.n_other + 2.0)
+        return (other + usual) / (same + other + 1.0)
+
+    def n_doubtful(self) -> int:
+        """Return the expected number of images that have another name than they were given.
+
+        Returns
+        -------
+        int
+            Images in pieces without an answer, times the chances; half the images of clusters without a name.
+        """
+        silent = sum(len(self.tree.members(root)) for root in self.silent) / 2.0
+        pieces = 0.0
+        for _, _, node, same, other in self.heap:
+            a, b = (int(child) for child in self.tree.children[node])
+            pieces += len(self.tree.members(b if self._answers(a) else a)) * self.chance(same, other)
+        return round(silent + pieces)
 
     def next(self) -> Question | None:
         """Return the next question, or None if every image is hinted or skipped.
@@ -779,6 +809,7 @@ class Interview:
             a, b = (int(child) for child in self.tree.children[node])
             known, unknown = (a, b) if self._answers(a) else (b, a)
             image = self._typical(unknown)
+            expected = self.chance(same, other)
             chance = (other + 1.0) / (same + other + 2.0)
             same, other = _MEMORY * same + 1.0 - chance, _MEMORY * other + chance
             if image is not None:
@@ -786,7 +817,7 @@ class Interview:
                 self._open(unknown, same, other)
             self._open(known, same, other)
             if image is not None:
-                return Question(image, len(self.tree.members(unknown)), chance)
+                return Question(image, len(self.tree.members(unknown)), expected)
         return None
 
     def _typical(self, node: int) -> int | None:
