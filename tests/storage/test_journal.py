@@ -62,9 +62,10 @@ def test_later_names_and_forgetting_replace_earlier_answers(journal):
 def test_a_torn_line_loses_only_itself(journal, cut):
     journal.append(name("a", "x"), name("b", "y"))
     journal.path.write_bytes(journal.path.read_bytes()[:-cut])
-    assert [entry.name for entry in journal.read()] == ["x"]
+    left = ["x", "y"] if cut == 1 else ["x"]  # only the line break is missing
+    assert [entry.name for entry in journal.read()] == left
     journal.append(name("c", "z"))
-    assert [entry.name for entry in journal.read()] == ["x", "z"]
+    assert [entry.name for entry in journal.read()] == [*left, "z"]
 
 
 @pytest.mark.parametrize(
