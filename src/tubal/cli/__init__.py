@@ -40,6 +40,9 @@ COMMANDS = {
     "cluster": "Sort images into clusters and write a report to explore.",
     "fit": "Learn a model from images and save it in one file.",
     "encode": "Turn images into features with a model.",
+    "ask": "Name a few images, and let all others follow.",
+    "refine": "Apply what you know about some images to all of them.",
+    "add": "Add new images to the results of an earlier run.",
     "assign": "Put new images into the clusters of a model.",
     "similar": "Show the images nearest to one image, and how they align.",
     "explain": "Draw which atoms, at which shifts, build an image.",
@@ -48,6 +51,8 @@ COMMANDS = {
     "datasets": "List the image collections, and download them.",
     "completion": "Print the completion script for a shell.",
 }
+# Commands that share a file.
+SHARED_FILES = {"ask": "hints", "refine": "hints", "add": "hints"}
 # Exit codes: a failure of the program, wrong input. After a signal, 128 and the number of the signal.
 FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
 # An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
@@ -66,10 +71,15 @@ class LazyGroup(click.Group):
         """Import the command, and add ``--debug`` to it."""
         if cmd_name not in COMMANDS:
             return None
-        command = self.commands.get(cmd_name) or importlib.import_module(f"tubal.cli.{cmd_name}").command
+        command = self.commands.get(cmd_name) or self._import(cmd_name)
         if not any("--debug" in option.opts for option in command.params):
             command.params.append(debug_option())
         return command
+
+    def _import(self, name: str) -> click.Command:
+        module = importlib.import_module(f"tubal.cli.{SHARED_FILES.get(name, name)}")
+        found: click.Command = getattr(module, name if name in SHARED_FILES else "command")
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their summaries from above, so that help imports nothing."""
@@ -101,6 +111,8 @@ def group() -> None:
 
     \b
     Then:
+      tubal ask tubal-out              name a few images; all others follow
+      tubal add tubal-out new/         add new images to these clusters
       tubal assign new/ -m tubal-out   put new images into these clusters
       tubal similar a.png -m tubal-out find the images that look most like one image
       tubal explain a.png -m tubal-out see what an image is made of

@@ -280,6 +280,9 @@ class GrowingClusters:
         parts |= {"n_added_": n_added}
         if "coordinates_" in parts:
             parts["coordinates_"] = grown_coordinates(self.coordinates_, affinity)
+        for name in _OF_FILES:
+            if name in parts:
+                parts[name] = np.append(parts[name], [""] * len(images)).astype(object)
         self._settle(parts, self.hints_, np.concatenate([self.labels_, np.full(len(images), -1, np.intp)]))
         return self
 
@@ -317,7 +320,7 @@ class GrowingClusters:
         labels = getattr(self, "found_labels_", self.labels_)[kept]
         parts["found_labels_"] = np.unique(labels, return_inverse=True)[1].astype(np.intp)
         parts["n_added_"] = int(np.count_nonzero(kept >= n_images - getattr(self, "n_added_", 0)))
-        for name in ("coordinates_", "file_names_"):
+        for name in ("coordinates_", *_OF_FILES):
             if name in parts:
                 parts[name] = parts[name][kept]
         self._settle(parts, self.hints_.renumbered(new_index), self.labels_[kept])
@@ -371,6 +374,8 @@ class GrowingClusters:
 
 # Attributes that describe a collection and are computed again, or on first use, when it changes.
 _DERIVED = frozenset({"embedding_", "tree_"})
+# What the command line stores about the file of each image.
+_OF_FILES = ("file_names_", "file_digests_")
 
 
 def diffusion_space(affinity: SparseMatrix, n_clusters: int, seed: int) -> Coordinates:
