@@ -41,6 +41,9 @@ COMMANDS = {
     "cluster": "Sort images into clusters and write a report to explore.",
     "fit": "Learn a model from images and save it in one file.",
     "encode": "Turn images into features with a model.",
+    "ask": "Name a few images, and let all others follow.",
+    "refine": "Apply what you know about some images to all of them.",
+    "add": "Add new images to the results of an earlier run.",
     "assign": "Put new images into the clusters of a model.",
     "similar": "Show the images nearest to one image, and how they align.",
     "explain": "Draw which atoms, at which shifts, build an image.",
@@ -52,6 +55,7 @@ COMMANDS = {
 }
 # Commands that share a file; every other command has a file of its own name.
 HOMES = {"demo": "cluster"} | dict.fromkeys(("encode", "assign", "similar", "explain"), "models")
+HOMES |= dict.fromkeys(("ask", "refine", "add"), "hints")
 DOCUMENTATION = "https://tubal.readthedocs.io"
 ISSUES = "https://github.com/tubal-developers/tubal/issues"
 # Exit codes: a failure of the program, wrong input. After a signal, 128 and the number of the signal.
@@ -125,6 +129,8 @@ def group() -> None:
 
     \b
     Then:
+      tubal ask tubal-out              name a few images; all others follow
+      tubal add tubal-out new/         add new images to these clusters
       tubal assign new/ -m tubal-out   put new images into these clusters
       tubal similar a.png -m tubal-out find the images that look most like one image
       tubal explain a.png -m tubal-out see what an image is made of

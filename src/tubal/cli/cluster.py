@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     "sub-folders, or the labels stored with the images. They do not influence the clusters.",
 )
 @click.option(
+    "--hints",
+    metavar="CSV|folders",
+    help="What you know about some images, as tubal refine takes it, or the names of the sub-folders. Unlike --labels, "
+    "hints decide the clusters of these images, and guide those of all others.",
+)
+@click.option(
     "--sort", type=click.Choice(["copy", "link"]), help="Also copy or link the images into one folder per cluster."
 )
 @learning_options
@@ -56,6 +62,7 @@ def cluster(
     force: bool,
     preset: str,
     labels: str | None,
+    hints: str | None,
     sort: str | None,
     resume: bool,
     seed: int,
@@ -65,7 +72,8 @@ def cluster(
 
     SOURCE is a folder of pictures (sub-folders included), a zip or tar archive, a multi-page TIFF, or several of
     these; a .npy, .npz, .mat or .h5 file; the name of a collection (see tubal datasets); or - for a list of paths on
-    standard input. File names, folders and labels do not influence the clusters.
+    standard input. File names, folders and labels do not influence the clusters, unless they are given as --hints.
+    Answers that were given to earlier results in the same place (OUT.hints) are applied again.
 
     \b
     The results folder holds
@@ -85,12 +93,14 @@ def cluster(
       tubal cluster photos/ --clusters 12 --out results --sort link
       tubal cluster scans.tif -k 8 --json > run.json
       tubal cluster birds/ --labels folders        score against the sub-folders
+      tubal cluster birds/ --hints known.csv --sort copy     names for some, folders for all
       tubal cluster coil20 -k 20                   a collection by name
       tubal cluster june/ july/ august.zip         several folders and archives
       find . -name '*.jpg' | tubal cluster -       a list of files
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
     from tubal.cli.console import Terminal
+    from tubal.cli.hints import check_hint_file, teach_known_hints
     from tubal.cli.inputs import check_label_file, is_collection, read_images, read_labels
     from tubal.cli.pipeline import (
         Plan,
@@ -107,6 +117,7 @@ def cluster(
     for source in sources:
         check_apart(source, out)
     check_label_file(labels)
+    check_hint_file(hints)
     stale = earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
@@ -118,10 +129,11 @@ def cluster(
         stack = read_images(terminal, state, sources, image_settings, listed_in=str(out / "skipped.csv"))
         known_labels = read_labels(labels, stack, is_collection=is_collection(sources))
         check_sorting(sort, stack, stage)
-        settings = {"labels": labels, "sort": sort, **image_settings}
+        settings = {"labels": labels, "hints": hints, "sort": sort, **image_settings}
         source = sources[0] if len(sources) == 1 else ", ".join(Path(name).name for name in sources)
         plan = Plan(source, clusters, preset, seed, sort, known_labels, settings, out)
-        record = cluster_images(plan, stack, stage, terminal, state, checkpoint)
+        teach = teach_known_hints(out, hints, stack)
+        record = cluster_images(plan, stack, stage, terminal, state, checkpoint, teach)
     show_summary(terminal, record, out)
 
 

@@ -96,7 +96,7 @@ def _name_the_option(message: str, state: State) -> str:
 
 
 def read_images_for(
-    model: BaseEstimator, terminal: Terminal, state: State, source: str, settings: ImageSettings
+    model: BaseEstimator, terminal: Terminal, state: State, source: str | Sequence[str], settings: ImageSettings
 ) -> Bunch:
     """Read SOURCE as the images that a model was fitted on: in their size and colour, cut, fitted and scaled alike."""
     height, width, *channels = image_shape_of(model)

@@ -47,11 +47,13 @@ __all__ = [
     "check_sorting",
     "checkpoint_beside",
     "cluster_images",
+    "content_digests",
     "earlier_record",
     "earlier_sorted_folder",
     "fit_with_progress",
     "save_model",
     "show_summary",
+    "write_clusters",
     "write_features",
 ]
 
@@ -178,25 +180,59 @@ def save_model(model: BaseEstimator, stack: Bunch, path: Path, *, force: bool = 
     model.crop_, model.frame_fit_, model.value_range_ = stack.crop, stack.fit, stack.value_range
     if hasattr(model, "labels_"):
         model.file_names_ = np.array(stack.names, dtype=object)
+        model.file_digests_ = np.array(content_digests(stack), dtype=object)
     place = path if force or not path.exists() else unused_name(path)
     tubal.save(model, place)
     if place != path:
         raise FileExistsError(f"{str(path)!r} appeared during the run and was not replaced; the model is in {place}")
 
 
+def content_digests(stack: Bunch) -> list[str]:
+    """Return a digest of the content of each image: of its file, or of its pixels if it has no file of its own.
+
+    Files are known by it when they are renamed or moved.
+    """
+    if "digests" not in stack:
+        stack.digests = [
+            sha256_of(file) if own and os.path.isfile(file) else hashlib.sha256(image.tobytes()).hexdigest()
+            for file, own, image in zip(stack.files, _with_own_file(stack), stack.images, strict=True)
+        ]
+    found: list[str] = stack.digests
+    return found
+
+
 # --- the results of a clustering ---------------------------------------------------------------------------------
 
 
 def cluster_images(
-    plan: Plan, stack: Bunch, stage: Path, terminal: Terminal, state: State, checkpoint: Checkpoint | None = None
+    plan: Plan,
+    stack: Bunch,
+    stage: Path,
+    terminal: Terminal,
+    state: State,
+    checkpoint: Checkpoint | None = None,
+    teach: Callable[[ImageClusterer, Bunch], object] | None = None,
 ) -> dict[str, Any]:
-    """Cluster the images, write all results into the folder ``stage``, and return the record of the run."""
+    """Cluster the images, write all results into the folder ``stage``, and return the record of the run.
+
+    ``teach`` is called with the fitted clusterer, to give it the hints that are known.
+    """
     clusterer = _fit_clusterer(plan, stack, terminal, state, checkpoint)
+    if teach is not None:
+        with terminal.stage("applying hints"):
+            teach(clusterer, stack)
+    return write_clusters(plan, stack, clusterer, stage, terminal, state)
+
+
+def write_clusters(
+    plan: Plan, stack: Bunch, clusterer: ImageClusterer, stage: Path, terminal: Terminal, state: State
+) -> dict[str, Any]:
+    """Write all results of a clusterer into the folder ``stage``, and return the record of the run."""
     scores = compare_with_labels(clusterer.labels_, plan.known_labels) if plan.known_labels is not None else None
     with terminal.stage("writing results") as bar:
         _write_results(stack, clusterer, stage, bar)
         if plan.sort:
-            _sort_images(stage / SORTED_FOLDER, plan.sort, stack, clusterer.labels_, bar)
+            _sort_images(stage / SORTED_FOLDER, plan.sort, stack, clusterer, bar)
     record = _describe_run(plan, stack, clusterer, scores, state)
     with terminal.stage("drawing the report") as bar:
         _write_page(plan, stack, clusterer, record, stage / "report.html", bar)
@@ -256,12 +292,14 @@ def _write_labels(path: Path, names: Sequence[str], clusterer: ImageClusterer) -
     originals = first_of_group(clusterer.duplicates_, len(names))
     with _open_csv(path) as stream:
         writer = csv.writer(stream)
-        writer.writerow(LABEL_COLUMNS)
+        named = any(name is not None for name in clusterer.names_)
+        writer.writerow([*LABEL_COLUMNS, "name"] if named else LABEL_COLUMNS)
         for i, name in enumerate(names):
             original = names[originals[i]] if originals[i] >= 0 else ""
             confidence = f"{clusterer.confidence_[i]:.4f}"
             row = [table_cell(name), int(clusterer.labels_[i]), confidence, int(outliers[i]), table_cell(original)]
-            writer.writerow(row)
+            said = [table_cell(clusterer.names_[clusterer.labels_[i]] or "")] if named else []
+            writer.writerow(row + said)
 
 
 def write_features(path: Path, names: Sequence[str], **arrays: NDArray[Any]) -> None:
@@ -270,14 +308,16 @@ def write_features(path: Path, names: Sequence[str], **arrays: NDArray[Any]) -> 
         np.savez_compressed(stream, names=np.array(names, dtype=str), allow_pickle=False, **arrays)
 
 
-def _sort_images(folder: Path, how: str, stack: Bunch, labels: NDArray[np.intp], bar: ProgressBar) -> None:
+def _sort_images(folder: Path, how: str, stack: Bunch, clusterer: ImageClusterer, bar: ProgressBar) -> None:
     """Put every image into one folder per cluster, as a copy or a link; images without a file of their own as PNG."""
     packed = _packed_files(stack)
     own = [file or bool(member) for file, (_, member) in zip(_with_own_file(stack), packed, strict=True)]
     waiting: dict[str, dict[str, Path]] = {}
+    labels = clusterer.labels_
     digits = len(str(int(labels.max(initial=0))))
     names = [name if is_own else f"{name}.png" for name, is_own in zip(stack.names, own, strict=True)]
-    places = [_sorted_place(name, int(label), digits) for name, label in zip(names, labels, strict=True)]
+    said = [clusterer.names_[label] or "" for label in labels]
+    places = [_sorted_place(name, int(i), digits, text) for name, i, text in zip(names, labels, said, strict=True)]
     first: dict[Path, int] = {}
     for i in sorted(range(len(own)), key=lambda index: not own[index]):
         first.setdefault(places[i], i)
@@ -330,15 +370,21 @@ def _packed_files(stack: Bunch) -> list[tuple[str, str]]:
     return [place if place[1] and uses[place] == 1 else ("", "") for place in packed]
 
 
-def _sorted_place(name: str, label: int, digits: int) -> Path:
+def _sorted_place(name: str, label: int, digits: int, said: str = "") -> Path:
     """Return where an image is put among the sorted ones: the folder of its cluster, without folders of its source.
+
+    The name of a cluster is part of its folder's, without characters that some systems do not allow.
 
     >>> _sorted_place("june/beach/1.jpg", 3, digits=2).as_posix()
     'cluster-03/1.jpg'
+    >>> _sorted_place("1.jpg", 3, digits=2, said="sea / sky").as_posix()
+    'cluster-03 sea _ sky/1.jpg'
     """
+    text = re.sub(r'[\x00-\x1f<>:"/\\|?*]', "_", said).strip(" .")[:80]
     # Names need not come from a folder that was walked, so a name such as ".." must not lead anywhere.
     last = PurePosixPath(name).name
-    return Path(f"cluster-{label:0{digits}d}") / (last if last not in ("", "..", ".") else "image")
+    folder = f"cluster-{label:0{digits}d}{' ' if text else ''}{text}"
+    return Path(folder) / (last if last not in ("", "..", ".") else "image")
 
 
 def _save_png(path: Path, image: NDArray[np.float32]) -> None:
@@ -396,6 +442,8 @@ def _describe_run(
         "skipped": len(stack.skipped),
         "clusters": len(sizes),
         "cluster_sizes": sizes.tolist(),
+        "cluster_names": list(clusterer.names_),
+        "hints": len(clusterer.hints_),
         "outliers": int(as_mask(clusterer.outliers_, len(stack.images)).sum()),
         "duplicate_groups": len(clusterer.duplicates_),
         "scores": scores,
@@ -409,6 +457,7 @@ def _describe_run(
         "seed": plan.seed,
         "versions": {**versions(), "platform": platform_name()},
         "images_sha256": _hash_images(stack.images),
+        "files": [os.path.abspath(file) if file else "" for file in stack.files],
         "command": ["tubal", *state.arguments],
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -454,14 +503,17 @@ def earlier_sorted_folder(folder: Path) -> tuple[str, ...]:
 
 def _foreign_files(folder: Path) -> list[str]:
     """Return the files among the sorted images of an earlier run that its table does not list."""
-    rows: list[tuple[str, int]] = []
+    rows: list[tuple[str, int, str]] = []
     with (
         contextlib.suppress(OSError, KeyError, TypeError, ValueError),  # without the table, nothing is known to be ours
         open(folder / "labels.csv", encoding="utf-8", errors="surrogateescape", newline="") as stream,
     ):
-        rows = [(from_table_cell(row["file"]), int(row["cluster"])) for row in csv.DictReader(stream)]
-    digits = len(str(max((label for _, label in rows), default=0)))
-    places = [_sorted_place(name, label, digits).as_posix() for name, label in rows]
+        rows = [
+            (from_table_cell(row["file"]), int(row["cluster"]), from_table_cell(row.get("name") or ""))
+            for row in csv.DictReader(stream)
+        ]
+    digits = len(str(max((label for _, label, _ in rows), default=0)))
+    places = [_sorted_place(name, label, digits, said).as_posix() for name, label, said in rows]
     # The table does not tell which images have no file of their own and were saved as PNG.
     uses = Counter([*places, *(f"{place}.png" for place in places)])
     sorted_folder = folder / SORTED_FOLDER
@@ -488,4 +540,5 @@ def show_summary(terminal: Terminal, record: Mapping[str, Any], out: Path) -> No
     terminal.print_table(rows)
     # Not in the table: a path folded into a column cannot be copied.
     terminal.print_line(f"Open {out / 'report.html'}")
-    terminal.print_json({**record, "out": str(out)})
+    shown = {name: value for name, value in record.items() if name != "files"}  # labels.csv lists them
+    terminal.print_json({**shown, "out": str(out)})

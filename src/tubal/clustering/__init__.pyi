@@ -1,6 +1,7 @@
 from .affinity import mutual_adjacency, weight_edges_by_codes, with_second_order
 from .clusterer import ImageClusterer
 from .cuts import ClusterCount, diffusion_cut, estimate_n_clusters, kmeans, modularity, spectral_cut
+from .hints import Hints
 from .quality import confidence, medoids, near_duplicates, outliers, vote
 from .spectral import Spectrum, graph_map, spectrum
 from .tree import ClusterTree, cluster_tree
@@ -8,6 +9,7 @@ from .tree import ClusterTree, cluster_tree
 __all__ = [
     "ClusterCount",
     "ClusterTree",
+    "Hints",
     "ImageClusterer",
     "Spectrum",
     "cluster_tree",

@@ -45,6 +45,8 @@ from tubal.clustering.cuts import (
     warn_if_fewer,
     warn_if_lopsided,
 )
+from tubal.clustering.growth import GrowingClusters
+from tubal.clustering.hints import Hints
 from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, vote
 from tubal.clustering.spectral import LabelArray, Spectrum, graph_map
 from tubal.clustering.tree import ClusterTree, cluster_tree
@@ -122,7 +124,7 @@ def recall_seed(stages: Stages, random_state: int | np.random.RandomState | None
     return seed
 
 
-class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
+class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator):
     """Cluster images by their appearance: a deformation-tolerant graph, GTSC codes, and a partition that uses both.
 
     Graph and codes each propose partitions: cuts of the graph after diffusion for several times, and K-means on the
@@ -165,7 +167,13 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     Attributes
     ----------
     labels_ : ndarray of shape (n_images,)
-        Cluster of each image; cluster 0 is the largest.
+        Cluster of each image; after ``fit`` and ``refine`` cluster 0 is the largest.
+    names_ : list of str or None
+        Name of each cluster; None where nobody said.
+    hints_ : Hints
+        Everything that was said in ``refine``.
+    n_doubtful_ : int
+        Expected number of images that still have a wrong name.
     n_clusters_ : int
         Number of clusters found.
     n_clusters_candidates_ : ndarray of shape (n_candidates,)
@@ -176,7 +184,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     features_ : ndarray of shape (n_images, n_atoms)
         Pooled codes of the learning, rows of unit length.
     confidence_ : ndarray of shape (n_images,)
-        Share of each image's edge weight that stays inside its cluster.
+        Share of each image's edge weight that stays inside its cluster; 1 for images that hints are about.
     outliers_ : ndarray of bool of shape (n_images,)
         True where an image lies unusually far from its nearest neighbours.
     duplicates_ : list of ndarray
@@ -319,8 +327,13 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         fitted |= {"affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters)
         fitted |= describe_images(labels, pieces)
+        fitted |= {"hints_": Hints(), "names_": [None] * fitted["n_clusters_"]}
         replace_fitted(self, fitted)
         return self
+
+    def _describe(self, labels: LabelArray, parts: Mapping[str, Any]) -> dict[str, Any]:
+        copy_of = parts.get("copy_of_", np.arange(len(labels)))
+        return describe_images(labels, Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of))
 
     def labels_for(self, n_clusters: int) -> LabelArray:
         """Return labels for another number of clusters, cut from ``tree_`` without fitting anything again.
@@ -580,6 +593,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         if not n_images == self.graph_.n_images == n_coded:
             raise ValueError("its labels, codes and graph are not of the same number of images")
         check_loaded_clusters(self, n_images)
+        self._check_loaded_hints()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -63,7 +63,9 @@ def outliers(distances: FloatArray, *, cutoff: float = 3.5) -> NDArray[np.bool_]
     >>> outliers(np.array([[1.0], [1.1], [0.9], [1.0], [1.2], [0.8], [1.1], [30.0]])).nonzero()[0]
     array([7])
     """
-    mean = np.asarray(distances, dtype=np.float64).mean(axis=1)
+    lengths = np.asarray(distances, dtype=np.float64)
+    listed = np.isfinite(lengths)  # a list may be shorter than the others
+    mean = np.where(listed, lengths, 0.0).sum(axis=1) / np.maximum(listed.sum(axis=1), 1)
     positive = mean[mean > 0.0]
     if len(mean) < 8 or len(positive) < 8:
         return np.zeros(len(mean), dtype=np.bool_)

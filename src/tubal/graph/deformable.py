@@ -314,6 +314,14 @@ class DeformableSearch(ImageSearch):
         for name in ("prepared", "_training_candidates"):
             self.__dict__.pop(name, None)
 
+    def grown(self, new_images: Array) -> DeformableSearch:
+        """Return the same search over more training images, the new ones last; only these are prepared."""
+        search = super().grown(new_images)
+        if "prepared" in vars(self):
+            with own_threads() as threads:
+                vars(search)["prepared"] = self.prepared.grown(search, threads)
+        return search
+
     def training_neighbors(self, n_neighbors: int, stage: Stage | None = None) -> Neighbors:
         """Return the nearest other training images of every training image; none is listed too often."""
         stage = stage or Stage()
@@ -534,6 +542,22 @@ class PreparedImages:
         coefficients = fit_coefficients(search, images)
         warped, energies = coefficients.of_warps(images, threads)
         return cls(images, group, coarse, descriptors, coefficients, warped, energies)
+
+    def grown(self, search: DeformableSearch, threads: int) -> PreparedImages:
+        """Return the same for a search with more images; the maps learned from the first ones are kept."""
+        images, group = distinct_images(search)
+        new = images[len(self.images) :]  # distinct images are in the order of their first appearance
+        if len(new) == 0:
+            return replace(self, group=group)
+        warped, energies = self.coefficients.of_warps(new, threads)
+        return replace(
+            self,
+            images=images,
+            group=group,
+            descriptors=np.concatenate([self.descriptors, self.coarse.descriptors(new, threads)]),
+            warped=np.concatenate([self.warped, warped]),
+            energies=np.concatenate([self.energies, energies]),
+        )
 
 
 def distinct_images(search: DeformableSearch) -> tuple[Float32, IndexArray]:

@@ -8,11 +8,11 @@ may lie in memory, on a device or in a file: :class:`Rows` hides which.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import chain
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -528,6 +528,19 @@ class ImageSearch:
         """Return, for each new image, the training images that equal it up to rounding, the closest first."""
         return self._fingerprints.equal_rows(as_rows(self._check_size(new_images)), as_rows(self.images))
 
+    def grown(self, new_images: Array) -> Self:
+        """Return the same search over more training images, the new ones last."""
+        return replace(self, images=np.concatenate([self.images, self._added(new_images)]))
+
+    def reduced(self, kept: IndexArray) -> Self:
+        """Return the same search over some of its training images."""
+        return replace(self, images=self.images[kept])
+
+    def _added(self, new_images: Array) -> NDArray[Any]:
+        """Return new images in the shape and type of the training images."""
+        stack = self._check_size(new_images)
+        return stack.reshape(len(stack), *self.images.shape[1:]).astype(self.images.dtype, copy=False)
+
     def _check_size(self, new_images: Array) -> NDArray[Any]:
         """Return new images as a stack with as many pixels as the training images."""
         stack = as_float_stack(new_images)
@@ -574,6 +587,14 @@ class ExactSearch(ImageSearch):
             parts.append(nearest_rows(queries, RowsInMemory(distinct), reach, metric=self.metric, first=start))
             stage.show((start + len(queries)) * n_images // len(distinct), n_images)
         return expand_to_copies(concatenate_neighbors(parts), group, n_neighbors)
+
+    def grown(self, new_images: Array) -> ExactSearch:
+        """Return the same search over more training images, the new ones last."""
+        return replace(super().grown(new_images), tensor=None)
+
+    def reduced(self, kept: IndexArray) -> ExactSearch:
+        """Return the same search over some of its training images."""
+        return replace(super().reduced(kept), tensor=None)
 
     def _rows(self) -> Array:
         """Return the training images as rows, on their device."""

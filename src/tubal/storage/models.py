@@ -45,7 +45,7 @@ Json: TypeAlias = Any  # what json.loads returns
 
 # A file can name only classes that these modules export: the estimators of tubal, and dataclasses of the others.
 _ESTIMATORS = "tubal"
-_EXPORTING = (_ESTIMATORS, "tubal.solvers", "tubal.problems", "tubal.learning")
+_EXPORTING = ("tubal.clustering", _ESTIMATORS, "tubal.solvers", "tubal.problems", "tubal.learning")
 # Names of classes in files that earlier versions wrote.
 _FORMER_NAMES = {"Tally": "PassTotals"}
 # Parameters that are functions, and attributes that are cheaper to compute again than to check.

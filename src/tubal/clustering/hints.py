@@ -1,0 +1,839 @@
+"""What a person says about images, and the labels that follow from it.
+
+A hint is a name for an image, or a pair of images that belong together or apart. :func:`apply_hints` turns the clusters
+that were found without hints into clusters in which every hint holds:
+
+1. Hints in a cluster divide it. Every image gets votes from the hints in its own cluster, the nearest in diffusion
+   coordinates first; a cluster with one name gets that name. So one answer per cluster does what naming the clusters
+   would do, and an answer that differs from the others only takes the images around it.
+2. Votes are smoothed over the edges of the graph. With many hints this is what label spreading does.
+3. Hinted images get what was said about them.
+
+The result depends on the hints alone, not on their order, so forgetting a hint undoes it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.cluster.hierarchy import linkage
+from scipy.sparse.csgraph import connected_components
+
+from tubal.clustering.cuts import order_by_size, ward_kmeans
+from tubal.clustering.eigenvectors import LabelArray
+from tubal.graph.structure import IndexArray, SparseMatrix
+
+Pair: TypeAlias = tuple[int, int]
+Pairs: TypeAlias = Iterable[tuple[int, int]]
+Coordinates: TypeAlias = NDArray[np.float32]
+
+# Added to squared distances of unit rows, so that a hint does not outvote all others around it: one odd image in a
+# pure region would otherwise take its neighbours along.
+_SMALLEST_DISTANCE = 0.01
+# A vote is the squared distance to this power: the nearest hints count most.
+_VOTE_POWER = -4.0
+# Share of an image's votes that comes from its neighbours in each step of smoothing, and the number of steps.
+_SMOOTHING, _SMOOTHING_STEPS = 0.8, 12
+# A hinted image counts as this many others when votes are smoothed.
+_HINT_WEIGHT = 3.0
+# An image that must leave its cluster joins another one if that has at least this share of its votes.
+_WELCOME = 0.2
+
+
+# --- what was said ---------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Hints:
+    """Everything a person has said about a collection.
+
+    Parameters
+    ----------
+    images : tuple of int
+        Images with a name, in the order in which they were named.
+    said : tuple of str
+        The name of each of them.
+    same : tuple of pairs of int
+        Images that belong together.
+    different : tuple of pairs of int
+        Images that do not.
+
+    Examples
+    --------
+    >>> Hints((12, 80), ("seven", "one"), same=((3, 4),)).names
+    {12: 'seven', 80: 'one'}
+    """
+
+    images: tuple[int, ...] = ()
+    said: tuple[str, ...] = ()
+    same: tuple[Pair, ...] = ()
+    different: tuple[Pair, ...] = ()
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Name of each named image."""
+        return dict(zip(self.images, self.said, strict=True))
+
+    @property
+    def mentioned(self) -> IndexArray:
+        """Indices of all images that some hint is about, increasing."""
+        pairs = [image for pair in (*self.same, *self.different) for image in pair]
+        return np.unique(np.array([*self.images, *pairs], dtype=np.intp))
+
+    def __len__(self) -> int:
+        return len(self.images) + len(self.same) + len(self.different)
+
+    def with_hints(self, names: Mapping[int, str], same: Pairs, different: Pairs, n_images: int) -> Hints:
+        """Return these hints and new ones, or raise an error that names a contradiction.
+
+        Parameters
+        ----------
+        names : mapping of int to str
+            Names by image.
+        same : iterable of pairs of int
+            Images that belong together.
+        different : iterable of pairs of int
+            Images that do not.
+        n_images : int
+            Number of images in the collection.
+
+        Returns
+        -------
+        Hints
+            All of them.
+        """
+        known = self.names
+        for image, name in names.items():
+            index, text = _check_index(image, n_images), _check_name(image, name)
+            if known.setdefault(index, text) != text:
+                raise ValueError(
+                    f"image {index} is already named {known[index]!r} and cannot be named {text!r} as well; to correct "
+                    f"the name, call forget([{index}]) first"
+                )
+        together = _unique_pairs(self.same, same, n_images, "same")
+        apart = _unique_pairs(self.different, different, n_images, "different")
+        found = Hints(tuple(known), tuple(known.values()), together, apart)
+        found.groups()  # raises an error if they contradict each other
+        return found
+
+    def without(self, images: Iterable[int], pairs: Iterable[Pair] = ()) -> Hints:
+        """Return these hints without the names of some images, and without some pairs.
+
+        Parameters
+        ----------
+        images : iterable of int
+            Images; every hint about one of them is left out.
+        pairs : iterable of pairs of int
+            Pairs that are left out.
+
+        Returns
+        -------
+        Hints
+            The others.
+        """
+        gone, undone = {int(image) for image in images}, {_ordered(pair) for pair in pairs}
+        kept = {image: name for image, name in self.names.items() if image not in gone}
+
+        def left(said: Sequence[Pair]) -> tuple[Pair, ...]:
+            return tuple(pair for pair in said if pair not in undone and not gone & set(pair))
+
+        return Hints(tuple(kept), tuple(kept.values()), left(self.same), left(self.different))
+
+    def renumbered(self, new_index: IndexArray) -> Hints:
+        """Return the hints with images renumbered; what is about an image of index -1 is left out.
+
+        Parameters
+        ----------
+        new_index : ndarray of shape (n_images,)
+            New index of each image.
+
+        Returns
+        -------
+        Hints
+            Hints about the images that are left.
+        """
+        left = self.without(int(image) for image in self.mentioned if new_index[image] < 0)
+        moved = tuple(int(new_index[image]) for image in left.images)
+        same, different = (
+            tuple((int(new_index[i]), int(new_index[j])) for i, j in pairs) for pairs in (left.same, left.different)
+        )
+        return Hints(moved, left.said, same, different)
+
+    def groups(self) -> list[Group]:
+        """Return the groups of images that must share a cluster, or raise an error that names a contradiction.
+
+        Returns
+        -------
+        list of Group
+            Groups in the order of their first hint. Different groups with a name have different names.
+        """
+        parent = {int(image): int(image) for image in self.mentioned}
+
+        def root(image: int) -> int:
+            while parent[image] != image:
+                parent[image] = parent[parent[image]]
+                image = parent[image]
+            return image
+
+        first_of_name: dict[str, int] = {}
+        links = [*self.same, *((image, first_of_name.setdefault(name, image)) for image, name in self.names.items())]
+        for i, j in links:
+            parent[root(i)] = root(j)
+        named: dict[int, int] = {}
+        for image, name in self.names.items():
+            other = named.setdefault(root(image), image)
+            if self.names[other] != name:
+                raise ValueError(self._why_joined(other, image))
+        apart: dict[int, set[int]] = {root(image): set() for image in parent}
+        for i, j in self.different:
+            if root(i) == root(j):
+                raise ValueError(self._why_not_different(i, j))
+            apart[root(i)].add(root(j))
+            apart[root(j)].add(root(i))
+        return self._collect(parent, root_of={image: root(image) for image in parent}, apart=apart, named=named)
+
+    def _collect(
+        self, parent: Iterable[int], *, root_of: dict[int, int], apart: dict[int, set[int]], named: dict[int, int]
+    ) -> list[Group]:
+        order = [*self.images, *(image for pair in (*self.same, *self.different) for image in pair)]
+        roots = list(dict.fromkeys(root_of[image] for image in order))
+        members: dict[int, list[int]] = {root: [] for root in roots}
+        for image in parent:
+            members[root_of[image]].append(image)
+        number = {root: place for place, root in enumerate(roots)}
+        names = self.names
+        return [
+            Group(
+                tuple(sorted(members[root])),
+                names[named[root]] if root in named else None,
+                frozenset(number[other] for other in apart[root]),
+            )
+            for root in roots
+        ]
+
+    def _why_joined(self, i: int, j: int) -> str:
+        chain = " and ".join(f"({a}, {b})" for a, b in self._chain(i, j))
+        return (
+            f"image {i} is named {self.names[i]!r} and image {j} is named {self.names[j]!r}, but they are said to be "
+            f"the same: {chain}; forget one of these hints"
+        )
+
+    def _why_not_different(self, i: int, j: int) -> str:
+        chain = self._chain(i, j)
+        if i == j or not chain:
+            why = "which is one image" if i == j else f"but both are named {self._name_reached(i)!r}"
+        else:
+            why = f"but also the same: {' and '.join(f'({a}, {b})' for a, b in chain)}"
+        return f"images {i} and {j} are said to be different, {why}; forget one of these hints"
+
+    def _name_reached(self, image: int) -> str:
+        names = self.names
+        reached = next(other for other in names if other == image or self._chain(image, other))
+        return names[reached]
+
+    def _chain(self, start: int, goal: int) -> list[Pair]:
+        """Return "same" pairs that lead from one image to another; none if there is no such chain."""
+        came: dict[int, int] = {start: start}
+        queue = [start]
+        for image in queue:
+            for i, j in self.same:
+                for here, there in ((i, j), (j, i)):
+                    if here == image and there not in came:
+                        came[there] = image
+                        queue.append(there)
+        chain: list[Pair] = []
+        while goal in came and goal != start:
+            chain.append(_ordered((came[goal], goal)))
+            goal = came[goal]
+        return chain[::-1]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Images that share a cluster because of hints, its name, and the groups that must not be in it."""
+
+    images: tuple[int, ...]
+    name: str | None
+    apart: frozenset[int]
+
+
+def _check_index(image: object, n_images: int) -> int:
+    if isinstance(image, bool) or not isinstance(image, Integral):
+        raise TypeError(f"a hint is about image {image!r}; the index of an image is wanted, an integer")
+    if not 0 <= int(image) < n_images:
+        raise ValueError(f"a hint is about image {image}, but the images are 0 to {n_images - 1}")
+    return int(image)
+
+
+def _check_name(image: object, name: object) -> str:
+    if isinstance(name, Integral) and not isinstance(name, bool):
+        name = str(int(name))
+    if not isinstance(name, str) or not name.strip():
+        raise TypeError(f"the name of image {image} is {name!r}; a text that is not empty is wanted")
+    return str(name).strip()
+
+
+def _ordered(pair: Iterable[int]) -> Pair:
+    i, j = pair
+    return (int(i), int(j)) if i <= j else (int(j), int(i))
+
+
+def _unique_pairs(known: Sequence[Pair], new: Pairs, n_images: int, what: str) -> tuple[Pair, ...]:
+    """Return known and new pairs, each once and the smaller index first."""
+    found = list(known)
+    for pair in new:
+        try:
+            i, j = pair
+        except (TypeError, ValueError):
+            raise TypeError(f"{what} holds {pair!r}; pairs of two indices are wanted, such as (3, 4)") from None
+        found.append(_ordered((_check_index(i, n_images), _check_index(j, n_images))))
+    return tuple(dict.fromkeys(pair for pair in found if what == "different" or pair[0] != pair[1]))
+
+
+# --- what follows from it --------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Evidence:
+    """What the images themselves say: the clusters found without hints, and how near images are to each other.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_images,)
+        Clusters found without hints.
+    coordinates : ndarray of shape (n_images, n_coordinates)
+        Diffusion coordinates, rows of unit length.
+    affinity : sparse matrix of shape (n_images, n_images)
+        Edge weights that were cut.
+    copies : ndarray of shape (n_images,)
+        Group of copies that each image belongs to; they share a label unless hints differ.
+    """
+
+    labels: LabelArray
+    coordinates: Coordinates
+    affinity: SparseMatrix
+    copies: LabelArray
+
+    def centers(self) -> IndexArray:
+        """Return the image nearest to the mean of each cluster.
+
+        Returns
+        -------
+        ndarray of shape (n_clusters,)
+            Indices.
+        """
+        return np.array([nearest_to_mean(self.coordinates, members) for members in members_of(self.labels)])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Labels in which all hints hold.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_images,)
+        Cluster of each image; cluster 0 is the largest.
+    names : list of str or None
+        Name of each cluster; None where nobody said.
+    """
+
+    labels: LabelArray
+    names: list[str | None]
+
+
+def members_of(labels: LabelArray) -> list[IndexArray]:
+    """Return the images of each cluster, increasing."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(labels))[:-1])
+
+
+def nearest_to_mean(coordinates: Coordinates, members: IndexArray) -> int:
+    """Return the member whose unit row is nearest to the mean of all members' rows."""
+    rows = coordinates[members]
+    return int(members[(rows @ rows.mean(axis=0)).argmax()])
+
+
+def copy_groups(*groupings: IndexArray) -> LabelArray:
+    """Return groups (n,) of images that some grouping joins.
+
+    >>> copy_groups(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]))
+    array([0, 0, 0, 1])
+    """
+    n_images = len(groupings[0])
+    firsts = [np.unique(group, return_index=True, return_inverse=True)[1:] for group in groupings]
+    columns = np.concatenate([first[inverse] for first, inverse in firsts])
+    rows = np.tile(np.arange(n_images), len(groupings))
+    links = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(n_images, n_images))
+    return np.asarray(connected_components(links, directed=False)[1], dtype=np.intp)
+
+
+def apply_hints(evidence: Evidence, hints: Hints) -> Outcome:
+    """Return labels in which all hints hold; see the top of this file for the rules.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        Clusters without hints and the graph.
+    hints : Hints
+        Hints without contradictions.
+
+    Returns
+    -------
+    Outcome
+        Labels and names of clusters.
+    """
+    groups = hints.groups()
+    # Columns of votes: one for each cluster found, then one for each name, then clusters that pairs ask for.
+    n_found = int(evidence.labels.max()) + 1
+    names: list[str | None] = [None] * n_found
+    column = [-1] * len(groups)
+    for place, group in enumerate(groups):
+        if group.name is not None:
+            column[place] = len(names)
+            names.append(group.name)
+    unnamed = [place for place, group in enumerate(groups) if group.name is None]
+    if unnamed:
+        _place_unnamed(evidence, groups, unnamed, column, names)
+    images, columns = _anchors(groups, column)
+    votes = _votes(evidence, images, columns, len(names))
+    return _decide(evidence, votes, images, columns, names)
+
+
+def _anchors(groups: Sequence[Group], column: Sequence[int]) -> tuple[IndexArray, IndexArray]:
+    """Return the hinted images whose cluster is known, and their columns."""
+    found = [
+        (image, column[place]) for place, group in enumerate(groups) for image in group.images if column[place] >= 0
+    ]
+    pairs = np.array(found, dtype=np.intp).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _place_unnamed(
+    evidence: Evidence, groups: Sequence[Group], unnamed: Sequence[int], column: list[int], names: list[str | None]
+) -> None:
+    """Choose the column of each group without a name: where most of its votes are, but not where it must not be.
+
+    A group that is kept out of the cluster with most of its votes gets a new one, unless another has many votes too.
+    """
+    votes = _votes(evidence, *_anchors(groups, column), len(names))
+    for place in unnamed:
+        group = groups[place]
+        total = np.asarray(votes[list(group.images)].sum(axis=0)).ravel()
+        shares = np.concatenate([total / max(total.sum(), 1e-12), np.zeros(len(names) - len(total))])
+        taken = [column[other] for other in group.apart if column[other] >= 0]
+        best = int(shares.argmax())
+        shares[taken] = -1.0
+        choice = int(shares.argmax())
+        if choice != best and shares[choice] < _WELCOME:
+            choice = len(names)
+            names.append(None)
+        column[place] = choice
+
+
+def _votes(evidence: Evidence, images: IndexArray, columns: IndexArray, n_columns: int) -> SparseMatrix:
+    """Return the smoothed votes (n, n_columns) of hints, each row summing to one.
+
+    Clusters without a named hint keep a column of their own. Where pairs have put hints into such a cluster, its most
+    central image votes for it.
+    """
+    n_images, labels = len(evidence.labels), evidence.labels
+    n_found = int(labels.max()) + 1
+    is_name = columns >= n_found
+    anonymous = np.bincount(labels[images[is_name]], minlength=n_found) == 0
+    hinted = np.bincount(labels[images], minlength=n_found) > 0
+    keepers = np.flatnonzero(anonymous & hinted)
+    if len(keepers):
+        centers = evidence.centers()[keepers]
+        free = ~np.isin(centers, images)
+        images, columns = np.append(images, centers[free]), np.append(columns, keepers[free])
+    quiet = ~hinted[labels]
+    own = np.flatnonzero(quiet)
+    parts = [(own, labels[own], np.ones(len(own)))]
+    of_cluster = labels[images]
+    for cluster in np.flatnonzero(hinted):
+        members, chosen = np.flatnonzero(labels == cluster), np.flatnonzero(of_cluster == cluster)
+        shares = _nearest_votes(evidence.coordinates, members, images[chosen], columns[chosen])
+        rows, slots = np.nonzero(shares.votes > 1e-6)
+        parts.append((members[rows], shares.columns[slots], shares.votes[rows, slots]))
+    row, column, value = (np.concatenate(part) for part in zip(*parts, strict=True))
+    votes = sparse.csr_matrix((value, (row, column)), shape=(n_images, n_columns))
+    return _smooth(evidence.affinity, votes, images, columns)
+
+
+@dataclass(frozen=True)
+class _Shares:
+    votes: NDArray[np.float64]
+    columns: IndexArray
+
+
+def _nearest_votes(coordinates: Coordinates, members: IndexArray, images: IndexArray, columns: IndexArray) -> _Shares:
+    """Return the votes (members, c) of hints for images of one cluster, and the columns they are for."""
+    used, place = np.unique(columns, return_inverse=True)
+    if len(used) == 1:
+        return _Shares(np.ones((len(members), 1)), used)
+    squared = 2.0 - 2.0 * (coordinates[members] @ coordinates[images].T).astype(np.float64)
+    squared = np.maximum(squared, 0.0) + _SMALLEST_DISTANCE
+    weights = (squared / squared.min(axis=1, keepdims=True)) ** _VOTE_POWER
+    votes = weights @ np.eye(len(used))[place]
+    return _Shares(votes / votes.sum(axis=1, keepdims=True), used)
+
+
+def _smooth(affinity: SparseMatrix, votes: SparseMatrix, images: IndexArray, columns: IndexArray) -> SparseMatrix:
+    """Return votes after some steps of label spreading, in which hinted images weigh more."""
+    degrees = np.asarray(affinity.sum(axis=1), dtype=np.float64).ravel()
+    scale = 1.0 / np.sqrt(np.where(degrees > 0.0, degrees, 1.0))
+    spread = sparse.csr_matrix(sparse.diags_array(scale) @ affinity @ sparse.diags_array(scale))
+    start = votes.toarray().astype(np.float32)
+    start[images] = 0.0
+    start[images, columns] = _HINT_WEIGHT
+    spread = spread.astype(np.float32)
+    found = start
+    for _ in range(_SMOOTHING_STEPS):
+        found = _SMOOTHING * (spread @ found) + (1.0 - _SMOOTHING) * start
+    total = found.sum(axis=1, keepdims=True)
+    return sparse.csr_matrix(found / np.where(total > 0.0, total, 1.0))
+
+
+def _decide(
+    evidence: Evidence, votes: SparseMatrix, images: IndexArray, columns: IndexArray, names: list[str | None]
+) -> Outcome:
+    """Return the clusters with most votes; copies share theirs, and hinted images have what was said."""
+    copies = evidence.copies
+    n_groups = int(copies.max()) + 1
+    if n_groups < len(copies):
+        joined = sparse.csr_matrix((np.ones(len(copies)), (copies, np.arange(len(copies)))))
+        shares = np.asarray((joined @ votes).todense())[copies]
+        shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-12)
+    else:
+        shares = votes.toarray()
+    # A cluster without hints stays as it was found.
+    quiet = ~np.isin(evidence.labels, evidence.labels[images])
+    chosen = np.where(quiet, evidence.labels, shares.argmax(axis=1))
+    said = np.full(n_groups, -1, np.intp)
+    said[copies[images][::-1]] = columns[::-1]  # of several hints the first counts
+    chosen = np.where(said[copies] >= 0, said[copies], chosen)
+    chosen[images] = columns
+    labels = order_by_size(chosen)
+    ordered: list[str | None] = [None] * (int(labels.max()) + 1)
+    for label, column in zip(labels, chosen, strict=True):
+        ordered[label] = names[column]
+    return Outcome(labels, ordered)
+
+
+def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
+    """Raise an error unless stored hints hold in stored labels, as they do after ``refine``: a file may be forged."""
+    n_clusters = int(labels.max()) + 1
+    if not isinstance(names, list) or len(names) != n_clusters:
+        raise ValueError(f"names_ is not a list of {n_clusters} names")
+    given = [name for name in names if name is not None]
+    if not all(isinstance(name, str) for name in given) or len(set(given)) < len(given):
+        raise ValueError("names_ are not texts, each once")
+    if not isinstance(hints, Hints):
+        raise TypeError(f"hints_ is a {type(hints).__name__}; Hints are wanted")
+    checked = Hints().with_hints(hints.names, hints.same, hints.different, len(labels))
+    for image, name in checked.names.items():
+        if names[labels[image]] != name:
+            raise ValueError(f"image {image} is named {name!r}, but its cluster is not")
+    for pairs, wanted in ((checked.same, True), (checked.different, False)):
+        for i, j in pairs:
+            if (labels[i] == labels[j]) != wanted:
+                raise ValueError(f"images {i} and {j} are not {'the same' if wanted else 'different'}, as was said")
+
+
+# --- what to ask next ------------------------------------------------------------------------------------
+# Ward's tree of a cluster is built on its images; a larger cluster is first cut into parts of about half this size.
+_TREE_LIMIT = 3000
+# How much an answer one level up in a tree counts against one here.
+_MEMORY = 0.5
+
+
+@dataclass(frozen=True)
+class Question:
+    """An image to ask about, the number of images that follow its answer, and the chance of an unexpected answer."""
+
+    image: int
+    n_images: int
+    chance: float
+
+
+@dataclass(frozen=True)
+class QuestionTree:
+    """Ward's tree of the diffusion coordinates inside each cluster.
+
+    Node ``i`` holds the images ``order[start[i]:stop[i]]``. ``gain`` is how much the squared distances to the mean fall
+    when a node is divided into its two children; leaves have no children, -1.
+    """
+
+    order: IndexArray
+    start: IndexArray
+    stop: IndexArray
+    children: IndexArray
+    gain: NDArray[np.float64]
+    roots: tuple[int, ...]
+
+    def members(self, node: int) -> IndexArray:
+        """Return the images of a node.
+
+        Parameters
+        ----------
+        node : int
+            A node.
+
+        Returns
+        -------
+        ndarray
+            Indices of images.
+        """
+        return self.order[self.start[node] : self.stop[node]]
+
+    @classmethod
+    def of(cls, labels: LabelArray, coordinates: Coordinates, seed: int = 0) -> QuestionTree:
+        """Build the trees of all clusters.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n_images,)
+            Clusters found without hints.
+        coordinates : ndarray of shape (n_images, n_coordinates)
+            Diffusion coordinates.
+        seed : int, default=0
+            Seed of the cut of very large clusters.
+
+        Returns
+        -------
+        QuestionTree
+            One root per cluster, the largest cluster first.
+        """
+        grower = _TreeGrower(coordinates, seed)
+        roots = [grower.grow(members) for members in members_of(labels)]
+        order = sorted(roots, key=lambda node: grower.start[node] - grower.stop[node])
+        return cls(
+            np.concatenate(grower.order),
+            np.array(grower.start),
+            np.array(grower.stop),
+            np.array(grower.children, dtype=np.intp).reshape(-1, 2),
+            np.array(grower.gain),
+            tuple(order),
+        )
+
+
+class _TreeGrower:
+    """Appends the nodes of one cluster after the other, children before their parents."""
+
+    def __init__(self, coordinates: Coordinates, seed: int) -> None:
+        self.coordinates, self.seed, self.n_images = coordinates, seed, 0
+        self.order: list[IndexArray] = []
+        self.start: list[int] = []
+        self.stop: list[int] = []
+        self.children: list[tuple[int, int]] = []
+        self.gain: list[float] = []
+
+    def grow(self, members: IndexArray) -> int:
+        """Add the tree of a cluster and return its root."""
+        rows = self.coordinates[members].astype(np.float64)
+        if len(members) <= _TREE_LIMIT:
+            leaves = [members[i : i + 1] for i in range(len(members))]
+            return self._join(rows, leaves)
+        n_parts = -(-2 * len(members) // _TREE_LIMIT)
+        parts = [members[part] for part in members_of(order_by_size(ward_kmeans(rows, n_parts, self.seed)))]
+        means = np.array([self.coordinates[part].mean(axis=0) for part in parts], dtype=np.float64)
+        return self._join(means, parts)
+
+    def _join(self, points: NDArray[np.float64], leaves: Sequence[IndexArray]) -> int:
+        """Add Ward's tree of some points, each the mean of the images of a leaf; return its root."""
+        n_points = len(points)
+        merges = linkage(points, method="ward") if n_points > 1 else np.empty((0, 4))
+        # Leaves are laid out in the order of the tree, so that each node is one range of images.
+        pending, layout = [n_points + len(merges) - 1], []
+        while pending:
+            node = pending.pop()
+            if node < n_points:
+                layout.append(node)
+            else:
+                pending += [int(merges[node - n_points, 1]), int(merges[node - n_points, 0])]
+        own = np.empty(n_points + len(merges), np.intp)
+        for leaf in layout:
+            own[leaf] = self._leaf(leaves[leaf])
+        sizes = [float(len(leaf)) for leaf in leaves]
+        means = list(points)
+        for step, (a, b) in enumerate(merges[:, :2].astype(np.intp)):
+            total = sizes[a] + sizes[b]
+            gain = sizes[a] * sizes[b] / total * float(((means[a] - means[b]) ** 2).sum())
+            means.append((sizes[a] * means[a] + sizes[b] * means[b]) / total)
+            sizes.append(total)
+            own[n_points + step] = self._node(int(own[a]), int(own[b]), gain)
+        return int(own[-1])
+
+    def _leaf(self, members: IndexArray) -> int:
+        if 1 < len(members) <= _TREE_LIMIT or len(members) > _TREE_LIMIT:
+            return self.grow(members)
+        self.order.append(members)
+        self.n_images += len(members)
+        return self._append(self.n_images - len(members), self.n_images, (-1, -1), 0.0)
+
+    def _node(self, a: int, b: int, gain: float) -> int:
+        start, stop = min(self.start[a], self.start[b]), max(self.stop[a], self.stop[b])
+        return self._append(start, stop, (a, b), gain)
+
+    def _append(self, start: int, stop: int, children: tuple[int, int], gain: float) -> int:
+        self.start.append(start)
+        self.stop.append(stop)
+        self.children.append(children)
+        self.gain.append(gain)
+        return len(self.start) - 1
+
+
+class Interview:
+    """Finds the next questions: first a name for each cluster, then pieces of clusters that may have another name.
+
+    A node of the tree that holds answers is divided where that separates its images most (Ward's gain), times the
+    chance that the piece without an answer has another name, ``(d + 1) / (s + d + 2)``. Here s and d count the
+    divisions above it whose two sides turned out to have the same name or different ones; those farther up count less.
+
+    Parameters
+    ----------
+    tree : QuestionTree
+        The tree of each cluster.
+    coordinates : ndarray of shape (n_images, n_coordinates)
+        Diffusion coordinates.
+    hinted : ndarray of shape (n_hinted,)
+        Images that hints are about.
+    labels : ndarray of shape (n_hinted,)
+        Clusters of those images.
+    skipped : ndarray of shape (n_skipped,)
+        Images that must not be asked about.
+    """
+
+    def __init__(
+        self,
+        tree: QuestionTree,
+        coordinates: Coordinates,
+        hinted: IndexArray,
+        labels: LabelArray,
+        skipped: IndexArray,
+    ) -> None:
+        self.tree, self.coordinates = tree, coordinates
+        place = np.empty(len(tree.order), np.intp)
+        place[tree.order] = np.arange(len(tree.order))
+        by_place = np.argsort(place[hinted], kind="stable")
+        self.places: list[int] = place[hinted][by_place].tolist()
+        self.labels: list[int] = labels[by_place].tolist()
+        self.place = place
+        self.closed = np.zeros(len(tree.order), dtype=np.bool_)
+        self.closed[skipped] = True
+        self.closed[hinted] = True
+        self.heap: list[tuple[float, int, int, float, float]] = []
+        self.n_same, self.n_other = 0, 0
+        self.silent = [root for root in tree.roots if not self._answers(root)]
+        for root in tree.roots:
+            self._open(root, 0.0, 0.0)
+
+    def _answers(self, node: int) -> list[int]:
+        """Return the clusters of the hinted images of a node; -1 for an image that is asked about in this round."""
+        low = bisect_left(self.places, int(self.tree.start[node]))
+        return self.labels[low : bisect_left(self.places, int(self.tree.stop[node]))]
+
+    def _open(self, node: int, same: float, other: float) -> None:
+        """Put the divisions of a node with answers on the heap that separate answers from images without one."""
+        pending = [(node, same, other)]
+        while pending:
+            node, same, other = pending.pop()
+            a, b = (int(child) for child in self.tree.children[node])
+            if a < 0:
+                continue
+            left, right = self._answers(a), self._answers(b)
+            if left and right:
+                equal = _most_frequent(left) == _most_frequent(right)
+                self.n_same, self.n_other = self.n_same + equal, self.n_other + (not equal)
+                same, other = _MEMORY * same + equal, _MEMORY * other + (not equal)
+                pending += [(a, same, other), (b, same, other)]
+            elif left or right:
+                priority = self.tree.gain[node] * (other + 1.0) / (same + other + 2.0)
+                heapq.heappush(self.heap, (-priority, len(self.heap), node, same, other))
+
+    def chance(self, same: float, other: float) -> float:
+        """Return the chance that a piece has another name than the rest of its node.
+
+        Parameters
+        ----------
+        same : float
+            Number of divisions above it with one name on both sides.
+        other : float
+            Number of divisions above it with two names.
+
+        Returns
+        -------
+        float
+            Share of divisions with two names above it; where these are few, among all divisions with answers.
+        """
+        usual = (self.n_other + 1.0) / (self.n_same + self.n_other + 2.0)
+        return (other + usual) / (same + other + 1.0)
+
+    def n_doubtful(self) -> int:
+        """Return the expected number of images that have another name than they were given.
+
+        Returns
+        -------
+        int
+            Images in pieces without an answer, times the chances; half the images of clusters without a name.
+        """
+        silent = sum(len(self.tree.members(root)) for root in self.silent) / 2.0
+        pieces = 0.0
+        for _, _, node, same, other in self.heap:
+            a, b = (int(child) for child in self.tree.children[node])
+            pieces += len(self.tree.members(b if self._answers(a) else a)) * self.chance(same, other)
+        return round(silent + pieces)
+
+    def next(self) -> Question | None:
+        """Return the next question, or None if every image is hinted or skipped.
+
+        Returns
+        -------
+        Question or None
+            The question; later ones take into account that it is asked.
+        """
+        while self.silent:
+            root = self.silent.pop(0)
+            image = self._typical(root)
+            if image is not None:
+                self._ask(image)
+                self._open(root, 0.0, 0.0)
+                return Question(image, len(self.tree.members(root)), 1.0)
+        while self.heap:
+            _, _, node, same, other = heapq.heappop(self.heap)
+            a, b = (int(child) for child in self.tree.children[node])
+            known, unknown = (a, b) if self._answers(a) else (b, a)
+            image = self._typical(unknown)
+            expected = self.chance(same, other)
+            chance = (other + 1.0) / (same + other + 2.0)
+            same, other = _MEMORY * same + 1.0 - chance, _MEMORY * other + chance
+            if image is not None:
+                self._ask(image)
+                self._open(unknown, same, other)
+            self._open(known, same, other)
+            if image is not None:
+                return Question(image, len(self.tree.members(unknown)), expected)
+        return None
+
+    def _typical(self, node: int) -> int | None:
+        members = self.tree.members(node)
+        free = members[~self.closed[members]]
+        if len(free) == 0:
+            return None
+        rows = self.coordinates[members]
+        return int(free[(self.coordinates[free] @ rows.mean(axis=0)).argmax()])
+
+    def _ask(self, image: int) -> None:
+        low = bisect_left(self.places, int(self.place[image]))
+        self.places.insert(low, int(self.place[image]))
+        self.labels.insert(low, -1)
+        self.closed[image] = True
+
+
+def _most_frequent(values: Sequence[int]) -> int:
+    return values[0] if len(values) == 1 else Counter(values).most_common(1)[0][0]

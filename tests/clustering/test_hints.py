@@ -1,0 +1,337 @@
+"""Questions, hints, new images and removals: what was said holds, and labels follow it."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.datasets import load_digits
+
+import tubal
+from helpers.hint_sequences import check_facts, run_sequence, small_collection
+from tubal import ImageClusterer
+from tubal.clustering import Hints
+from tubal.clustering.growth import inverse_motions, keep_numbers
+from tubal.clustering.hints import Evidence, Interview, Outcome, QuestionTree, apply_hints, copy_groups
+from tubal.graph.affine import bilinear_table, table_matrix
+from tubal.graph.structure import Alignments
+
+
+@pytest.fixture(scope="module")
+def collection():
+    return small_collection()
+
+
+@pytest.fixture
+def model(collection):
+    return copy.copy(collection[0])
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits()
+    images, target = data.images[:600].astype(np.float32) / 16, data.target[:600]
+    fitted = ImageClusterer(10, n_atoms=8, max_iter=1, random_state=0).fit(images[:500])
+    return fitted, images, target
+
+
+def line_of_points(n_each=10):
+    """Return evidence of two clusters of points along two arcs, chained to their neighbours."""
+    angles = np.concatenate([np.linspace(0.0, 0.6, n_each), np.linspace(2.0, 2.6, n_each)])
+    labels = np.repeat([0, 1], n_each)
+    chain = np.diag(np.ones(2 * n_each - 1), 1) * (labels[:, None] == labels)
+    affinity = sparse.csr_matrix(chain + chain.T)
+    coordinates = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    return Evidence(labels, coordinates, affinity, np.arange(2 * n_each))
+
+
+# --- what follows from hints -----------------------------------------------------------------------------
+def test_without_hints_labels_stay():
+    evidence = line_of_points()
+    found = apply_hints(evidence, Hints())
+    assert_array_equal(found.labels, evidence.labels)
+    assert found.names == [None, None]
+
+
+def test_one_name_names_its_whole_cluster():
+    evidence = line_of_points()
+    found = apply_hints(evidence, Hints((3,), ("a",)))
+    assert_array_equal(found.labels, evidence.labels)
+    assert found.names == ["a", None]
+
+
+def test_two_names_divide_a_cluster_where_they_meet():
+    found = apply_hints(line_of_points(), Hints((1, 8), ("a", "b")))
+    names = [found.names[label] for label in found.labels]
+    assert names[:10] == ["a"] * 5 + ["b"] * 5
+
+
+def test_one_name_in_two_clusters_joins_them():
+    found = apply_hints(line_of_points(), Hints((1, 12), ("a", "a")))
+    assert found.names == ["a"]
+
+
+def test_different_images_of_a_cluster_divide_it():
+    found = apply_hints(line_of_points(), Hints(different=((0, 9),)))
+    assert found.labels[0] != found.labels[9]
+    assert found.names == [None] * 3
+    assert 2 <= np.sum(found.labels[:10] == found.labels[9]) <= 6
+
+
+def test_same_images_of_two_clusters_share_one():
+    found = apply_hints(line_of_points(), Hints(same=((9, 10),)))
+    assert found.labels[9] == found.labels[10]
+
+
+def test_copies_follow_the_hint_of_one_of_them():
+    evidence = line_of_points()
+    copies = copy_groups(np.where(np.arange(20) == 15, 2, np.arange(20)))
+    found = apply_hints(Evidence(evidence.labels, evidence.coordinates, evidence.affinity, copies), Hints((2,), ("a",)))
+    assert found.names[found.labels[15]] == "a"
+
+
+def test_the_order_of_hints_does_not_matter():
+    one = apply_hints(line_of_points(), Hints((1, 8, 14), ("a", "b", "c")))
+    other = apply_hints(line_of_points(), Hints((14, 8, 1), ("c", "b", "a")))
+    assert [one.names[label] for label in one.labels] == [other.names[label] for label in other.labels]
+
+
+# --- contradictions --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("names", "same", "different", "message"),
+    [
+        ({0: "a", 2: "b"}, [(0, 1), (1, 2)], [], r"image 0 is named 'a' and image 2 .*\(0, 1\) and \(1, 2\)"),
+        ({}, [(3, 4)], [(4, 3)], r"images 3 and 4 are said to be different, but also the same: \(3, 4\)"),
+        ({5: "a", 6: "a"}, [], [(5, 6)], "images 5 and 6 .* both are named 'a'"),
+        ({5: "a", 6: "a"}, [(6, 7)], [(5, 7)], "images 5 and 7 .* both are named 'a'"),
+        ({}, [], [(2, 2)], "images 2 and 2 .* one image"),
+        ({99: "a"}, [], [], "image 99, but the images are 0 to 59"),
+    ],
+)
+def test_contradictions_are_named_and_change_nothing(model, names, same, different, message):
+    model.refine({40: "z"})
+    before = dict(vars(model))
+    with pytest.raises(ValueError, match=message):
+        model.refine(names, same=same, different=different)
+    assert all(vars(model)[name] is value for name, value in before.items())
+
+
+def test_a_second_name_needs_the_first_to_be_forgotten(model):
+    model.refine({3: "a"})
+    with pytest.raises(ValueError, match=r"image 3 is already named 'a'.*forget\(\[3\]\)"):
+        model.refine({3: "b"})
+    assert model.forget([3]).refine({3: "b"}).hints_.names == {3: "b"}
+
+
+@pytest.mark.parametrize("names", [{"3": "a"}, {True: "a"}, {3: ""}, {3: None}, {2.5: "a"}, [(3, "a")]])
+def test_hints_of_a_wrong_type_are_refused(model, names):
+    with pytest.raises(TypeError, match="wanted"):
+        model.refine(names)
+
+
+# --- questions -------------------------------------------------------------------------------------------
+def test_clusters_are_asked_first_and_pieces_later():
+    evidence = line_of_points()
+    tree = QuestionTree.of(evidence.labels, evidence.coordinates)
+    none = np.empty(0, np.intp)
+    interview = Interview(tree, evidence.coordinates, none, none, none)
+    first = [interview.next().image for _ in range(2)]
+    assert sorted(evidence.labels[first]) == [0, 1]
+    asked = first + [question.image for question in iter(interview.next, None)]
+    assert sorted(asked) == list(range(20))
+
+
+def test_nodes_of_the_tree_are_ranges_of_images():
+    evidence = line_of_points()
+    tree = QuestionTree.of(evidence.labels, evidence.coordinates)
+    assert sorted(tree.order) == list(range(20))
+    for node, (a, b) in enumerate(tree.children):
+        if a >= 0:
+            joined = np.concatenate([tree.members(a), tree.members(b)])
+            assert sorted(joined) == sorted(tree.members(node))
+
+
+def test_questions_leave_out_what_is_known_or_skipped(model):
+    first = model.questions(4)
+    model.refine({int(first[0]): "a"})
+    asked = model.questions(30, skip=first[1:2])
+    assert not set(asked.tolist()) & {int(first[0]), int(first[1])}
+    assert len(model.questions(1000)) == 59
+
+
+def test_answers_to_questions_help(digits):
+    fitted, _images, target = digits
+    model, scores = copy.copy(fitted), []
+    for _ in range(4):
+        asked = model.questions(10)
+        model.refine({int(image): str(target[image]) for image in asked})
+        scores.append(np.mean([model.names_[label] == str(target[i]) for i, label in enumerate(model.labels_)]))
+    assert scores[0] > 0.95
+    assert scores[-1] > 0.985
+    assert min(np.diff(scores)) > -0.01
+
+
+def test_doubt_falls_with_the_answers(digits):
+    fitted, _images, target = digits
+    model = copy.copy(fitted)
+    before = model.n_doubtful_
+    for _ in range(5):
+        model.refine({int(image): str(target[image]) for image in model.questions(10)})
+    assert model.n_doubtful_ < before / 3
+
+
+def test_labels_are_ignored_by_fit(collection):
+    fitted, _ = collection
+    images = fitted.graph_.search.images
+    again = ImageClusterer(4, n_atoms=4, max_iter=1, random_state=0).fit(images, y=np.arange(len(images)))
+    assert_array_equal(again.labels_, fitted.labels_)
+    assert again.names_ == [None] * 4
+
+
+# --- a collection that changes ---------------------------------------------------------------------------
+def test_predictions_agree_with_refined_labels(digits):
+    fitted, images, target = digits
+    model = copy.copy(fitted).refine({i: str(target[i]) for i in range(0, 500, 20)})
+    assert_array_equal(model.predict(images[:500]), model.labels_)
+    new = [
+        model.names_[label] == str(true) for label, true in zip(model.predict(images[500:]), target[500:], strict=True)
+    ]
+    assert np.mean(new) > 0.9
+
+
+def test_update_keeps_labels_and_places_new_images(digits):
+    fitted, images, target = digits
+    model = copy.copy(fitted).refine({int(i): str(target[i]) for i in fitted.questions(20)})
+    before, names = model.labels_, model.names_
+    model.update(images[500:])
+    check_facts(model)
+    assert_array_equal(model.labels_[:500], before)
+    assert model.names_ == names
+    correct = [names[label] == str(true) for label, true in zip(model.labels_[500:], target[500:], strict=True)]
+    assert np.mean(correct) > 0.9
+    assert_array_equal(model.predict(images), model.labels_)
+    assert_array_equal(model.kneighbors()[1], model.graph_.neighbors)
+
+
+def test_update_proposes_a_cluster_for_unknown_images(digits):
+    _, images, target = digits
+    known = np.flatnonzero(target[:400] != 0)
+    model = ImageClusterer(9, n_atoms=8, max_iter=1, random_state=0).fit(images[known])
+    model.update(images[400:])
+    new = model.labels_[len(known) :]
+    assert model.n_clusters_ == 10
+    assert np.mean(target[400:][new == 9] == 0) > 0.9
+    assert np.mean(new[target[400:] == 0] == 9) > 0.8
+
+
+def test_update_in_batches_is_as_good_as_at_once(digits):
+    fitted, images, _ = digits
+    at_once, in_batches = copy.copy(fitted).update(images[500:]), copy.copy(fitted)
+    for start in range(500, 600, 20):
+        in_batches.update(images[start : start + 20])
+    assert np.mean(at_once.labels_ == in_batches.labels_) > 0.98
+
+
+def test_a_grown_search_finds_what_a_new_one_finds(digits):
+    fitted, images, _ = digits
+    new = fitted._new_images(images[500:])
+    found = fitted.graph_.search.grown(new).nearest(new, 6)
+    assert_array_equal(found.indices[:, 0], np.arange(500, 600))
+    assert_allclose(found.distances[:, 0], 0.0, atol=1e-3)
+
+
+def test_removed_images_are_gone_everywhere(digits):
+    fitted, images, target = digits
+    model = copy.copy(fitted).refine({int(i): str(target[i]) for i in fitted.questions(20)})
+    gone = np.setdiff1d(np.arange(0, 500, 9), model.hints_.images)
+    left = np.setdiff1d(np.arange(500), gone)
+    expected = [model.names_[label] for label in model.labels_[left]]
+    model.remove(gone)
+    check_facts(model)
+    found = [model.names_[label] for label in model.labels_]
+    assert np.mean([a == b for a, b in zip(expected, found, strict=True)]) > 0.99
+    assert_array_equal(model.predict(images[left]), model.labels_)
+
+
+def test_a_removed_representative_is_replaced():
+    rng = np.random.default_rng(0)
+    patterns = np.kron(rng.random((12, 4, 4)), np.ones((2, 2)))
+    images = np.repeat(patterns, 6, axis=0) + 0.01 * rng.random((72, 8, 8))
+    model = ImageClusterer(2, n_atoms=4, max_iter=1, random_state=0).fit(images)
+    labels = model.labels_
+    gone = np.unique(model.copy_of_)[:3]
+    model.remove(gone)
+    check_facts(model)
+    assert_array_equal(model.labels_, np.delete(labels, gone))
+    assert model.copy_of_.max() < len(model.labels_)
+
+
+@pytest.mark.parametrize(("indices", "error"), [([60], ValueError), ([-1], ValueError), (range(59), ValueError)])
+def test_impossible_removals_change_nothing(model, indices, error):
+    before = model.labels_
+    with pytest.raises(error):
+        model.remove(indices)
+    assert model.labels_ is before
+
+
+def test_a_graph_given_as_a_matrix_takes_hints_but_no_images(collection):
+    fitted, extra = collection
+    images = fitted.graph_.search.images
+    model = ImageClusterer(4, n_atoms=4, max_iter=1, graph=fitted.graph_.adjacency, random_state=0).fit(images)
+    model.refine({0: "a"})
+    check_facts(model)
+    with pytest.raises(ValueError, match="given as a matrix"):
+        model.update(extra)
+
+
+def test_inverse_motions_undo_motions():
+    shape, motion = (21, 21), (8.0, 1.06, 1.0, -2.0)
+    inverse = inverse_motions(Alignments.from_stack(np.array(motion).reshape(4, 1, 1)))[:, 0, 0]
+    y, x = np.mgrid[:21, :21]
+    image = np.exp(-((y - 9) ** 2 + (x - 12) ** 2) / 18.0).ravel()
+    moved = table_matrix(*bilinear_table(shape, *motion)) @ image
+    back = table_matrix(*bilinear_table(shape, *inverse)) @ moved
+    assert_allclose(back, image, atol=0.05)
+
+
+def test_clusters_keep_their_numbers():
+    labels, names = keep_numbers(Outcome(np.array([0, 0, 1, 2]), ["x", None, "y"]), np.array([4, 4, 1, -1]))
+    assert_array_equal(labels, [1, 1, 0, 2])
+    assert names == [None, "x", "y"]
+
+
+# --- files and sequences ---------------------------------------------------------------------------------
+def test_a_model_file_keeps_hints(model, tmp_path):
+    model.refine({3: "a", 9: "b"}, same=[(3, 4)], different=[(5, 6)])
+    tubal.save(model, tmp_path / "model.tubal")
+    loaded = tubal.load(tmp_path / "model.tubal")
+    assert loaded.hints_ == model.hints_
+    assert loaded.names_ == model.names_
+    assert_array_equal(loaded.questions(10), model.questions(10))
+    assert_array_equal(loaded.refine({20: "c"}).labels_, model.refine({20: "c"}).labels_)
+
+
+def test_a_file_without_hints_loads(model, tmp_path):
+    for name in ("hints_", "names_"):
+        del vars(model)[name]
+    tubal.save(model, tmp_path / "old.tubal")
+    loaded = tubal.load(tmp_path / "old.tubal")
+    assert loaded.names_ == [None] * 4
+    check_facts(loaded.refine({3: "a"}))
+
+
+def test_a_file_whose_hints_do_not_hold_is_refused(model, tmp_path):
+    model.refine({3: "a"})
+    model.hints_ = Hints((4,), ("b",))
+    tubal.save(model, tmp_path / "forged.tubal")
+    with pytest.raises(ValueError, match="image 4 is named 'b', but its cluster is not"):
+        tubal.load(tmp_path / "forged.tubal")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_hints_hold_in_random_sequences(collection, tmp_path, seed):
+    fitted, extra = collection
+    run_sequence(fitted, extra, seed, tmp_path)

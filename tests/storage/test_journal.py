@@ -1,0 +1,101 @@
+"""The journal of answers: nothing that was written is lost, whatever happens to the last line."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import numpy as np
+import pytest
+
+from tubal.storage.journal import Entry, Journal
+
+WRITE_FOREVER = """
+    import sys
+    from tubal.storage.journal import Entry, Journal
+    journal = Journal(sys.argv[1])
+    print("ready", flush=True)
+    for number in range(10**6):
+        journal.append(Entry("name", (f"{number}",), f"name {number}"))
+        print(number, flush=True)
+"""
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return Journal(tmp_path / "out.hints")
+
+
+def name(image, text):
+    return Entry("name", (image,), text)
+
+
+def test_answers_come_back_in_order(journal):
+    entries = [name("a", "=1+1"), Entry("same", ("a", "b")), Entry("different", ("b", "c"), files=("b.png", "ü.png"))]
+    journal.append(entries[0])
+    journal.append(*entries[1:])
+    assert Journal(journal.path).read() == entries
+
+
+def test_a_missing_journal_is_empty(journal):
+    assert journal.read() == []
+    assert journal.undo() is None
+
+
+def test_undo_takes_back_one_answer_after_the_other(journal):
+    journal.append(name("a", "x"), name("b", "y"))
+    assert [journal.undo().name, journal.undo().name, journal.undo()] == ["y", "x", None]
+    journal.append(name("c", "z"))
+    assert [entry.name for entry in journal.read()] == ["z"]
+    assert journal.mentioned() == {"a", "b", "c"}
+
+
+def test_later_names_and_forgetting_replace_earlier_answers(journal):
+    journal.append(name("a", "x"), Entry("same", ("a", "b")), name("a", "y"), name("b", "z"), Entry("forget", ("b",)))
+    assert journal.current() == [name("a", "y")]
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_torn_line_loses_only_itself(journal, cut):
+    journal.append(name("a", "x"), name("b", "y"))
+    journal.path.write_bytes(journal.path.read_bytes()[:-cut])
+    left = ["x", "y"] if cut == 1 else ["x"]  # only the line break is missing
+    assert [entry.name for entry in journal.read()] == left
+    journal.append(name("c", "z"))
+    assert [entry.name for entry in journal.read()] == [*left, "z"]
+
+
+@pytest.mark.parametrize(
+    "line", [b"\xff\xfe\n", b"[1]\n", b'{"name": 3}\n', b'{"same": true, "images": ["a"]}\n', b"\n"]
+)
+def test_foreign_lines_are_ignored(journal, line):
+    journal.append(name("a", "x"))
+    with open(journal.path, "ab") as stream:
+        stream.write(line)
+    journal.append(name("b", "y"))
+    assert [entry.name for entry in journal.read()] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "entry", [("name", ("a",), ""), ("same", ("a",), ""), ("other", ("a",), ""), ("forget", ("a",), "x")]
+)
+def test_impossible_entries_are_refused(entry):
+    with pytest.raises(ValueError, match="an entry"):
+        Entry(*entry)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_kill_loses_no_answer_that_was_confirmed(journal, seed):
+    command = [sys.executable, "-c", textwrap.dedent(WRITE_FOREVER), str(journal.path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    time.sleep(float(np.random.default_rng(seed).uniform(0.05, 0.3)))
+    process.send_signal(signal.SIGKILL)
+    confirmed = [int(line) for line in process.stdout.read().split()]
+    process.wait()
+    found = [entry.name for entry in journal.read()]
+    assert found[: len(confirmed)] == [f"name {number}" for number in confirmed]
+    assert len(found) <= len(confirmed) + 1
