@@ -19,7 +19,7 @@ $(VENV)/.test: $(VENV)/.core
 
 $(VENV)/.dev: $(VENV)/.test
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet '$(TORCH)'
-	$(BIN)/python -m pip install --quiet --editable '.[dev,torch,plot,io,dask,approximate,bench,browser]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,photos,plot,io,dask,approximate,bench,browser]'
 	touch $@
 
 demo: $(VENV)/.core  ## cluster the embedded handwritten digits and write the report

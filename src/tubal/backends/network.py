@@ -8,8 +8,10 @@ already included.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -282,7 +284,8 @@ def _batches(pictures: NDArray[Any], device: str) -> Iterator[tuple[int, NDArray
         layout = torch.einsum("ncyx,cm->nyxm", blocks, mixing).reshape(len(batch), -1)
         whole = head.mean(dim=(2, 3)).sqrt()
         rows = torch.cat([torch.nn.functional.normalize(part, dim=1) for part in (layout, whole)], dim=1)
-        yield start + len(batch), to_numpy(rows / 2**0.5)
+        # Rounded to half precision, so that they can be stored in little space and read again unchanged.
+        yield start + len(batch), to_numpy((rows / 2**0.5).half().float())
 
 
 @cache
@@ -305,3 +308,36 @@ def as_network_input(pictures: NDArray[Any]) -> NDArray[np.float32]:
         squares = Image.fromarray(picture).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
         out[place] = np.moveaxis(np.asarray(squares), -1, 0)
     return out
+
+
+class SeenPictures:
+    """What the network sees in pictures; those that an earlier run has seen are not looked at again.
+
+    Parameters
+    ----------
+    earlier : Path or None, default=None
+        The file ``views.npz`` of an earlier run; a file of another network, or none, is ignored.
+    """
+
+    def __init__(self, earlier: Path | None = None) -> None:
+        self._rows: dict[bytes, NDArray[np.float32]] = {}
+        with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
+            if earlier is not None:
+                with np.load(earlier, allow_pickle=False) as stored:
+                    if str(stored["network"]) == WEIGHTS_SHA256 and stored["semantic"].shape[1] == N_FEATURES:
+                        keys = [key.tobytes() for key in stored["digests"]]
+                        self._rows = dict(zip(keys, stored["semantic"].astype(np.float32), strict=True))
+
+    def describe(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return the features (m, d) of pictures (m, side, side, 3)."""
+        keys = [hashlib.blake2b(picture.tobytes(), digest_size=16).digest() for picture in pictures]
+        new = [place for place, key in enumerate(keys) if key not in self._rows]
+        if new:
+            self._rows.update(zip((keys[place] for place in new), describe_pictures(pictures[new]), strict=True))
+        return np.stack([self._rows[key] for key in keys])
+
+    def save(self, path: Path) -> None:
+        """Write all features for a later run; half precision keeps every bit of them."""
+        digests = np.array([np.frombuffer(key, np.uint8) for key in self._rows])
+        rows = np.array(list(self._rows.values()), dtype=np.float16)
+        np.savez(path, network=np.array(WEIGHTS_SHA256), digests=digests, semantic=rows, allow_pickle=False)
