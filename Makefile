@@ -7,6 +7,10 @@ PIP := $(BIN)/python -m pip
 # The CPU build of PyTorch is enough for tests; an installed torch of any kind is kept.
 TORCH ?= torch==2.13.0
 
+# Folder of piles of pictures for `make piles`: zip archives or folders with one sub-folder per class.
+PILES ?= piles
+JOBS ?= 1
+
 # Lowest and newest versions: uv chooses them, and finds or fetches the Python that is named.
 OLDEST_PYTHON ?= 3.11
 NEWEST_PYTHON ?= 3.13
@@ -15,7 +19,7 @@ VERSION_EXTRAS ?= plot,io,dask,approximate
 VERSION_TESTS ?= -n auto --dist loadfile
 
 .PHONY: demo test test-oldest test-newest lint types docs release-check bench bench-full reproduce beyond family \
-	criterion render torture clean
+	criterion piles render torture clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -32,7 +36,7 @@ $(VENV)/.test: $(VENV)/.pip
 
 $(VENV)/.dev: $(VENV)/.test
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(PIP) install --quiet '$(TORCH)'
-	$(PIP) install --quiet --editable '.[torch,plot,io,dask,approximate]' --group dev
+	$(PIP) install --quiet --editable '.[photos,plot,io,dask,approximate]' --group dev
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.dev
@@ -101,6 +105,10 @@ family: $(VENV)/.dev  ## SC, TenSR, CSC and TubSC, each with and without a graph
 
 criterion: $(VENV)/.dev  ## the label-free criterion for the settings of the default preset
 	$(BIN)/python -m tools.criterion --out results
+
+piles: $(VENV)/.dev  ## tubal with and without the network, and its peers, on piles of pictures of every kind
+	$(BIN)/python -m tools.piles --piles $(PILES) --out results --jobs $(JOBS)
+	$(BIN)/python -m tools.render
 
 render: $(VENV)/.dev  ## the pages of results/ and the tables of README and site, again from the stored JSON
 	$(BIN)/python -m tools.render

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tubal.cli.console import Terminal
 from tubal.cli.options import ImageSettings, State
@@ -20,21 +21,26 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
     from sklearn.utils import Bunch
 
+    from tubal.backends.network import SeenPictures
     from tubal.clustering import ImageClusterer
+    from tubal.images.folders import SecondLook
 
 __all__ = [
     "check_label_file",
+    "choose_views",
     "coder_of",
     "compare_with_labels",
     "image_names",
     "image_shape_of",
     "is_collection",
+    "look_for",
     "model_file",
     "open_clusterer",
     "open_model",
     "read_images",
     "read_images_for",
     "read_labels",
+    "second_look",
 ]
 
 # Column names of a CSV file of labels, in order of preference.
@@ -55,7 +61,13 @@ def is_collection(sources: Sequence[str]) -> bool:
 
 
 def read_images(
-    terminal: Terminal, state: State, source: str | Sequence[str], settings: ImageSettings, *, listed_in: str = ""
+    terminal: Terminal,
+    state: State,
+    source: str | Sequence[str],
+    settings: ImageSettings,
+    *,
+    look: SecondLook | None = None,
+    listed_in: str = "",
 ) -> Bunch:
     """Read SOURCE with a progress bar, and print what was read and the first files that were skipped.
 
@@ -66,7 +78,7 @@ def read_images(
         from tubal.datasets import load_images
 
         try:
-            stack = load_images(source, **given, n_threads=state.threads, progress=bar)
+            stack = load_images(source, **given, n_threads=state.threads, progress=bar, look=look)
         except ValueError as error:
             raise ValueError(_name_the_option(str(error), state)) from error
     stack.skipped = [(name, reason.replace(_LIMIT, "(--max-pixels)")) for name, reason in stack.skipped]
@@ -96,7 +108,13 @@ def _name_the_option(message: str, state: State) -> str:
 
 
 def read_images_for(
-    model: BaseEstimator, terminal: Terminal, state: State, source: str | Sequence[str], settings: ImageSettings
+    model: BaseEstimator,
+    terminal: Terminal,
+    state: State,
+    source: str | Sequence[str],
+    settings: ImageSettings,
+    *,
+    look: SecondLook | None = None,
 ) -> Bunch:
     """Read SOURCE as the images that a model was fitted on: in their size and colour, cut, fitted and scaled alike."""
     height, width, *channels = image_shape_of(model)
@@ -106,7 +124,62 @@ def read_images_for(
     if settings.get("fit") is None:
         fixed["fit"] = str(getattr(model, "frame_fit_", "pad"))
     fixed["value_range"] = getattr(model, "value_range_", None)
-    return read_images(terminal, state, source, fixed)
+    return read_images(terminal, state, source, fixed, look=look)
+
+
+# --- the network -------------------------------------------------------------------------------------------------
+
+
+def second_look(seen: SeenPictures, views: str, preset: str) -> SecondLook | None:
+    """Return what shows pictures to the network while they are read; None without the view or the network."""
+    from tubal.backends.network import SIDE, has_gpu, why_missing
+    from tubal.clustering.views import BUILT_IN, LEAST_SIDE, MOST_WITHOUT_GPU, SEMANTIC, SHAPE
+    from tubal.images.folders import SecondLook
+
+    names, missing = views.split(","), why_missing()
+    unknown = [name for name in names if name not in ("auto", SHAPE, *BUILT_IN)]
+    if unknown or ("auto" in names and len(names) > 1):
+        known = ", ".join((SHAPE, *BUILT_IN))
+        raise ValueError(f"--views {views!r} is not 'auto' or some of {known}, separated by commas")
+    if missing and SEMANTIC in names:
+        raise ValueError(f"--views {views}: {missing}")
+    if missing or preset != "default" or not {"auto", SEMANTIC} & set(names):
+        return None
+    asked = SEMANTIC in names
+    most = sys.maxsize if asked or has_gpu() else MOST_WITHOUT_GPU
+    return SecondLook(seen.describe, SIDE, least_side=1 if asked else LEAST_SIDE, most=most)
+
+
+def choose_views(terminal: Terminal, views: str, preset: str, stack: Bunch) -> str | dict[str, NDArray[Any] | None]:
+    """Return the views of a clusterer; what the network saw in the pictures takes the place of its name.
+
+    Prints one line if pictures are compared without a network because it is not installed.
+    """
+    from tubal.backends.network import why_missing
+    from tubal.clustering.views import COLOUR, SEMANTIC, SHAPE, has_colour
+
+    if views == "auto" and stack.described is None:
+        if preset == "default" and any(stack.files) and (missing := why_missing()):
+            terminal.print_line(f"compared without a network for photographs: {missing}")
+        return "auto"
+    names = views.split(",")
+    if views == "auto":
+        names = [SHAPE, *([COLOUR] if has_colour(stack.images) else []), SEMANTIC]
+    return {name: stack.described if name == SEMANTIC else None for name in names}
+
+
+def look_for(clusterer: ImageClusterer, terminal: Terminal) -> SecondLook | None:
+    """Return what shows new pictures to the network, if the model's own pictures were shown to it."""
+    trust = getattr(clusterer, "view_weights_", {})
+    if trust.get("semantic", 0.0) <= 0.0 or clusterer.views_["semantic"] != "given":
+        return None
+    from tubal.backends.network import SeenPictures, why_missing
+
+    missing = why_missing()
+    if missing:
+        terminal.print_line(f"compared without a network for photographs: {missing}")
+        return None
+    return second_look(SeenPictures(), "semantic", "default")
 
 
 # --- models ------------------------------------------------------------------------------------------------------

@@ -108,16 +108,17 @@ def assign(
       tubal assign one.png --model tubal-out --json
     """
     from tubal.cli.console import Terminal
-    from tubal.cli.inputs import image_names, open_clusterer, read_images_for
+    from tubal.cli.inputs import image_names, look_for, open_clusterer, read_images_for
     from tubal.cli.pipeline import check_output_file
 
     terminal = Terminal(state)
     if out is not None:
         check_output_file(out, force=force, source=source, model=model)
     clusterer = open_clusterer(model)
-    stack = read_images_for(clusterer, terminal, state, source, image_settings)
+    stack = read_images_for(clusterer, terminal, state, source, image_settings, look=look_for(clusterer, terminal))
     with terminal.stage("assigning"):
-        labels = clusterer.predict(stack.images)
+        described = {} if stack.described is None else {"semantic": stack.described}
+        labels = clusterer.predict(stack.images, views=described)
         distances, indices = clusterer.kneighbors(stack.images, 1)
     names = image_names(clusterer)
     rows = [

@@ -21,7 +21,6 @@ from sklearn.utils.validation import check_is_fitted
 from tubal.backends.arrays import Array, to_numpy
 from tubal.clustering.affinity import choice_weights, mutual_adjacency, with_second_order
 from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors
-from tubal.clustering.eigenvectors import Float64Array, LabelArray, spectrum
 from tubal.clustering.hints import (
     Coordinates,
     Evidence,
@@ -36,6 +35,7 @@ from tubal.clustering.hints import (
     check_hints,
     copy_groups,
 )
+from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
 from tubal.estimators.tubal_coders import GTSC
 from tubal.estimators.validation import check_stored
 from tubal.graph import Graph

@@ -29,7 +29,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import connected_components
 
 from tubal.clustering.cuts import order_by_size, ward_kmeans
-from tubal.clustering.eigenvectors import LabelArray
+from tubal.clustering.spectral import LabelArray
 from tubal.graph.structure import IndexArray, SparseMatrix
 
 Pair: TypeAlias = tuple[int, int]
