@@ -188,6 +188,8 @@ def _merge_pieces(points: Float64Array, pieces: LabelArray, labels: LabelArray) 
     for number in range(n_clusters):
         members = np.flatnonzero(cluster == number)
         merges = ward_merges(means[members], weights[members])
+        # Rounding must not change the order of merges within a cluster.
+        merges[:, 2] = np.maximum.accumulate(merges[:, 2])
         within.append(np.column_stack([np.full(len(merges), number), merges]))
     above = ward_merges(cluster_means(points, labels, n_clusters), np.bincount(labels).astype(np.float64))
     rows = np.concatenate(within)
