@@ -312,6 +312,7 @@ def _copy_body(address: str, file: IO[bytes], timeout: float) -> str:
 
 # --- fetching -----------------------------------------------------------------------------------------------
 
+Folder: TypeAlias = "str | os.PathLike[str] | None"
 Images: TypeAlias = NDArray[np.float32]
 Labels: TypeAlias = NDArray[np.int64]
 # A scikit-learn Bunch, or the pair (data, target) with ``return_X_y=True``; scikit-learn has no type annotations.
@@ -321,7 +322,7 @@ Fetched: TypeAlias = Any
 def fetch(
     name: str,
     *,
-    data_home: str | os.PathLike[str] | None = None,
+    data_home: Folder = None,
     download_if_missing: bool = True,
     return_X_y: bool = False,
 ) -> Fetched:
@@ -367,12 +368,7 @@ def fetch(
     return _as_fetched(images, target, collection.description, collection.sha256, return_X_y=return_X_y)
 
 
-def fetch_coil20(
-    *,
-    data_home: str | os.PathLike[str] | None = None,
-    download_if_missing: bool = True,
-    return_X_y: bool = False,
-) -> Fetched:
+def fetch_coil20(*, data_home: Folder = None, download_if_missing: bool = True, return_X_y: bool = False) -> Fetched:
     """Fetch COIL-20: 1440 images of 20 objects on a turntable, 32×32 pixels.
 
     Parameters
@@ -393,12 +389,7 @@ def fetch_coil20(
     return fetch("coil20", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y)
 
 
-def fetch_usps(
-    *,
-    data_home: str | os.PathLike[str] | None = None,
-    download_if_missing: bool = True,
-    return_X_y: bool = False,
-) -> Fetched:
+def fetch_usps(*, data_home: Folder = None, download_if_missing: bool = True, return_X_y: bool = False) -> Fetched:
     """Fetch USPS: 9298 handwritten digits, 16×16 pixels, the 7291 training images first. Needs h5py.
 
     Parameters
@@ -419,12 +410,7 @@ def fetch_usps(
     return fetch("usps", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y)
 
 
-def fetch_orl(
-    *,
-    data_home: str | os.PathLike[str] | None = None,
-    download_if_missing: bool = True,
-    return_X_y: bool = False,
-) -> Fetched:
+def fetch_orl(*, data_home: Folder = None, download_if_missing: bool = True, return_X_y: bool = False) -> Fetched:
     """Fetch ORL: 400 pictures of 40 faces, 32×32 pixels.
 
     Parameters
@@ -445,12 +431,7 @@ def fetch_orl(
     return fetch("orl", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y)
 
 
-def fetch_yale(
-    *,
-    data_home: str | os.PathLike[str] | None = None,
-    download_if_missing: bool = True,
-    return_X_y: bool = False,
-) -> Fetched:
+def fetch_yale(*, data_home: Folder = None, download_if_missing: bool = True, return_X_y: bool = False) -> Fetched:
     """Fetch Yale: 165 pictures of 15 faces under changing light, 64×64 pixels.
 
     Parameters
@@ -493,7 +474,7 @@ def load_digits_images(*, return_X_y: bool = False) -> Fetched:
     return fetch("digits", return_X_y=return_X_y)
 
 
-def data_folder(data_home: str | os.PathLike[str] | None = None) -> Path:
+def data_folder(data_home: Folder = None) -> Path:
     """Return the folder that holds the files of the collections.
 
     It is the first of: ``data_home``; the environment variable ``TUBAL_DATA``; ``~/tubal_data`` if that folder exists,
@@ -517,7 +498,7 @@ def data_folder(data_home: str | os.PathLike[str] | None = None) -> Path:
     return choose_data_folder(data_home)[0]
 
 
-def choose_data_folder(data_home: str | os.PathLike[str] | None = None) -> tuple[Path, str]:
+def choose_data_folder(data_home: Folder = None) -> tuple[Path, str]:
     """Return the folder of :func:`data_folder`, and in a few words why it is this one."""
     from platformdirs import user_data_path
 
@@ -531,7 +512,7 @@ def choose_data_folder(data_home: str | os.PathLike[str] | None = None) -> tuple
     return user_data_path("tubal", appauthor=False), "the default"
 
 
-def locate(name: str, *, data_home: str | os.PathLike[str] | None = None, download_if_missing: bool = True) -> Path:
+def locate(name: str, *, data_home: Folder = None, download_if_missing: bool = True) -> Path:
     """Return the path of a collection's file after checking its hash.
 
     Parameters
