@@ -108,11 +108,12 @@ class Collection:
 def _read_collections() -> dict[str, Collection]:
     """Return the collections that ``collections.toml`` describes, by name."""
     content = tomllib.loads(resources.files(__package__).joinpath("collections.toml").read_text(encoding="utf-8"))
-    as_tuples = {
-        name: {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return {
+        name: Collection(
+            name, **{**entry, "image_shape": tuple(entry["image_shape"]), "addresses": tuple(entry["addresses"])}
+        )
         for name, entry in content.items()
     }
-    return {name: Collection(name, **entry) for name, entry in as_tuples.items()}
 
 
 COLLECTIONS = _read_collections()
