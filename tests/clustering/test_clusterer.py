@@ -425,11 +425,17 @@ def noisy_copies(n_digits, n_copies, seed=0):
     return np.maximum(images + (noise if n_copies > 1 else 0.0), 0.0), np.repeat(bunch.target[:n_digits], n_copies)
 
 
+@pytest.fixture(scope="module")
+def digits():
+    """300 digits without copies, their classes, and the NMI of their clusters."""
+    images, target = noisy_copies(300, 1)
+    return images, target, clustering_nmi(target, ImageClusterer(10, random_state=0).fit_predict(images))
+
+
 # results/bench.md records 4 and 12 copies of all digits too.
 @pytest.mark.parametrize("n_copies", [2, 6])
-def test_noisy_copies_keep_the_clusters(n_copies):
-    images, target = noisy_copies(300, 1)
-    once = clustering_nmi(target, ImageClusterer(10, random_state=0).fit_predict(images))
+def test_noisy_copies_keep_the_clusters(digits, n_copies):
+    once = digits[2]
     images, target = noisy_copies(300, n_copies)
     model = ImageClusterer(10, random_state=0).fit(images)
     assert clustering_nmi(target, model.labels_) >= once - 0.02
@@ -459,12 +465,11 @@ def test_exact_copies_are_one_cluster(rng):
 
 
 @pytest.mark.parametrize("n_clusters", [10, 11])
-def test_blanks_do_not_spoil_the_rest(n_clusters):
-    images, target = noisy_copies(300, 1)
-    alone = ImageClusterer(10, random_state=0).fit_predict(images)
+def test_blanks_do_not_spoil_the_rest(digits, n_clusters):
+    images, target, alone = digits
     model = ImageClusterer(n_clusters, random_state=0).fit(np.concatenate([images, np.zeros((90, 8, 8))]))
     assert len(set(model.labels_[300:])) == 1
-    assert clustering_nmi(target, model.labels_[:300]) >= clustering_nmi(target, alone) - 0.03
+    assert clustering_nmi(target, model.labels_[:300]) >= alone - 0.03
 
 
 @pytest.mark.parametrize("preset", ["default", "paper"])
@@ -491,9 +496,9 @@ def test_tight_classes_are_not_taken_for_copies(rng):
         assert clustering_accuracy(np.repeat(np.arange(12), 8), model.labels_) == 1.0
 
 
-def test_bursts_of_copies_do_not_take_all_clusters(rng):
+def test_bursts_of_copies_do_not_take_all_clusters(rng, digits):
     # Twelve groups of near-copies have no neighbour elsewhere: with the digits, more components than clusters.
-    images, target = noisy_copies(300, 1)
+    images, target, _ = digits
     bursts = np.repeat(rng.random((12, 8, 8)), 8, axis=0) + 0.01 * rng.random((96, 8, 8))
     found = ImageClusterer(10, random_state=0).fit_predict(np.concatenate([images, bursts]))
     assert clustering_nmi(target, found[:300]) > 0.85

@@ -10,10 +10,12 @@ import http.client
 import os
 import tempfile
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
@@ -103,84 +105,18 @@ class Collection:
         )
 
 
-_SKFEATURE = (
-    "https://raw.githubusercontent.com/jundongl/scikit-feature/48cffad4e88ff4b9d2f1c7baffb314d1b3303792/skfeature/data/"
-)
-_UNIVR = (
-    "https://raw.githubusercontent.com/MetinUnlu/Univr_FoDA/"
-    "863d92de2dd6a61706f01b7606b58d4c9e940ddf/data/Yale_64x64.mat"
-)
-_LEARNING = (
-    "https://raw.githubusercontent.com/niuers/Learning-From-Data-A-Short-Course/"
-    "879a698b960e5867f7c2b11f8938fa89c3d21839/data/usps.h5"
-)
-_RESEARCH = "research use only"
+def _read_collections() -> dict[str, Collection]:
+    """Return the collections that ``collections.toml`` describes, by name."""
+    content = tomllib.loads(resources.files(__package__).joinpath("collections.toml").read_text(encoding="utf-8"))
+    return {
+        name: Collection(
+            name, **{**entry, "image_shape": tuple(entry["image_shape"]), "addresses": tuple(entry["addresses"])}
+        )
+        for name, entry in content.items()
+    }
 
-COLLECTIONS: dict[str, Collection] = {
-    collection.name: collection
-    for collection in (
-        Collection(
-            name="coil20",
-            title="COIL-20 objects",
-            file="COIL20.mat",
-            sha256="4595ebdda07f47b0eb014fcfaddc22b452f9aed9c1d9261a0d5bc336c1ee1344",
-            n_images=1440,
-            image_shape=(32, 32),
-            n_classes=20,
-            layout="mat-rows",
-            addresses=(_SKFEATURE + "COIL20.mat",),
-            licence=f"{_RESEARCH} (Columbia University)",
-            citation="S. A. Nene, S. K. Nayar, H. Murase: Columbia Object Image Library (COIL-20), "
-            "Technical Report CUCS-005-96, Columbia University, 1996.",
-            about="Twenty objects on a turntable, photographed every five degrees.",
-        ),
-        Collection(
-            name="usps",
-            title="USPS handwritten digits",
-            file="usps.h5",
-            sha256="734f88c541104a956d88be2c95d03b4a463ffd74ccc2ba9c80841fb98e3fcb36",
-            n_images=9298,
-            image_shape=(16, 16),
-            n_classes=10,
-            layout="hdf5",
-            addresses=(_LEARNING,),
-            licence=f"{_RESEARCH} (US Postal Service)",
-            citation="J. J. Hull: A database for handwritten text recognition research, IEEE Transactions "
-            "on Pattern Analysis and Machine Intelligence 16(5), 1994.",
-            about="Digits from envelopes; the 7291 training images come first, the 2007 test images after.",
-        ),
-        Collection(
-            name="orl",
-            title="ORL faces",
-            file="ORL.mat",
-            sha256="e257ec36002e48688ed7f3b9fda13f479f2fd98864fa0672d1353eda1912b189",
-            n_images=400,
-            image_shape=(32, 32),
-            n_classes=40,
-            layout="mat-rows",
-            addresses=(_SKFEATURE + "ORL.mat",),
-            licence=f"{_RESEARCH} (AT&T Laboratories)",
-            citation="F. S. Samaria, A. C. Harter: Parameterisation of a stochastic model for human face "
-            "identification, IEEE Workshop on Applications of Computer Vision, 1994.",
-            about="Forty people, ten pictures each, with changing pose and expression.",
-        ),
-        Collection(
-            name="yale",
-            title="Yale faces",
-            file="Yale_64x64.mat",
-            sha256="315433db65209b636ea80f55f921662d6173a5757c9e99ec8b3daea6da2a8233",
-            n_images=165,
-            image_shape=(64, 64),
-            n_classes=15,
-            layout="mat-columns",
-            addresses=(_UNIVR,),
-            licence=f"{_RESEARCH} (Yale University)",
-            citation="P. N. Belhumeur, J. P. Hespanha, D. J. Kriegman: Eigenfaces vs. Fisherfaces, IEEE "
-            "Transactions on Pattern Analysis and Machine Intelligence 19(7), 1997.",
-            about="Fifteen people, eleven pictures each, with strong lighting; two pairs are identical.",
-        ),
-    )
-}
+
+COLLECTIONS = _read_collections()
 
 
 def find_collection(name: str) -> Collection:
@@ -312,6 +248,7 @@ def _copy_body(address: str, file: IO[bytes], timeout: float) -> str:
 
 # --- fetching -----------------------------------------------------------------------------------------------
 
+Folder: TypeAlias = "str | os.PathLike[str] | None"
 Images: TypeAlias = NDArray[np.float32]
 Labels: TypeAlias = NDArray[np.int64]
 # A scikit-learn Bunch, or the pair (data, target) with ``return_X_y=True``; scikit-learn has no type annotations.
@@ -321,7 +258,7 @@ Fetched: TypeAlias = Any
 def fetch(
     name: str,
     *,
-    data_home: str | os.PathLike[str] | None = None,
+    data_home: Folder = None,
     download_if_missing: bool = True,
     return_X_y: bool = False,
 ) -> Fetched:
@@ -367,12 +304,7 @@ def fetch(
     return _as_fetched(images, target, collection.description, collection.sha256, return_X_y=return_X_y)
 
 
-def fetch_coil20(
-    *,
-    data_home: str | os.PathLike[str] | None = None,
-    download_if_missing: bool = True,
-    return_X_y: bool = False,
-) -> Fetched:
+def fetch_coil20(*, data_home: Folder = None, download_if_missing: bool = True, return_X_y: bool = False) -> Fetched:
     """Fetch COIL-20: 1440 images of 20 objects on a turntable, 32×32 pixels.
 
     Parameters
@@ -393,12 +325,7 @@ def fetch_coil20(
     return fetch("coil20", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y)
 
 
-def fetch_usps(
-    *,
-    data_home: str | os.PathLike[str] | None = None,
-    download_if_missing: bool = True,
-    return_X_y: bool = False,
-) -> Fetched:
+def fetch_usps(*, data_home: Folder = None, download_if_missing: bool = True, return_X_y: bool = False) -> Fetched:
     """Fetch USPS: 9298 handwritten digits, 16×16 pixels, the 7291 training images first. Needs h5py.
 
     Parameters
@@ -419,12 +346,7 @@ def fetch_usps(
     return fetch("usps", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y)
 
 
-def fetch_orl(
-    *,
-    data_home: str | os.PathLike[str] | None = None,
-    download_if_missing: bool = True,
-    return_X_y: bool = False,
-) -> Fetched:
+def fetch_orl(*, data_home: Folder = None, download_if_missing: bool = True, return_X_y: bool = False) -> Fetched:
     """Fetch ORL: 400 pictures of 40 faces, 32×32 pixels.
 
     Parameters
@@ -445,12 +367,7 @@ def fetch_orl(
     return fetch("orl", data_home=data_home, download_if_missing=download_if_missing, return_X_y=return_X_y)
 
 
-def fetch_yale(
-    *,
-    data_home: str | os.PathLike[str] | None = None,
-    download_if_missing: bool = True,
-    return_X_y: bool = False,
-) -> Fetched:
+def fetch_yale(*, data_home: Folder = None, download_if_missing: bool = True, return_X_y: bool = False) -> Fetched:
     """Fetch Yale: 165 pictures of 15 faces under changing light, 64×64 pixels.
 
     Parameters
@@ -493,7 +410,7 @@ def load_digits_images(*, return_X_y: bool = False) -> Fetched:
     return fetch("digits", return_X_y=return_X_y)
 
 
-def data_folder(data_home: str | os.PathLike[str] | None = None) -> Path:
+def data_folder(data_home: Folder = None) -> Path:
     """Return the folder that holds the files of the collections.
 
     It is the first of: ``data_home``; the environment variable ``TUBAL_DATA``; ``~/tubal_data`` if that folder exists,
@@ -517,7 +434,7 @@ def data_folder(data_home: str | os.PathLike[str] | None = None) -> Path:
     return choose_data_folder(data_home)[0]
 
 
-def choose_data_folder(data_home: str | os.PathLike[str] | None = None) -> tuple[Path, str]:
+def choose_data_folder(data_home: Folder = None) -> tuple[Path, str]:
     """Return the folder of :func:`data_folder`, and in a few words why it is this one."""
     from platformdirs import user_data_path
 
@@ -531,7 +448,7 @@ def choose_data_folder(data_home: str | os.PathLike[str] | None = None) -> tuple
     return user_data_path("tubal", appauthor=False), "the default"
 
 
-def locate(name: str, *, data_home: str | os.PathLike[str] | None = None, download_if_missing: bool = True) -> Path:
+def locate(name: str, *, data_home: Folder = None, download_if_missing: bool = True) -> Path:
     """Return the path of a collection's file after checking its hash.
 
     Parameters

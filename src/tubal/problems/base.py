@@ -7,7 +7,7 @@ A new model subclasses :class:`tubal.problems.LinearMapCoding` (the codes of giv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -164,6 +164,45 @@ class Statistics(Protocol):
         Statistics
             The scaled statistics.
         """
+
+
+@dataclass(frozen=True)
+class SpectralStatistics:
+    """Statistics of a model that is a matrix product at every frequency.
+
+    Parameters
+    ----------
+    gram : complex array of shape (frequency, atom, atom)
+        ``B̂ B̂ᴴ``, summed over images.
+    cross : complex array of shape (frequency, row, atom)
+        ``X̂ B̂ᴴ``, summed over images.
+    squares : float
+        ``||X||²``.
+    """
+
+    gram: Array
+    cross: Array
+    squares: float
+
+    def __add__(self, other: Self) -> Self:
+        """Return the statistics of both sets of images together."""
+        gram, cross = self.gram + other.gram, self.cross + other.cross
+        return replace(self, gram=gram, cross=cross, squares=self.squares + other.squares)
+
+    def scaled(self, factor: float) -> Self:
+        """Return the statistics with every image counted ``factor`` times.
+
+        Parameters
+        ----------
+        factor : float
+            Weight of the images.
+
+        Returns
+        -------
+        SpectralStatistics
+            The scaled statistics, an object of the same class.
+        """
+        return replace(self, gram=factor * self.gram, cross=factor * self.cross, squares=factor * self.squares)
 
 
 class DictionaryProblem(Protocol):

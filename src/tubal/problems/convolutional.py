@@ -40,7 +40,7 @@ from tubal.backends.arrays import (
     spectrum_weights,
 )
 from tubal.backends.cpu import convolution as kernels
-from tubal.problems.base import SplitState, movement_from_squares
+from tubal.problems.base import SpectralStatistics, SplitState, movement_from_squares
 from tubal.problems.layout import planes_first, samples_last
 from tubal.problems.linear_map import GraphTerm, LinearMapCoding, LinearMapModel
 
@@ -196,7 +196,7 @@ class ConvolutionalCoding(LinearMapCoding):
 
 # --- filters ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class ConvolutionalStatistics:
+class ConvolutionalStatistics(SpectralStatistics):
     """Sums over images that the filter step needs.
 
     Parameters
@@ -211,9 +211,6 @@ class ConvolutionalStatistics:
         Height and width of the images.
     """
 
-    gram: Array
-    cross: Array
-    squares: float
     plane: tuple[int, int]
 
     @classmethod
@@ -227,27 +224,6 @@ class ConvolutionalStatistics:
             gram = gram + as_double(code_slices @ right)
             cross = cross + as_double(image_slices @ right)
         return cls(gram, cross, float((as_double(data) ** 2).sum()), (int(data.shape[2]), int(data.shape[3])))
-
-    def __add__(self, other: ConvolutionalStatistics) -> ConvolutionalStatistics:
-        """Return the statistics of both sets of images together."""
-        return ConvolutionalStatistics(
-            self.gram + other.gram, self.cross + other.cross, self.squares + other.squares, self.plane
-        )
-
-    def scaled(self, factor: float) -> ConvolutionalStatistics:
-        """Return the statistics with every image counted ``factor`` times.
-
-        Parameters
-        ----------
-        factor : float
-            Weight of the images.
-
-        Returns
-        -------
-        ConvolutionalStatistics
-            The scaled statistics.
-        """
-        return ConvolutionalStatistics(factor * self.gram, factor * self.cross, factor * self.squares, self.plane)
 
     @property
     def counts(self) -> Array:

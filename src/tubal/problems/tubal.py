@@ -39,6 +39,7 @@ from tubal.backends.arrays import (
 from tubal.backends.cpu import coding as kernels
 from tubal.problems.base import (
     MomentumState,
+    SpectralStatistics,
     SplitState,
     Summary,
     atom_norms,
@@ -169,7 +170,7 @@ class TubalCoding(LinearMapCoding):
 
 # --- dictionary -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class TubalStatistics:
+class TubalStatistics(SpectralStatistics):
     """Sums over images that the dictionary step needs.
 
     Parameters
@@ -184,9 +185,6 @@ class TubalStatistics:
         Length of a tube.
     """
 
-    gram: Array
-    cross: Array
-    squares: float
     tube_length: int
 
     @classmethod
@@ -201,27 +199,6 @@ class TubalStatistics:
         """Build from the real Fourier coefficients of data (tube, row, sample) and codes (tube, atom, sample)."""
         squares = float((as_double(data_hat) ** 2).sum())
         return cls.from_parts(_product_parts(codes_hat, codes_hat), _product_parts(data_hat, codes_hat), squares)
-
-    def __add__(self, other: TubalStatistics) -> TubalStatistics:
-        """Return the statistics of both sets of images together."""
-        return TubalStatistics(
-            self.gram + other.gram, self.cross + other.cross, self.squares + other.squares, self.tube_length
-        )
-
-    def scaled(self, factor: float) -> TubalStatistics:
-        """Return the statistics with every image counted ``factor`` times.
-
-        Parameters
-        ----------
-        factor : float
-            Weight of the images.
-
-        Returns
-        -------
-        TubalStatistics
-            The scaled statistics.
-        """
-        return TubalStatistics(factor * self.gram, factor * self.cross, factor * self.squares, self.tube_length)
 
     @cached_property
     def usage(self) -> Array:

@@ -13,8 +13,29 @@ from tubal.solvers.base import MOST_STEPS, Monitor, Solution, check_integer, che
 MIN_LIPSCHITZ = 1e-12
 
 
+class _MomentumSolver:
+    """What the two forms of Algorithm 1 share."""
+
+    def codes(self, problem: CodingProblem, state: MomentumState) -> Array:
+        """Return the codes of a state.
+
+        Parameters
+        ----------
+        problem : CodingProblem
+            The problem that was minimised.
+        state : MomentumState
+            A state of this solver.
+
+        Returns
+        -------
+        array of shape problem.codes_shape
+            The codes.
+        """
+        return state.codes
+
+
 @dataclass(frozen=True)
-class Fista:
+class Fista(_MomentumSolver):
     """Algorithm 1 with the exact Lipschitz constant and adaptive restart.
 
     Parameters
@@ -66,26 +87,9 @@ class Fista:
             monitor=monitor,
         )
 
-    def codes(self, problem: CodingProblem, state: MomentumState) -> Array:
-        """Return the codes of a state.
-
-        Parameters
-        ----------
-        problem : CodingProblem
-            The problem that was minimised.
-        state : MomentumState
-            A state of this solver.
-
-        Returns
-        -------
-        array of shape problem.codes_shape
-            The codes.
-        """
-        return state.codes
-
 
 @dataclass(frozen=True)
-class PrintedIstt:
+class PrintedIstt(_MomentumSolver):
     """Algorithm 1 exactly as printed: with the constant of its line 4, multiplied by ``growth`` in every iteration.
 
     The step sizes are summable, so the iteration stalls before the minimum. The class exists to demonstrate that, for
@@ -152,23 +156,6 @@ class PrintedIstt:
             check_every=self.check_every,
             monitor=monitor,
         )
-
-    def codes(self, problem: CodingProblem, state: MomentumState) -> Array:
-        """Return the codes of a state.
-
-        Parameters
-        ----------
-        problem : CodingProblem
-            The problem that was minimised.
-        state : MomentumState
-            A state of this solver.
-
-        Returns
-        -------
-        array of shape problem.codes_shape
-            The codes.
-        """
-        return state.codes
 
 
 def printed_step(problem: CodingProblem, state: MomentumState, constant: float) -> MomentumState:
