@@ -197,7 +197,7 @@ def test_scores_ignore_unlabelled_images() -> None:
         (["clutser"], "No such command 'clutser'. Did you mean 'cluster'?"),
         (["Similr"], "No such command 'Similr'. Did you mean 'similar'?"),
         (["zzzz"], "No such command 'zzzz'. See 'tubal --help' or https://"),
-        (["help", "asign"], "Did you mean 'assign'?"),
+        (["help", "asign"], "Did you mean 'assign'"),
         (["info"], "Missing argument 'MODEL'; without a model, --debug shows the installation."),
         (["info", "{tmp}/none.tubal"], "there is no model"),
         (["info", "{tmp}/bad/a.png"], "a.png"),

@@ -10,6 +10,7 @@ from scipy import sparse
 import tubal
 from tubal import ImageClusterer
 from tubal.backends import network
+from tubal.checkpoints import Checkpoint
 from tubal.clustering import modularity
 from tubal.clustering.affinity import mutual_adjacency, with_second_order
 from tubal.clustering.cuts import diffusion_cut, merge_clusters
@@ -231,7 +232,7 @@ def test_interrupted_fit_keeps_features(tmp_path, images):
     model = ImageClusterer(3, views={"shape": None, "own": look}, random_state=0)
     with pytest.raises(KeyboardInterrupt):
         model.fit(images, checkpoint=tmp_path / "fit", progress=stop)
-    resumed = model.fit(images, checkpoint=tubal.checkpoints.Checkpoint(tmp_path / "fit", resume=True))
+    resumed = model.fit(images, checkpoint=Checkpoint(tmp_path / "fit", resume=True))
     assert calls == [36]
     assert_array_equal(resumed.labels_, ImageClusterer(3, views=model.views, random_state=0).fit(images).labels_)
 
@@ -349,7 +350,7 @@ def test_network_features_do_not_depend_on_the_batch():
     pictures = np.random.default_rng(0).random((3, 40, 30, 3))
     together = network.describe_pictures(pictures)
     assert together.shape == (3, network.N_FEATURES)
-    assert_allclose(np.linalg.norm(together, axis=1), 1.0, rtol=1e-5)
+    assert_allclose(np.linalg.norm(together, axis=1), 1.0, rtol=1e-4)
     apart = np.concatenate([network.describe_pictures(pictures[i : i + 1]) for i in range(3)])
     assert_allclose(together, apart, atol=1e-5)
 
