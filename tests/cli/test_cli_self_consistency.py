@@ -73,10 +73,12 @@ def test_near_copies_come_back_in_the_cluster_of_their_group(rng: np.random.Gene
     assert (model.labels_[30:40] == model.labels_[:10]).all()
 
 
-# All ten piles, with more pictures each, are part of ``make torture``.
+# Photographs take longest. More pictures of all ten piles are part of ``make torture``.
+PHOTOGRAPHS = ("bccd", "flowers", "groceries", "signdigits")
+
+
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in ("emoji", "omniglot_latin") else pytest.mark.slow) for name in PILES],
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in PHOTOGRAPHS else ()) for name in PILES]
 )
 def test_pictures_of_a_real_pile_come_back(name: str, tmp_path: Path) -> None:
     unpack_pile(name, tmp_path / "pile", 12)
