@@ -58,7 +58,7 @@ LEARNING_STEPS = 5
 GRAPH_NAMES = (*METRICS, "deformable")
 # Final codes (the end of fit, and encode) lie within this fraction of the minimum of their objective.
 FINAL_GAP, FINAL_STEPS = 1e-3, 3000
-# A solver of the user's gets 20 times more steps for final codes than for a learning step, and at least 100.
+# A solver given by the user makes 20 times more steps for final codes than for a learning step, and at least 100.
 FINAL_FACTOR, LEAST_FINAL_STEPS = 20, 100
 
 
@@ -179,9 +179,9 @@ class Recipe:
 
     @property
     def final_solver(self) -> CodeSolver:
-        """The solver of final codes: ADMM until the duality gap certifies them, or the user's with more steps.
+        """The solver of final codes: ADMM until the duality gap certifies them, or a given solver with more steps.
 
-        A solver of the user's may have an attribute ``final``, which is then the solver of final codes.
+        A given solver may have an attribute ``final``, which is then the solver of final codes.
         """
         if self.final_penalty is not None:
             return Admm(max_iter=FINAL_STEPS, penalty=self.final_penalty, gap=FINAL_GAP, check_every=20)
