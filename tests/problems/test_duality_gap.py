@@ -13,6 +13,7 @@ from sklearn.linear_model import Lasso
 
 from tubal import CSC, GTSC, GraphSC, SparseCoding, TenSR, TubSC
 from tubal.graph import laplacian
+from tubal.learning import fitting
 from tubal.problems import ConvolutionalModel, SeparableModel, TubalModel
 from tubal.solvers import Admm, Fista
 
@@ -250,4 +251,17 @@ class TwoSteps(Fista):
     """Two steps while learning, certified codes at the end."""
 
     max_iter: int = 2
-    final: Admm = Admm(max_iter=3000, gap=1e-3)
+
+    @property
+    def final(self):
+        return Admm(max_iter=3000, gap=1e-3)
+
+
+def test_codes_that_cannot_be_certified_are_announced(rng, monkeypatch):
+    monkeypatch.setattr(fitting, "FINAL_STEPS", 1)
+    images = rng.random((30, 6, 5))
+    with pytest.warns(ConvergenceWarning, match="above the minimum"):
+        model = TubSC(5, random_state=0).fit(images)
+    assert model.duality_gap_ > 1e-3
+    with pytest.warns(ConvergenceWarning, match="above the minimum"):
+        model.encode(images[:3])
