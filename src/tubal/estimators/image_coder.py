@@ -51,6 +51,8 @@ from tubal.learning.fitting import (
     scale_images,
     tubal_atoms,
     tubal_model,
+    warn_if_not_certified,
+    warn_if_not_converged,
 )
 from tubal.problems.base import Dictionary, ImageModel
 from tubal.problems.layout import ImageLayout, Layout, position_norms
@@ -112,15 +114,15 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     Parameters
     ----------
-    sparsity : float, default=0.01
+    sparsity : float, default=0.1
         Weight of the l1 norm of the codes, for images of unit length.
     scale : {"unit", "max"} or None, default="unit"
         "unit" scales every image to unit length, "max" divides all images by the largest pixel, None leaves them.
     image_shape : tuple of int, optional
         (height, width) or (height, width, channels) of images that come as rows. Without it, rows are one-row images.
-    max_iter : int, default=25
+    max_iter : int, default=50
         Largest number of iterations, each a coding step and a dictionary step.
-    tol : float, default=1e-4
+    tol : float, default=5e-4
         Stop when the objective falls by no more than this share in one iteration.
     code_solver : solver, optional
         Solver of the coding steps, for example ``Admm(max_iter=50)``.
@@ -139,17 +141,19 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     # What each parameter must be; a subclass with other parameters extends it.
     _rules: ClassVar[Mapping[str, Rule]] = RULES
+    # First penalty of the ADMM that finds the final codes, at sparsity 0.1 (docs/theory.md, "Final codes").
+    _final_penalty: ClassVar[float] = 2.0
     # Whether a dictionary step updates the whole dictionary at once, which partial_fit needs.
     _has_one_dictionary: ClassVar[bool] = True
 
     def __init__(
         self,
         *,
-        sparsity: float = 0.01,
+        sparsity: float = 0.1,
         scale: str | None = "unit",
         image_shape: ImageShape | None = None,
-        max_iter: int = 25,
-        tol: float = 1e-4,
+        max_iter: int = 50,
+        tol: float = 5e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
         init: str | Array | Sequence[Array] = "images",
@@ -233,6 +237,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             scale=self.scale,
             as_stack=partial(as_stack, image_shape=self.image_shape),
             code_solver=code_solver,
+            final_penalty=self._final_penalty if self.code_solver is None else None,
             dictionary_solver=dictionary_solver,
             max_iter=self.max_iter,
             tol=self.tol,
@@ -292,6 +297,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
             fitted = fit_in_chunks(recipe, X, chunk_size=chunk_size, folder=folder, checkpoint=saved)
         replace_fitted(self, fitted | names)
+        warn_if_not_converged(recipe, fitted)
         return self
 
     def fit_transform(self, X: Images | ImageSource, y: object = None) -> Array:
@@ -316,7 +322,8 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """Learn from one batch of a stream.
 
         Every image counts the same however the stream is cut into batches. Afterwards ``codes_`` are those of the
-        batch. Coders with a graph, and TenSR, do not have this method.
+        batch, from a short coding step that certifies nothing; :meth:`encode` finds certified codes. Coders with a
+        graph, and TenSR, do not have this method.
 
         Parameters
         ----------
@@ -357,8 +364,9 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def encode(self, X: Images, neighbors: ArrayLike | None = None) -> Array:
         """Return the codes of images.
 
-        With a graph, an image that is identical to a training image gets that image's code. Any other image is joined
-        to its nearest training images, whose codes stay fixed.
+        Unless the coder has a ``code_solver``, the objective of every image is at most a thousandth above its minimum,
+        which a duality gap certifies. With a graph, an image that is identical to a training image gets that image's
+        code. Any other image is joined to its nearest training images, whose codes stay fixed.
 
         Parameters
         ----------
@@ -409,7 +417,11 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             dictionary_like(self.dictionary_, scaled), self._layout_.to_tensor(scaled), sparsity=self.sparsity, **terms
         )
         solver = recipe.final_solver
-        codes = recipe.public_codes(solver.codes(problem, solver.minimise(problem).state))
+        solution = solver.minimise(problem)
+        inner = solver.codes(problem, solution.state)
+        if recipe.final_penalty is not None and recipe.sparsity > 0.0 and not solution.converged:
+            warn_if_not_certified(recipe, problem.duality_gap(inner).by_image.max(), stacklevel=4)
+        codes = recipe.public_codes(inner)
         known = np.flatnonzero(neighbors.identical >= 0) if neighbors is not None else ()
         if neighbors is not None and len(known):
             codes[known] = as_like(self.codes_[neighbors.identical[known]], codes)

@@ -10,16 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import psutil
 from numpy.random import RandomState
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, to_numpy
@@ -55,7 +57,11 @@ PathLike: TypeAlias = str | os.PathLike[str]
 LEARNING_STEPS = 5
 # Names of the graphs that a fit can build.
 GRAPH_NAMES = (*METRICS, "deformable")
-# Final codes (the end of fit, and encode) get 20 times more steps than a learning step, and at least 100.
+# Final codes (the end of fit, and encode) lie within this fraction of the minimum of their objective.
+FINAL_GAP, FINAL_STEPS = 1e-3, 3000
+# The sparsity at which penalties of final codes were measured (docs/theory.md).
+USUAL_SPARSITY = 0.1
+# A solver given by the user makes 20 times more steps for final codes than for a learning step, and at least 100.
 FINAL_FACTOR, LEAST_FINAL_STEPS = 20, 100
 
 
@@ -131,6 +137,9 @@ class Recipe:
         Returns images that may come as rows as a stack (n, height, width[, channels]).
     code_solver : CodeSolver or None
         Solver of the coding steps; None for :func:`default_code_solver`.
+    final_penalty : float or None
+        First penalty of the ADMM that finds the final codes and certifies them, at sparsity 0.1; None to use
+        ``code_solver`` for them too.
     dictionary_solver : DictionarySolver
         Solver of the dictionary steps.
     max_iter : int
@@ -157,6 +166,7 @@ class Recipe:
     scale: str | None
     as_stack: Callable[[Array], Array]
     code_solver: CodeSolver | None
+    final_penalty: float | None
     dictionary_solver: DictionarySolver
     max_iter: int
     tol: float
@@ -176,8 +186,18 @@ class Recipe:
 
     @property
     def final_solver(self) -> CodeSolver:
-        """The solver of final codes: the same with more steps."""
+        """The solver of final codes: ADMM until the duality gap certifies them, or a given solver with more steps.
+
+        A given solver may have an attribute ``final``, which is then the solver of final codes.
+        """
+        if self.final_penalty is not None:
+            # Of images of unit length. Under weak sparsity, small penalties converge sooner.
+            relative = self.sparsity / USUAL_SPARSITY if self.scale == "unit" and self.sparsity > 0.0 else 1.0
+            penalty = self.final_penalty * max(relative, 1e-6) ** 0.5
+            return Admm(max_iter=FINAL_STEPS, penalty=penalty, gap=FINAL_GAP, check_every=20)
         solver: Any = self.learning_solver
+        if hasattr(solver, "final"):
+            return cast("CodeSolver", solver.final)
         steps = max(FINAL_FACTOR * solver.max_iter, LEAST_FINAL_STEPS)
         final: CodeSolver = replace(solver, max_iter=min(steps, max(solver.max_iter, MOST_STEPS)))
         return final
@@ -461,9 +481,33 @@ def fitted_attributes(
         "density_": np.array(state.density),
         "n_iter_": state.n_iter,
         "converged_": state.converged,
+        "duality_gap_": state.duality_gap,
         "n_reseeded_": state.n_reseeded,
     }
     return attributes if recipe.graph is None else attributes | {"graph_": graph}
+
+
+def warn_if_not_converged(recipe: Recipe, fitted: Mapping[str, Any]) -> None:
+    """Warn as scikit-learn does when a fit ended before it converged; a fit that a callback stopped is meant so."""
+    if fitted["n_iter_"] >= recipe.max_iter and not fitted["converged_"]:
+        warnings.warn(
+            f"{recipe.name} did not converge in max_iter={recipe.max_iter} iterations: the objective still falls by "
+            f"more than tol={recipe.tol:g}; increase max_iter or tol",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    warn_if_not_certified(recipe, fitted["duality_gap_"], stacklevel=4)
+
+
+def warn_if_not_certified(recipe: Recipe, gap: float, *, stacklevel: int) -> None:
+    """Warn if codes that should be certified are not: ``gap`` is relative, and NaN where it is unknown."""
+    if recipe.final_penalty is not None and gap > (1.0 + 1e-6) * FINAL_GAP:
+        warnings.warn(
+            f"the codes of {recipe.name} may lie {100 * gap:.2g} % above the minimum of their objective, more than the "
+            f"usual {100 * FINAL_GAP:g} %; increase sparsity, or pass a code_solver with more steps",
+            ConvergenceWarning,
+            stacklevel=stacklevel,
+        )
 
 
 def replace_fitted(estimator: object, attributes: Mapping[str, Any]) -> None:
