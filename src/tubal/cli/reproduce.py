@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,8 +38,9 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
     default="2",
     show_default=True,
     metavar="NAME",
-    help="Which table: '2' is the paper's Table 2, 'beyond' compares tubal's default with other programs, "
-    "'family' compares all models with and without a graph.",
+    help="Which table: '2' is the paper's Table 2, 'search' finds its best-score settings, 'atlas' changes one "
+    "setting at a time, 'beyond' compares tubal's default with other programs, 'family' compares all models with and "
+    "without a graph, 'protocol' runs every method at frozen defaults on your own labelled images.",
 )
 @_names_option("--datasets", "Collections")
 @_names_option("--methods", "Methods")
@@ -52,6 +55,11 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
 )
 @click.option("--sweep", is_flag=True, help="Also vary one setting at a time and draw the curves.")
 @count_option("--jobs", help="Number of trials that run at a time.", show_default="one per core, at most 4")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop after this time and write the table of the finished trials; the same command continues later.",
+)
 @click.option("--fresh", is_flag=True, help="Delete stored trials and start from the beginning.")
 @click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the figures.")
 def command(
@@ -63,6 +71,7 @@ def command(
     json_file: Path | None,
     sweep: bool,
     jobs: int | None,
+    minutes: float | None,
     fresh: bool,
     figures: bool,
 ) -> None:
@@ -74,6 +83,7 @@ def command(
     Examples:
       tubal reproduce --table 2
       tubal reproduce --table 2 --datasets orl,yale --methods gtsc --runs 3
+      tubal reproduce --table search --jobs 16 --minutes 9
       tubal reproduce --table beyond --out results
       tubal reproduce --table family --sweep --jobs 4
     """
@@ -94,7 +104,7 @@ def command(
     store = TrialStore(out / ".trials" / f"table{table}.jsonl")
     if fresh:
         store.clear()
-    _run(trials, store, jobs or min(4, os.cpu_count() or 1))
+    _run(trials, store, jobs or min(4, os.cpu_count() or 1), math.inf if minutes is None else 60.0 * minutes)
     records = list(store.finished(trials).values())
     for path in _write(module, records, out, figures=figures, json_file=json_file):
         click.echo(f"wrote {path}")
@@ -145,13 +155,14 @@ def _check_data(datasets: Sequence[str]) -> None:
         fetch(name)
 
 
-def _run(trials: Sequence[Trial], store: TrialStore, jobs: int) -> None:
-    """Run the trials that are not stored yet, with a progress bar and the time left."""
+def _run(trials: Sequence[Trial], store: TrialStore, jobs: int, seconds: float) -> None:
+    """Run the trials that are not stored yet, for so many seconds at most, with a progress bar and the time left."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from tubal.experiments.runner import Forecast, run_trials
 
+    end = time.monotonic() + seconds
     known = list(store.finished(trials).values())
     forecast = Forecast(trials, known, jobs)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
@@ -165,6 +176,8 @@ def _run(trials: Sequence[Trial], store: TrialStore, jobs: int) -> None:
                     forecast.note(record)
                     left = _duration(forecast.seconds_left())
                     progress.update(task, advance=1, description=f"about {left} left; {_headline(record)}")
+                    if time.monotonic() > end:
+                        break
         except KeyboardInterrupt:
             progress.stop()
             done = len(store.finished(trials))

@@ -22,7 +22,8 @@ from typing import Literal, cast
 from tubal.backends.arrays import available_cores
 from tubal.datasets import fetch
 from tubal.experiments import find_table
-from tubal.experiments.trials import Images, Labels, Record, Trial, trial_key
+from tubal.experiments.methods import evenly_spaced
+from tubal.experiments.trials import Images, Labels, Record, Score, Trial, trial_key
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.storage.provenance import machine, versions
 
@@ -52,10 +53,13 @@ def run_trial(trial: Trial) -> Record:
 
     ``seconds`` is the time from the loaded images to the labels. ``peak_memory_mb`` is the peak resident memory
     above that at the start of the trial, in MiB. ``process_memory_mb`` is the peak of the whole process. Both
-    need Linux; elsewhere ``peak_memory_mb`` is the peak of the process since it started.
+    need Linux; elsewhere ``peak_memory_mb`` is the peak of the process since it started. A setting ``subset`` limits
+    the trial to so many evenly spaced images.
     """
     method = find_table(trial["table"]).METHODS[trial["method"]]
     images, target, data_hash = _load_dataset(trial["dataset"])
+    chosen = evenly_spaced(len(images), trial["settings"].get("subset"))
+    images, target = images[chosen], target[chosen]
     start = _reset_peak_memory()
     begin = time.perf_counter()
     outcome = method.cluster(images, len(set(target.tolist())), trial["settings"], trial["run"])
@@ -65,18 +69,22 @@ def run_trial(trial: Trial) -> Record:
         **trial,
         key=trial_key(trial),
         seed=trial["run"],
-        accuracy=100 * clustering_accuracy(target, outcome.labels),
-        nmi=100 * clustering_nmi(target, outcome.labels),
+        **_scores(target, outcome.labels),
         seconds=round(seconds, 3),
         peak_memory_mb=round((peak - start) / 2**20, 1),
         process_memory_mb=round(peak / 2**20, 1),
         memory_measure="peak resident set above the start" if start else "peak resident set of the process",
         details=outcome.details,
+        variants={name: _scores(target, labels) for name, labels in outcome.variants.items()},
         data_sha256=data_hash,
         versions=versions(PACKAGES),
         machine=machine(),
         jobs=1,
     )
+
+
+def _scores(target: Labels, labels: Labels) -> dict[Score, float]:
+    return {"accuracy": 100 * clustering_accuracy(target, labels), "nmi": 100 * clustering_nmi(target, labels)}
 
 
 @cache
@@ -184,8 +192,9 @@ def _run_in_processes(trials: Sequence[Trial], jobs: int) -> Generator[Record]:
     executor = ProcessPoolExecutor(
         jobs, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(threads,)
     )
-    # The longest first, so that no core is left with one long trial at the end.
-    queue = sorted(trials, key=rough_cost, reverse=True)
+    # The first runs first, so that a run that is stopped fills every cell of the table alike. Within a run the longest
+    # first, so that no core is left with one long trial at the end.
+    queue = sorted(trials, key=lambda trial: (trial["run"], -rough_cost(trial)))
     try:
         pending: set[Future[Record]] = {executor.submit(run_trial, trial) for trial in queue}
         while pending:

@@ -30,10 +30,11 @@ SCORES: tuple[Score, ...] = ("accuracy", "nmi")
 
 
 class Outcome(NamedTuple):
-    """Labels (n_images,) found by a method, and numbers that describe how it found them."""
+    """Labels (n_images,) found by a method, numbers that describe how it found them, and labels of its variants."""
 
     labels: Labels
     details: dict[str, float]
+    variants: Mapping[str, Labels] = {}
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class Record(Trial):
     process_memory_mb: float
     memory_measure: str
     details: dict[str, float]
+    variants: NotRequired[dict[str, dict[Score, float]]]
     data_sha256: str
     versions: dict[str, str]
     machine: NotRequired[Machine]
