@@ -52,9 +52,10 @@ def test_tensors_give_the_same_codes(torch, digits, estimator):
     for name in ("atoms_", "codes_"):
         assert isinstance(getattr(theirs, name), torch.Tensor)
     # The two libraries solve the graph systems with different accuracy, so few steps agree only roughly.
-    tolerance = 1e-8 if estimator in (TubSC, SparseCoding) else 1e-2
-    assert_allclose(theirs.objective_, ours.objective_, rtol=tolerance)
-    assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=0.6 * tolerance)
+    tolerance = 1e-8 if estimator in (TubSC, SparseCoding) else 2e-2
+    assert_allclose(theirs.objective_[:-1], ours.objective_[:-1], rtol=tolerance)
+    # Both stop as soon as their codes are certified, which rounding may delay by a few steps.
+    assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=max(1e-3, 0.6 * tolerance))
 
 
 @pytest.mark.parametrize("estimator", ALL)

@@ -123,7 +123,9 @@ def test_number_of_clusters_is_estimated(rng):
 def test_paper_preset_equals_gtsc_and_kmeans(rng):
     images, _ = shapes(rng)
     model = ImageClusterer(4, preset="paper", n_atoms=12, random_state=0).fit(images)
-    coder = GTSC(12, graph_weight=1.0, n_neighbors=3, graph="euclidean", random_state=model.seed_)
+    coder = GTSC(
+        12, graph_weight=1.0, n_neighbors=3, graph="euclidean", sparsity=0.01, max_iter=25, random_state=model.seed_
+    )
     features = unit_rows(coder.fit_transform(images))
     assert_allclose(model.features_, features, atol=1e-6)
     expected = kmeans(features, 4, seed=model.seed_)

@@ -232,7 +232,7 @@ def test_unusual_images_give_finite_results(estimator, name):
     images = UNUSUAL[name]
     model = estimator(n_atoms=6, max_iter=3, random_state=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", RuntimeWarning)
         features = model.fit_transform(images)
         again = model.transform(images)
     for values in (features, again, model.atoms_, model.codes_, model.objective_, model.decode(model.codes_)):

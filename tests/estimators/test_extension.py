@@ -46,7 +46,7 @@ class OwnGraphCoder(GraphCoder):
 
 def test_user_defined_coder_equals_sparse_coding():
     own = OwnCoder(random_state=0).fit(IMAGES)
-    expected = SparseCoding(n_atoms=4, max_iter=3, random_state=0).fit(IMAGES)
+    expected = SparseCoding(n_atoms=4, sparsity=0.01, max_iter=3, random_state=0).fit(IMAGES)
     assert_array_equal(own.codes_, expected.codes_)
     assert_array_equal(own.transform(IMAGES[:3]), expected.transform(IMAGES[:3]))
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
+from tubal import CSC, GTSC, GraphSC, SparseCoding, TenSR, TubSC
+from tubal.graph import knn_graph, laplacian
 from tubal.problems import ConvolutionalModel, SeparableModel, TubalModel
 from tubal.solvers import Admm
 
@@ -100,3 +103,42 @@ def test_certified_codes_do_not_depend_on_the_batch(rng):
 def test_gap_must_be_positive(gap):
     with pytest.raises(ValueError, match="gap"):
         Admm(gap=gap)
+
+
+@pytest.mark.parametrize(
+    "coder", [SparseCoding(6), TubSC(6), GraphSC(6), GTSC(6), TenSR((4, 4)), CSC(3, filter_shape=(3, 3))], ids=repr
+)
+def test_default_fit_certifies_its_codes(coder, rng):
+    images = rng.random((40, 7, 6))
+    coder.set_params(random_state=0).fit(images)
+    assert coder.converged_
+    assert coder.duality_gap_ <= 1e-3
+    assert len(coder.objective_) == coder.n_iter_
+    assert coder.density_[-1] == np.count_nonzero(coder.codes_) / coder.codes_.size
+
+
+def test_last_objective_is_that_of_the_codes(rng):
+    images = rng.random((30, 6, 5))
+    model = GTSC(5, random_state=0).fit(images)
+    scaled = images / np.linalg.norm(images, axis=(1, 2), keepdims=True)
+    problem = TubalModel().coding(
+        model.dictionary_, model._layout_.to_tensor(scaled), sparsity=model.sparsity, graph_weight=model.graph_weight,
+        laplacian=laplacian(knn_graph(scaled, 3)),
+    )  # fmt: skip
+    codes = np.moveaxis(model.codes_, 0, -1).swapaxes(0, 1)
+    np.testing.assert_allclose(model.objective_[-1], problem.value(codes))
+
+
+def test_chunks_without_a_graph_are_certified(rng):
+    images = rng.random((30, 6, 5))
+    assert TubSC(5, random_state=0).fit(images, chunk_size=7).duality_gap_ <= 1e-3
+
+
+def test_gap_of_chunks_that_a_graph_joins_is_unknown(rng):
+    images = rng.random((30, 6, 5))
+    assert np.isnan(GTSC(5, random_state=0).fit(images, chunk_size=7).duality_gap_)
+
+
+def test_fit_that_did_not_converge_warns(rng):
+    with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+        TubSC(5, max_iter=2, tol=0.0, random_state=0).fit(rng.random((30, 6, 5)))

@@ -82,7 +82,7 @@ PARAMETERS = {
     type=float,
     metavar="X",
     help="Weight of the L1 norm: a larger weight gives codes with fewer terms.",
-    show_default="0.01; clusterer: 0.003",
+    show_default="0.1; clusterer: 0.003",
 )
 @click.option(
     "--graph-weight",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -422,7 +424,10 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         given = list(self.callbacks) if isinstance(self.callbacks, (list, tuple)) else [self.callbacks]
         follow = [callback for callback in given if callback is not None]
         model.set_params(callbacks=[*follow, lambda progress: stage.show(progress.n_iter, total)])
-        model.fit(images, checkpoint=stages.checkpoint)
+        with warnings.catch_warnings():
+            # Presets make few iterations on purpose: the graph decides most labels, and rough codes are enough.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(images, checkpoint=stages.checkpoint)
         stage.show(total, total)
         model.set_params(callbacks=self.callbacks)
         return model

@@ -275,7 +275,7 @@ def _code_with_exchanges(
         store.parts = {
             index: cluster.submit(
                 code_partition, model, dictionary, weights, solver, collection.tensors[index], starts.get(index),
-                collection.edges[index], received[index],
+                collection.edges[index], received[index], state.finishing,
             )
             for index in range(collection.n_chunks)
         }  # fmt: skip

@@ -127,12 +127,12 @@ def extrapolated(coded: ChunkCodes, former: ChunkCodes, factor: float) -> ChunkC
 
 def code_partition(
     model: ImageModel, dictionary: Dictionary, weights: Weights, code_solver: CodeSolver, data: Array,
-    start: ChunkCodes | None, edges: PartitionEdges | None, received: list[Array],
+    start: ChunkCodes | None, edges: PartitionEdges | None, received: list[Array], final: bool,
 ) -> ChunkCodes:  # fmt: skip
     """Code one partition; with a graph, minimise its part of the separable majoriser. ``start`` is not changed."""
     start = None if start is None else ChunkCodes(start.codes, copy.deepcopy(start.state))
     if edges is None:
-        return code_chunk(model, dictionary, data, weights, code_solver, start=start)
+        return code_chunk(model, dictionary, data, weights, code_solver, start=start, final=final)
     neighbor_sum = None
     if start is not None:
         neighbor_sum = edges.neighbor_sum(start.codes.shape, start.codes.dtype, received)
@@ -146,6 +146,7 @@ def code_partition(
         laplacian=edges.majoriser(),
         neighbor_sum=neighbor_sum,
         start=start,
+        final=final,
     )
 
 

@@ -58,7 +58,7 @@ class CSC(GraphCoder):
         Number of filters. By default 45, or one per pixel if images are smaller.
     filter_shape : tuple of int, optional
         (height, width) of a filter. By default (8, 8), or the image's side where that is smaller.
-    sparsity : float, default=0.01
+    sparsity : float, default=0.1
         Weight of the l1 norm of the maps, for images of unit length.
     graph_weight : float, default=0.0
         Weight of the graph term. 0 builds no graph.
@@ -71,9 +71,9 @@ class CSC(GraphCoder):
         "unit" scales every image to unit length, "max" divides all images by the largest pixel, None leaves them.
     image_shape : tuple of int, optional
         (height, width) or (height, width, channels) of images that come as rows. Without it, rows are one-row images.
-    max_iter : int, default=25
+    max_iter : int, default=50
         Largest number of iterations, each a coding step and a dictionary step.
-    tol : float, default=1e-4
+    tol : float, default=5e-4
         Stop when the objective falls by no more than this share in one iteration.
     code_solver : solver, optional
         Solver of the coding steps. By default ``Admm(max_iter=10, tol=1e-3, penalty=3.0)``.
@@ -107,13 +107,17 @@ class CSC(GraphCoder):
     graph_ : Graph or None
         Graph of the training images; None at ``graph_weight=0``.
     objective_ : ndarray of shape (n_iter_,)
-        Objective after each iteration; it never increases.
+        Objective after each iteration; it never increases. The last value is that of ``codes_``; it may lie above
+        the one before by less than the certified gap.
     density_ : ndarray of shape (n_iter_,)
-        Share of codes that are not zero, after each iteration.
+        Share of codes that are not zero, after each iteration; the last value is that of ``codes_``.
     n_iter_ : int
         Number of iterations made.
     converged_ : bool
         Whether the objective stopped falling before ``max_iter``.
+    duality_gap_ : float
+        Bound on how far ``codes_`` lie above the minimum of their objective, relative to it. NaN for images in chunks
+        that a graph joins.
     n_reseeded_ : int
         Number of atoms that no image used and that were replaced by badly reconstructed images.
     multipliers_ : list of array or None
@@ -135,6 +139,7 @@ class CSC(GraphCoder):
     ((20, 4, 6, 5), (20, 4))
     """
 
+    _final_penalty = PENALTY
     _rules: ClassVar[Mapping[str, Rule]] = {
         **RULES, "n_atoms": check_filter_count, "filter_shape": check_filter_shape,
     }  # fmt: skip
@@ -145,14 +150,14 @@ class CSC(GraphCoder):
         n_atoms: int | None = None,
         *,
         filter_shape: tuple[int, int] | None = None,
-        sparsity: float = 0.01,
+        sparsity: float = 0.1,
         graph_weight: float = 0.0,
         n_neighbors: int = 3,
         graph: GraphLike = "euclidean",
         scale: str | None = "unit",
         image_shape: ImageShape | None = None,
-        max_iter: int = 25,
-        tol: float = 1e-4,
+        max_iter: int = 50,
+        tol: float = 5e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
         init: str | Array = "images",

@@ -48,6 +48,7 @@ from tubal.learning.fitting import (
     scale_images,
     tubal_atoms,
     tubal_model,
+    warn_if_not_converged,
 )
 from tubal.problems.base import Dictionary, ImageModel
 from tubal.problems.layout import ImageLayout, Layout, position_norms
@@ -109,15 +110,15 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     Parameters
     ----------
-    sparsity : float, default=0.01
+    sparsity : float, default=0.1
         Weight of the l1 norm of the codes, for images of unit length.
     scale : {"unit", "max"} or None, default="unit"
         "unit" scales every image to unit length, "max" divides all images by the largest pixel, None leaves them.
     image_shape : tuple of int, optional
         (height, width) or (height, width, channels) of images that come as rows. Without it, rows are one-row images.
-    max_iter : int, default=25
+    max_iter : int, default=50
         Largest number of iterations, each a coding step and a dictionary step.
-    tol : float, default=1e-4
+    tol : float, default=5e-4
         Stop when the objective falls by no more than this share in one iteration.
     code_solver : solver, optional
         Solver of the coding steps, for example ``Admm(max_iter=50)``.
@@ -136,17 +137,19 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     # What each parameter must be; a subclass with other parameters extends it.
     _rules: ClassVar[Mapping[str, Rule]] = RULES
+    # Penalty of the ADMM that finds the final codes. Atoms lie in the unit ball, which fixes the scale of the problem.
+    _final_penalty: ClassVar[float] = 1.0
     # Whether a dictionary step updates the whole dictionary at once, which partial_fit needs.
     _has_one_dictionary: ClassVar[bool] = True
 
     def __init__(
         self,
         *,
-        sparsity: float = 0.01,
+        sparsity: float = 0.1,
         scale: str | None = "unit",
         image_shape: ImageShape | None = None,
-        max_iter: int = 25,
-        tol: float = 1e-4,
+        max_iter: int = 50,
+        tol: float = 5e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
         init: str | Array | Sequence[Array] = "images",
@@ -230,6 +233,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             scale=self.scale,
             as_stack=partial(as_stack, image_shape=self.image_shape),
             code_solver=code_solver,
+            final_penalty=self._final_penalty if self.code_solver is None else None,
             dictionary_solver=dictionary_solver,
             max_iter=self.max_iter,
             tol=self.tol,
@@ -284,6 +288,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
             fitted = fit_in_chunks(recipe, X, chunk_size=chunk_size, folder=folder, checkpoint=saved)
         replace_fitted(self, fitted | names)
+        warn_if_not_converged(recipe, fitted)
         return self
 
     def fit_transform(self, X: Images | ImageSource, y: object = None) -> Array:

@@ -48,7 +48,7 @@ class TenSR(GraphCoder):
     n_atoms : tuple of int, optional
         Atoms along each side, (rows, columns). Three numbers give the channels of colour images a dictionary of their
         own; with two, channels are stacked as further rows. By default one atom per pixel of a side, at most 16.
-    sparsity : float, default=0.01
+    sparsity : float, default=0.1
         Weight of the l1 norm of the core, for images of unit length.
     graph_weight : float, default=0.0
         Weight of the graph term. 0 builds no graph.
@@ -61,9 +61,9 @@ class TenSR(GraphCoder):
         "unit" scales every image to unit length, "max" divides all images by the largest pixel, None leaves them.
     image_shape : tuple of int, optional
         (height, width) or (height, width, channels) of images that come as rows. Without it, rows are one-row images.
-    max_iter : int, default=25
+    max_iter : int, default=50
         Largest number of iterations, each a coding step and a dictionary step.
-    tol : float, default=1e-4
+    tol : float, default=5e-4
         Stop when the objective falls by no more than this share in one iteration.
     code_solver : solver, optional
         Solver of the coding steps. By default ``Admm`` with 5 steps and a penalty suited to the sparsity.
@@ -92,13 +92,17 @@ class TenSR(GraphCoder):
     graph_ : Graph or None
         Graph of the training images; None at ``graph_weight=0``.
     objective_ : ndarray of shape (n_iter_,)
-        Objective after each iteration; it never increases.
+        Objective after each iteration; it never increases. The last value is that of ``codes_``; it may lie above
+        the one before by less than the certified gap.
     density_ : ndarray of shape (n_iter_,)
-        Share of codes that are not zero, after each iteration.
+        Share of codes that are not zero, after each iteration; the last value is that of ``codes_``.
     n_iter_ : int
         Number of iterations made.
     converged_ : bool
         Whether the objective stopped falling before ``max_iter``.
+    duality_gap_ : float
+        Bound on how far ``codes_`` lie above the minimum of their objective, relative to it. NaN for images in chunks
+        that a graph joins.
     n_reseeded_ : int
         Number of atoms that no image used and that were replaced by badly reconstructed images.
     multipliers_ : list of array or None
@@ -128,14 +132,14 @@ class TenSR(GraphCoder):
         self,
         n_atoms: tuple[int, ...] | None = None,
         *,
-        sparsity: float = 0.01,
+        sparsity: float = 0.1,
         graph_weight: float = 0.0,
         n_neighbors: int = 3,
         graph: GraphLike = "euclidean",
         scale: str | None = "unit",
         image_shape: ImageShape | None = None,
-        max_iter: int = 25,
-        tol: float = 1e-4,
+        max_iter: int = 50,
+        tol: float = 5e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
         init: str | Sequence[Array] = "images",

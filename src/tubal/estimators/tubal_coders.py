@@ -21,7 +21,7 @@ class TubSC(ImageCoder):
     ----------
     n_atoms : int, default=45
         Number of atoms to learn.
-    sparsity : float, default=0.01
+    sparsity : float, default=0.1
         Weight of the l1 norm of the codes (the paper's β), for images of unit length.
     scale : {"unit", "max"} or None, default="unit"
         "unit" scales every image to unit length, "max" divides all images by the largest pixel, None leaves them.
@@ -29,9 +29,9 @@ class TubSC(ImageCoder):
         (height, width) or (height, width, channels) of images that come as rows. Without it, rows are one-row images.
     tube_axis : {-1, -2}, default=-1
         -1 shifts atoms along the width, -2 along the height.
-    max_iter : int, default=25
+    max_iter : int, default=50
         Largest number of iterations, each a coding step and a dictionary step.
-    tol : float, default=1e-4
+    tol : float, default=5e-4
         Stop when the objective falls by no more than this share in one iteration.
     code_solver : solver, optional
         Solver of the coding steps. By default ``Admm`` with 5 steps and a penalty suited to the sparsity.
@@ -56,13 +56,17 @@ class TubSC(ImageCoder):
     codes_ : array of shape (n, n_atoms, tube)
         Codes of the training images.
     objective_ : ndarray of shape (n_iter_,)
-        Objective after each iteration; it never increases.
+        Objective after each iteration; it never increases. The last value is that of ``codes_``; it may lie above
+        the one before by less than the certified gap.
     density_ : ndarray of shape (n_iter_,)
-        Share of codes that are not zero, after each iteration.
+        Share of codes that are not zero, after each iteration; the last value is that of ``codes_``.
     n_iter_ : int
         Number of iterations made.
     converged_ : bool
         Whether the objective stopped falling before ``max_iter``.
+    duality_gap_ : float
+        Bound on how far ``codes_`` lie above the minimum of their objective, relative to it. NaN for images in chunks
+        that a graph joins.
     n_reseeded_ : int
         Number of atoms that no image used and that were replaced by badly reconstructed images.
     multipliers_ : list of array or None
@@ -88,12 +92,12 @@ class TubSC(ImageCoder):
         self,
         n_atoms: int = 45,
         *,
-        sparsity: float = 0.01,
+        sparsity: float = 0.1,
         scale: str | None = "unit",
         image_shape: ImageShape | None = None,
         tube_axis: int = -1,
-        max_iter: int = 25,
-        tol: float = 1e-4,
+        max_iter: int = 50,
+        tol: float = 5e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
         init: str | Array = "images",
@@ -120,7 +124,7 @@ class GTSC(GraphCoder):
     ----------
     n_atoms : int, default=45
         Number of atoms to learn.
-    sparsity : float, default=0.01
+    sparsity : float, default=0.1
         Weight of the l1 norm of the codes (the paper's β), for images of unit length.
     graph_weight : float, default=1.0
         Weight of the graph term (the paper's α). 0 gives the codes of TubSC.
@@ -135,9 +139,9 @@ class GTSC(GraphCoder):
         (height, width) or (height, width, channels) of images that come as rows. Without it, rows are one-row images.
     tube_axis : {-1, -2}, default=-1
         -1 shifts atoms along the width, -2 along the height.
-    max_iter : int, default=25
+    max_iter : int, default=50
         Largest number of iterations, each a coding step and a dictionary step.
-    tol : float, default=1e-4
+    tol : float, default=5e-4
         Stop when the objective falls by no more than this share in one iteration.
     code_solver : solver, optional
         Solver of the coding steps. By default ``Admm`` with 5 steps and a penalty suited to the sparsity.
@@ -164,13 +168,17 @@ class GTSC(GraphCoder):
     graph_ : Graph
         Graph of the training images.
     objective_ : ndarray of shape (n_iter_,)
-        Objective after each iteration; it never increases.
+        Objective after each iteration; it never increases. The last value is that of ``codes_``; it may lie above
+        the one before by less than the certified gap.
     density_ : ndarray of shape (n_iter_,)
-        Share of codes that are not zero, after each iteration.
+        Share of codes that are not zero, after each iteration; the last value is that of ``codes_``.
     n_iter_ : int
         Number of iterations made.
     converged_ : bool
         Whether the objective stopped falling before ``max_iter``.
+    duality_gap_ : float
+        Bound on how far ``codes_`` lie above the minimum of their objective, relative to it. NaN for images in chunks
+        that a graph joins.
     n_reseeded_ : int
         Number of atoms that no image used and that were replaced by badly reconstructed images.
     multipliers_ : list of array or None
@@ -196,15 +204,15 @@ class GTSC(GraphCoder):
         self,
         n_atoms: int = 45,
         *,
-        sparsity: float = 0.01,
+        sparsity: float = 0.1,
         graph_weight: float = 1.0,
         n_neighbors: int = 3,
         graph: GraphLike = "euclidean",
         scale: str | None = "unit",
         image_shape: ImageShape | None = None,
         tube_axis: int = -1,
-        max_iter: int = 25,
-        tol: float = 1e-4,
+        max_iter: int = 50,
+        tol: float = 5e-4,
         code_solver: CodeSolver | None = None,
         dictionary_solver: DictionarySolver | None = None,
         init: str | Array = "images",
@@ -243,7 +251,7 @@ class SparseCoding(_WholeImage, TubSC):
     ----------
     n_atoms : int, default=45
         Number of atoms to learn.
-    sparsity : float, default=0.01
+    sparsity : float, default=0.1
         Weight of the l1 norm of the codes (the paper's β), for images of unit length.
     scale : {"unit", "max"} or None, default="unit"
         "unit" scales every image to unit length, "max" divides all images by the largest pixel, None leaves them.
@@ -251,9 +259,9 @@ class SparseCoding(_WholeImage, TubSC):
         (height, width) or (height, width, channels) of images that come as rows. Without it, rows are one-row images.
     tube_axis : {-1, -2}, default=-1
         Has no effect: nothing is shifted.
-    max_iter : int, default=25
+    max_iter : int, default=50
         Largest number of iterations, each a coding step and a dictionary step.
-    tol : float, default=1e-4
+    tol : float, default=5e-4
         Stop when the objective falls by no more than this share in one iteration.
     code_solver : solver, optional
         Solver of the coding steps. By default ``Admm`` with 5 steps and a penalty suited to the sparsity.
@@ -278,13 +286,17 @@ class SparseCoding(_WholeImage, TubSC):
     codes_ : array of shape (n, n_atoms, 1)
         Codes of the training images.
     objective_ : ndarray of shape (n_iter_,)
-        Objective after each iteration; it never increases.
+        Objective after each iteration; it never increases. The last value is that of ``codes_``; it may lie above
+        the one before by less than the certified gap.
     density_ : ndarray of shape (n_iter_,)
-        Share of codes that are not zero, after each iteration.
+        Share of codes that are not zero, after each iteration; the last value is that of ``codes_``.
     n_iter_ : int
         Number of iterations made.
     converged_ : bool
         Whether the objective stopped falling before ``max_iter``.
+    duality_gap_ : float
+        Bound on how far ``codes_`` lie above the minimum of their objective, relative to it. NaN for images in chunks
+        that a graph joins.
     n_reseeded_ : int
         Number of atoms that no image used and that were replaced by badly reconstructed images.
     multipliers_ : list of array or None
@@ -317,7 +329,7 @@ class GraphSC(_WholeImage, GTSC):
     ----------
     n_atoms : int, default=45
         Number of atoms to learn.
-    sparsity : float, default=0.01
+    sparsity : float, default=0.1
         Weight of the l1 norm of the codes (the paper's β), for images of unit length.
     graph_weight : float, default=1.0
         Weight of the graph term (the paper's α). 0 gives the codes of SparseCoding.
@@ -332,9 +344,9 @@ class GraphSC(_WholeImage, GTSC):
         (height, width) or (height, width, channels) of images that come as rows. Without it, rows are one-row images.
     tube_axis : {-1, -2}, default=-1
         Has no effect: nothing is shifted.
-    max_iter : int, default=25
+    max_iter : int, default=50
         Largest number of iterations, each a coding step and a dictionary step.
-    tol : float, default=1e-4
+    tol : float, default=5e-4
         Stop when the objective falls by no more than this share in one iteration.
     code_solver : solver, optional
         Solver of the coding steps. By default ``Admm`` with 5 steps and a penalty suited to the sparsity.
@@ -361,13 +373,17 @@ class GraphSC(_WholeImage, GTSC):
     graph_ : Graph
         Graph of the training images.
     objective_ : ndarray of shape (n_iter_,)
-        Objective after each iteration; it never increases.
+        Objective after each iteration; it never increases. The last value is that of ``codes_``; it may lie above
+        the one before by less than the certified gap.
     density_ : ndarray of shape (n_iter_,)
-        Share of codes that are not zero, after each iteration.
+        Share of codes that are not zero, after each iteration; the last value is that of ``codes_``.
     n_iter_ : int
         Number of iterations made.
     converged_ : bool
         Whether the objective stopped falling before ``max_iter``.
+    duality_gap_ : float
+        Bound on how far ``codes_`` lie above the minimum of their objective, relative to it. NaN for images in chunks
+        that a graph joins.
     n_reseeded_ : int
         Number of atoms that no image used and that were replaced by badly reconstructed images.
     multipliers_ : list of array or None

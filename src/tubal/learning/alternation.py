@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, SparseMatrix, namespace, own_threads, to_numpy
-from tubal.problems.base import Dictionary, ImageModel, Laplacian, Statistics, Summary
+from tubal.problems.base import Dictionary, DualityGap, ImageModel, Laplacian, Statistics, Summary
 from tubal.problems.linear_map import SharedLaplacian
 from tubal.solvers.base import CodeSolver, DictionarySolver, DictionaryState, SolverState
 
@@ -66,11 +66,15 @@ class Weights:
 
 @dataclass
 class ChunkCodes:
-    """A chunk's codes, the solver state they came from (the next warm start), and their summary if just computed."""
+    """A chunk's codes, the solver state they came from (the next warm start), and their summary if just computed.
+
+    Final codes also have their duality gap.
+    """
 
     codes: Array
     state: SolverState
     summary: Summary | None = None
+    gap: DualityGap | None = None
 
 
 class Collection(ABC):
@@ -231,6 +235,10 @@ class PassTotals:
         Squared errors of the worst reconstructed images, at most one per atom, largest first.
     places : ndarray of shape (n_worst, 2)
         Chunk and column of each of these images.
+    gap : float
+        Sum of the duality gaps of final codes.
+    gap_values : float
+        Sum of the objectives that these gaps are relative to.
     """
 
     n_chunks: int
@@ -240,6 +248,8 @@ class PassTotals:
     statistics: Statistics
     worst: NDArray[np.float64]
     places: Indices
+    gap: float = 0.0
+    gap_values: float = 0.0
 
     @classmethod
     def of_chunk(cls, index: int, coded: ChunkCodes, later_edges: float = 0.0) -> PassTotals:
@@ -254,7 +264,11 @@ class PassTotals:
         places = np.stack([np.full_like(worst, index), worst], 1)
         nonzero, n_codes = int(namespace(coded.codes).count_nonzero(coded.codes)), int(np.prod(coded.codes.shape))
         objective = float(summary.values.sum()) + later_edges
-        return cls(1, objective, nonzero, n_codes, summary.statistics, summary.residuals[worst], places)
+        gap, gap_values = (0.0, 0.0) if coded.gap is None else (coded.gap.gaps.sum(), coded.gap.values.sum())
+        return cls(
+            1, objective, nonzero, n_codes, summary.statistics, summary.residuals[worst], places, float(gap),
+            float(gap_values),
+        )  # fmt: skip
 
     def __add__(self, other: PassTotals) -> PassTotals:
         """Return the totals of both sets of chunks; equal errors stay in the order of the images."""
@@ -264,6 +278,7 @@ class PassTotals:
         return PassTotals(
             self.n_chunks + other.n_chunks, self.objective + other.objective, self.nonzero + other.nonzero,
             self.n_codes + other.n_codes, self.statistics + other.statistics, worst[order], places[order],
+            self.gap + other.gap, self.gap_values + other.gap_values,
         )  # fmt: skip
 
 
@@ -290,6 +305,7 @@ class LearningState:
     finished: bool = False
     totals: PassTotals | None = None  # of the coding pass in progress; None between passes
     start_objective: float | None = None  # at the start of the next coding pass, as the dictionary step computed it
+    duality_gap: float = float("nan")  # of the final codes, relative to the objective
 
 
 def initial_state(dictionary: Dictionary, model: ImageModel) -> LearningState:
@@ -341,27 +357,30 @@ Callback: TypeAlias = Callable[[Progress], object]
 def code_chunk(
     model: ImageModel, dictionary: Dictionary, data: Array, weights: Weights, code_solver: CodeSolver,
     *, laplacian: Laplacian | SharedLaplacian | None = None, neighbor_sum: Array | None = None,
-    start: ChunkCodes | None = None, start_objective: float | None = None,
+    start: ChunkCodes | None = None, start_objective: float | None = None, final: bool = False,
 ) -> ChunkCodes:  # fmt: skip
     """Make one coding step on one chunk; codes that are not better than those of ``start`` are rejected.
 
-    ``start_objective`` is the objective at ``start`` up to rounding. If the new objective is clearly lower, the
-    objective at ``start`` is not computed again.
+    ``start_objective`` is the objective at ``start`` up to rounding. Where the new codes lie clearly below it, the
+    start need not be evaluated. A ``final`` step computes the duality gap. Its solver may be another one than that of
+    ``start``, so one that certifies codes starts from the codes and not from the state.
     """
     problem = model.coding(
         dictionary, data, sparsity=weights.sparsity, graph_weight=weights.graph_weight,
         laplacian=laplacian, neighbor_sum=neighbor_sum,
     )  # fmt: skip
-    solution = code_solver.minimise(problem, None if start is None else start.state)
+    certifies = final and _certifies(code_solver)
+    first = None if start is None else start.codes if certifies else start.state
+    solution = code_solver.minimise(problem, first)
     codes = code_solver.codes(problem, solution.state)
     summary = problem.summary(codes, statistics=True)
     value = float(summary.values.sum())
-    if start_objective is not None and value <= start_objective - CLEAR_GAIN * abs(start_objective):
-        return ChunkCodes(codes, solution.state, summary)
-    former = problem.zeros() if start is None else start.codes
-    if problem.value(former) < value:
-        codes, summary = former, problem.summary(former, statistics=True)
-    return ChunkCodes(codes, solution.state, summary)
+    clearly_better = start_objective is not None and value <= start_objective - CLEAR_GAIN * abs(start_objective)
+    if not clearly_better and not certifies:
+        former = problem.zeros() if start is None else start.codes
+        if problem.value(former) < value:
+            codes, summary = former, problem.summary(former, statistics=True)
+    return ChunkCodes(codes, solution.state, summary, problem.duality_gap(codes) if final else None)
 
 
 def coding_pass(
@@ -384,6 +403,7 @@ def coding_pass(
             model, state.dictionary, collection.data(index), weights, code_solver,
             laplacian=collection.laplacian(index), neighbor_sum=_added(earlier, later), start=start,
             start_objective=state.start_objective if start is not None and collection.n_chunks == 1 else None,
+            final=state.finishing,
         )  # fmt: skip
         store.put(index, coded)
         totals = PassTotals.of_chunk(index, coded, edge_term(weights, coded.codes, later))
@@ -463,7 +483,8 @@ def learn(
 ) -> LearningState:  # fmt: skip
     """Alternate coding and dictionary steps until the objective stops falling, then code at the final dictionary.
 
-    Every recorded objective follows a coding pass, and none exceeds the one before.
+    Every recorded objective follows a coding pass, and none exceeds the one before. If the final solver certifies its
+    codes, the last value is replaced by theirs, which may lie above it by less than the certified gap.
 
     Parameters
     ----------
@@ -505,15 +526,22 @@ def learn(
     while not state.finished:
         solver = final_solver if state.finishing else code_solver
         totals = code_all(model, state, collection, weights, solver, store, save)
+        density = totals.nonzero / max(totals.n_codes, 1)
         if state.finishing:
             state.finished = True
+            if _certifies(final_solver):  # the last values describe the final codes
+                state.objective[-1], state.density[-1] = totals.objective, density
+            # Chunks that a graph joins were certified with the codes of the others fixed, which proves nothing for all.
+            if totals.gap_values > 0.0 and (collection.n_chunks == 1 or weights.graph_weight == 0.0):
+                state.duality_gap = totals.gap / totals.gap_values
         else:
             state.n_iter += 1
             state.objective.append(totals.objective)
-            state.density.append(totals.nonzero / max(totals.n_codes, 1))
+            state.density.append(density)
             stopped = _call_back(callbacks, state, max_iter, began, store)
             # Codes that are nearly all zero are no sign of convergence: under strong sparsity the first steps are slow.
-            state.converged = _has_converged(state.objective, tol) and state.density[-1] > 1e-4
+            some_codes = state.density[-1] > 1e-4 or state.objective[-1] == 0.0  # blank images need none
+            state.converged = _has_converged(state.objective, tol) and some_codes
             state.finishing = stopped or state.converged or state.n_iter >= max_iter
             state.start_objective = totals.objective
             if not state.finishing:
@@ -523,6 +551,11 @@ def learn(
         if save is not None:
             save(state, store)
     return state
+
+
+def _certifies(solver: CodeSolver) -> bool:
+    """Tell whether a solver stops by the duality gap."""
+    return getattr(solver, "gap", None) is not None
 
 
 def _has_converged(objective: Sequence[float], tol: float) -> bool:

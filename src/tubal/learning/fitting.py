@@ -10,16 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import psutil
 from numpy.random import RandomState
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, to_numpy
@@ -54,7 +56,9 @@ PathLike: TypeAlias = str | os.PathLike[str]
 LEARNING_STEPS = 5
 # Names of the graphs that a fit can build.
 GRAPH_NAMES = (*METRICS, "deformable")
-# Final codes (the end of fit, and encode) get 20 times more steps than a learning step, and at least 100.
+# Final codes (the end of fit, and encode) lie within this fraction of the minimum of their objective.
+FINAL_GAP, FINAL_STEPS = 1e-3, 3000
+# A solver of the user's gets 20 times more steps for final codes than for a learning step, and at least 100.
 FINAL_FACTOR, LEAST_FINAL_STEPS = 20, 100
 
 
@@ -127,6 +131,8 @@ class Recipe:
         Returns images that may come as rows as a stack (n, height, width[, channels]).
     code_solver : CodeSolver or None
         Solver of the coding steps; None for :func:`default_code_solver`.
+    final_penalty : float or None
+        Penalty of the ADMM that finds the final codes and certifies them; None to use ``code_solver`` for them too.
     dictionary_solver : DictionarySolver
         Solver of the dictionary steps.
     max_iter : int
@@ -153,6 +159,7 @@ class Recipe:
     scale: str | None
     as_stack: Callable[[Array], Array]
     code_solver: CodeSolver | None
+    final_penalty: float | None
     dictionary_solver: DictionarySolver
     max_iter: int
     tol: float
@@ -172,8 +179,15 @@ class Recipe:
 
     @property
     def final_solver(self) -> CodeSolver:
-        """The solver of final codes: the same with more steps."""
+        """The solver of final codes: ADMM until the duality gap certifies them, or the user's with more steps.
+
+        A solver of the user's may have an attribute ``final``, which is then the solver of final codes.
+        """
+        if self.final_penalty is not None:
+            return Admm(max_iter=FINAL_STEPS, penalty=self.final_penalty, gap=FINAL_GAP, check_every=20)
         solver: Any = self.learning_solver
+        if hasattr(solver, "final"):
+            return cast("CodeSolver", solver.final)
         steps = max(FINAL_FACTOR * solver.max_iter, LEAST_FINAL_STEPS)
         final: CodeSolver = replace(solver, max_iter=min(steps, max(solver.max_iter, MOST_STEPS)))
         return final
@@ -423,9 +437,28 @@ def fitted_attributes(
         "density_": np.array(state.density),
         "n_iter_": state.n_iter,
         "converged_": state.converged,
+        "duality_gap_": state.duality_gap,
         "n_reseeded_": state.n_reseeded,
     }
     return attributes if recipe.graph is None else attributes | {"graph_": graph}
+
+
+def warn_if_not_converged(recipe: Recipe, fitted: Mapping[str, Any]) -> None:
+    """Warn as scikit-learn does when a fit ended before it converged; a fit that a callback stopped is meant so."""
+    message = ""
+    if fitted["n_iter_"] >= recipe.max_iter and not fitted["converged_"]:
+        message = (
+            f"{recipe.name} did not converge in max_iter={recipe.max_iter} iterations: the objective has not settled "
+            f"to tol={recipe.tol:g}; increase max_iter or tol"
+        )
+    elif recipe.final_penalty is not None and fitted["duality_gap_"] > FINAL_GAP:
+        message = (
+            f"the codes of {recipe.name} may lie {100 * fitted['duality_gap_']:.2g} % above the minimum of their "
+            f"objective, more than the usual {100 * FINAL_GAP:g} %; increase sparsity, or pass a code_solver with more "
+            "steps"
+        )
+    if message:
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 
 def replace_fitted(estimator: object, attributes: Mapping[str, Any]) -> None:

@@ -100,7 +100,7 @@ class TorchTubalCoding:
     def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
         """Make Douglas-Rachford steps; the point of the state changes in place."""
         shrinkage = Shrinkage(self.sparsity / penalty, relaxation)
-        before = state.movement if self.independent and tol > 0.0 else None
+        before = state.movement if self.independent else None
         active = None if before is None else (before > tol).to(self.data.dtype)
         moved, size = self.buffer(self.n_atoms, self.n_samples), self.buffer(self.n_atoms, self.n_samples)
         systems = None
