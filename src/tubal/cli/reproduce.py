@@ -43,6 +43,12 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
     "without a graph, 'protocol' runs every method at frozen defaults on your own labelled images.",
 )
 @_names_option("--datasets", "Collections")
+@click.option(
+    "--images",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PATH",
+    help="With --table protocol: a folder with one sub-folder for each class, or an array file with labels.",
+)
 @_names_option("--methods", "Methods")
 @count_option("--runs", help="Number of random seeds per cell of the table.", default=10)
 @out_option("results", "Folder for the tables and figures.", folder=True)
@@ -65,6 +71,7 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
 def command(
     table: str,
     datasets: list[str],
+    images: Path | None,
     methods: list[str],
     runs: int,
     out: Path,
@@ -86,6 +93,7 @@ def command(
       tubal reproduce --table search --jobs 16 --minutes 9
       tubal reproduce --table beyond --out results
       tubal reproduce --table family --sweep --jobs 4
+      tubal reproduce --table protocol --images my_images
     """
     from tubal.cli.pipeline import check_output_file
     from tubal.experiments import find_table
@@ -93,12 +101,15 @@ def command(
 
     try:
         module = find_table(table)
+        if images is not None and table != "protocol":
+            raise ValueError(f"--images belongs to --table protocol, and the table is {table!r}; leave one of them out")
         chosen = _choose_datasets(module, datasets), _choose_methods(module, methods)
         _check_writable(out)
         if json_file is not None:
             check_output_file(json_file, force=True)
-        _check_data(chosen[0])
-        trials = module.plan(*chosen, runs, sweep=sweep)
+        names = chosen[0] if images is None else [str(_check_labelled(images))]
+        _check_data(names if images is None else [])
+        trials = module.plan(names, chosen[1], runs, sweep=sweep)
     except (ValueError, OSError, ImportError) as failure:
         raise click.ClickException(str(failure)) from None
     store = TrialStore(out / ".trials" / f"table{table}.jsonl")
@@ -107,6 +118,8 @@ def command(
     _run(trials, store, jobs or min(4, os.cpu_count() or 1), math.inf if minutes is None else 60.0 * minutes)
     records = list(store.finished(trials).values())
     for path in _write(module, records, out, figures=figures, json_file=json_file):
+        if table == "protocol" and path.suffix == ".md":
+            click.echo(path.read_text(encoding="utf-8"))
         click.echo(f"wrote {path}")
 
 
@@ -153,6 +166,14 @@ def _check_data(datasets: Sequence[str]) -> None:
 
     for name in datasets:
         fetch(name)
+
+
+def _check_labelled(images: Path) -> Path:
+    """Read labelled images once before the first trial, and return their absolute path."""
+    from tubal.experiments.runner import read_labelled
+
+    read_labelled(images)
+    return images.resolve()
 
 
 def _run(trials: Sequence[Trial], store: TrialStore, jobs: int, seconds: float) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tubal.experiments.trials import Table
 
-TABLES = ("2", "search", "atlas", "beyond", "family")
+TABLES = ("2", "search", "atlas", "beyond", "family", "protocol")
 
 
 def find_table(name: str) -> Table:
@@ -40,4 +40,8 @@ def find_table(name: str) -> Table:
         from tubal.experiments import family
 
         return family
+    if name == "protocol":
+        from tubal.experiments import protocol
+
+        return protocol
     raise ValueError(f"there is no table {name!r}; choose one of {', '.join(TABLES)}")

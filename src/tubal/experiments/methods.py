@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -93,7 +94,7 @@ def umap_and_kmeans(images: Images, n_clusters: int, settings: Settings, seed: i
 
 # --- the sparse coders of Table 2 ------------------------------------------------------------------------------
 class CoderKind(NamedTuple):
-    """The model of a coder ("sc", "tubsc", "tensr" or "csc"), and whether a graph joins the codes."""
+    """The model of a coder ("sc", "tensr" or "tubsc"), and whether a graph joins the codes."""
 
     model: str
     graph: bool = False
@@ -103,10 +104,28 @@ CODERS = {
     "sc": CoderKind("sc"),
     "graphsc": CoderKind("sc", graph=True),
     "tensr": CoderKind("tensr"),
-    "csc": CoderKind("csc"),
     "tubsc": CoderKind("tubsc"),
     "gtsc": CoderKind("tubsc", graph=True),
 }
+
+
+@dataclass(frozen=True)
+class CertifiedAdmm(Admm):
+    """The library's default solver of coding steps for rows of mean length one, with certified final codes.
+
+    Given explicitly, because the default depends on the parameter ``scale``, and rows are scaled before the fit.
+    """
+
+    final: Admm = field(default_factory=Admm)
+
+    @classmethod
+    def for_sparsity(cls, sparsity: float) -> CertifiedAdmm:
+        """Return the solver for a sparsity."""
+        from tubal.learning.fitting import FINAL_GAP, FINAL_STEPS, default_code_solver
+
+        learning = default_code_solver(sparsity, "unit")
+        final = Admm(max_iter=FINAL_STEPS, penalty=2.0, gap=FINAL_GAP, check_every=20)
+        return cls(max_iter=learning.max_iter, tol=learning.tol, penalty=learning.penalty, final=final)
 
 
 def fit_sparse_coder(name: str, images: Images, settings: Settings, seed: int) -> tuple[Member, Features]:
@@ -126,29 +145,27 @@ def fit_sparse_coder(name: str, images: Images, settings: Settings, seed: int) -
 
 def build_coder(name: str, images: Images, settings: Settings, seed: int) -> Member:
     """Return the unfitted estimator of a sparse coder of Table 2."""
-    from tubal import CSC, GTSC, GraphSC, SparseCoding, TenSR, TubSC
+    from tubal import GTSC, GraphSC, SparseCoding, TenSR, TubSC
 
     kind = CODERS[name]
     rows = coder_input(name, images, settings)
-    filter_shape = tuple(settings.get("filter_shape", ()))
     n_atoms = settings["n_atoms"]
     parameters: dict[str, Any] = {
         "n_atoms": tuple(n_atoms) if kind.model == "tensr" else n_atoms,
-        "sparsity": settings["sparsity_fraction"] * largest_correlation(kind.model, rows, filter_shape),
+        "sparsity": settings["sparsity_fraction"] * largest_correlation(kind.model, rows, ()),
         "scale": None,
         "max_iter": settings["max_iter"],
         "tol": settings["tol"],
         "init": settings["init"],
         "random_state": seed,
     }
-    if kind.model == "csc":
-        parameters["filter_shape"] = filter_shape
+    parameters["code_solver"] = CertifiedAdmm.for_sparsity(parameters["sparsity"])
     if kind.model == "tubsc":
         parameters["tube_axis"] = settings.get("tube_axis", -1)
     if kind.graph:
         parameters |= {"graph_weight": settings["graph_weight"], "graph": table_graph(images, settings)}
     estimators: dict[str, type[Member]] = {
-        **{"sc": SparseCoding, "graphsc": GraphSC, "tensr": TenSR, "csc": CSC, "tubsc": TubSC, "gtsc": GTSC},
+        **{"sc": SparseCoding, "graphsc": GraphSC, "tensr": TenSR, "tubsc": TubSC, "gtsc": GTSC},
     }
     return estimators[name](**parameters)
 
@@ -278,8 +295,8 @@ def coder_stopped_early(name: str) -> Callable[[Images, int, Settings, int], Out
     def cluster(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
         rows = coder_input(name, images, settings)
         model = build_coder(name, images, settings, seed)
-        # The same solver as by default, but given by the user: the fit then takes a fixed number of final steps.
-        model.set_params(code_solver=model._recipe().learning_solver)
+        # The dictionary is that of the certified coder; its own final codes are not used, and need few steps.
+        model.set_params(code_solver=replace(model.code_solver, final=Admm(max_iter=1)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(rows)

@@ -69,7 +69,6 @@ METHODS: Mapping[str, Method] = {
     "sc": Method("SC", sparse_coder("sc"), (*_CODER, "pca_variance")),
     "graphsc": Method("GraphSC", sparse_coder("graphsc"), (*_CODER, *_GRAPH, "pca_variance")),
     "tensr": Method("TenSR", sparse_coder("tensr"), _CODER),
-    "csc": Method("CSC", sparse_coder("csc"), (*_CODER, "filter_shape")),
     "tubsc": Method("TubSC", sparse_coder("tubsc"), _CODER),
     "gtsc": Method("GTSC", sparse_coder("gtsc"), (*_CODER, *_GRAPH)),
     "spectral": Method("Spectral", spectral_on_pixels, ("scale", "cut", "n_neighbors")),
@@ -167,14 +166,15 @@ def settings_for(row: str, method: str, dataset: str) -> dict[str, Any]:
     paper, free = load_paper(), read_toml("settings.toml")["label-free"]
     collection = paper.collections.get(dataset, paper["usps"])  # the digits are closest to USPS
     without_shifts = "pca_variance" in METHODS[method].settings
-    sizes = {"tensr": free["separable_atoms"], "csc": free["filters"]}
     merged: dict[str, Any] = {
         "graph_weight": paper.graph_weight,
         "n_neighbors": paper.n_neighbors,
         "pca_variance": paper.pca_variance,
-        "n_atoms": sizes.get(method, collection.n_vector_atoms if without_shifts else collection.n_atoms),
+        "n_atoms": collection.n_vector_atoms if without_shifts else collection.n_atoms,
         **free,
     }
+    if method == "tensr":
+        merged["n_atoms"] = free["separable_atoms"]
     if row == "best-score":
         merged.update(read_toml("best_score.toml").get(method, {}).get(dataset, {}))
     return {name: merged[name] for name in sorted(METHODS[method].settings) if name in merged}
