@@ -155,7 +155,8 @@ def _larger_codes(family: dict[str, Any]) -> Finding:
     """Codes stored per image in the table of the family, against the pixels of the image."""
     sizes, agrees, differs = [], [], []
     for method in ("tensr", "csc", "tubsc"):
-        for name, cell in family.get("table", {}).get(method, {}).items():
+        for name, cells in family.get("table", {}).items():
+            cell = cells[method]
             figure = f"{family['methods'][method]} {dataset_title(name)}"
             collection = load_paper().collections.get(name)
             if collection is None:
