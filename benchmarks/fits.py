@@ -61,7 +61,7 @@ def gtsc_against_umap(repeats: int, names: Sequence[str]) -> list[Row]:
                 "warm seconds": warm,
                 "warm UMAP seconds": warm_peer,
                 "warm ratio": warm_peer / warm,
-            }  # fmt: skip
+            }
         )
     return rows
 
