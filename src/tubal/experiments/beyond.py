@@ -243,9 +243,9 @@ def page(summary: Summary) -> str:
     parts = [
         "# Beyond the paper",
         "Accuracy / NMI in percent (NMI normalised by the larger entropy), mean ± standard deviation of the runs. "
-        "Every collection uses the same settings. No label is read to find clusters, but the parameters of the graph (its "
-        "deformations, context and neighbours) were chosen while looking at scores on these four collections, so the "
-        "scores are not those of unseen images; `tubal reproduce --table protocol` is for such images. A label-free "
+        "Every collection uses the same settings. No label is read to find clusters, but the parameters of the graph "
+        "(its deformations, context and neighbours) were chosen while looking at scores on these four collections, so "
+        "the scores are not those of unseen images; `tubal reproduce --table protocol` is for such images. A label-free "
         "[criterion](criterion.md) judged the settings afterwards: over all collections it keeps every default, and on "
         "digits and shapes alone it rejects two of them. The "
         "second line of a cell is the mean time from images to labels, with " + _parallel_trials(summary),
@@ -280,8 +280,8 @@ def _figure_list(summary: Summary) -> str:
     texts = {
         "neighbours": "images, their nearest neighbours, and these after the rotation, scale and shift that the graph "
         "found; the motion grows from left to right",
-        "errors": "wrong images, most confident first, each above its nearest neighbour and the most typical image of its "
-        "cluster",
+        "errors": "wrong images, most confident first, each above its nearest neighbour and the most typical image of "
+        "its cluster",
     }
     figures = [
         (f"{dataset_title(name)}: {text}.", f"figures/beyond-{name}-{kind}.png")
