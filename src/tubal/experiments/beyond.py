@@ -243,12 +243,13 @@ def page(summary: Summary) -> str:
     parts = [
         "# Beyond the paper",
         "Accuracy / NMI in percent (NMI normalised by the larger entropy), mean ± standard deviation of the runs. "
-        "Every collection uses the same settings. No label is read to find clusters, but the parameters of the graph "
-        "(its deformations, context and neighbours) were chosen while looking at scores on these four collections, so "
-        "the scores are not those of unseen images; `tubal reproduce --table protocol` is for such images. A "
-        "label-free [criterion](criterion.md) judged the settings afterwards: over all collections it keeps every default, and "
-        "on digits and shapes alone it rejects two of them. The second line of a cell is the mean time from images to labels, with "
-        + _parallel_trials(summary),
+        "Every collection uses the same settings. The second line of a cell is the mean time from images to labels, "
+        "with " + _parallel_trials(summary),
+        "No label is read to find clusters, but the parameters of the graph (its deformations, context and neighbours) "
+        "were chosen while looking at scores on these four collections. So these are not scores of unseen images; "
+        "`tubal reproduce --table protocol` is for such images. A label-free [criterion](criterion.md) judged the "
+        "settings afterwards: over all collections it keeps every default, and on digits and shapes alone it rejects "
+        "two of them.",
         _score_table(summary, summary["table"], "method", summary["methods"]),
         "## What codes add to the graph",
         "The default preset minus the same pipeline without codes, paired by seed, ± standard error. A difference of "
