@@ -41,6 +41,15 @@ bench-full: $(VENV)/.dev  ## the full benchmarks
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m tools.render
 
+search: $(VENV)/.dev  ## the search for the best-score settings of Table 2, the same number for every method
+	$(BIN)/tubal reproduce --table search --out results
+	$(BIN)/python -m tools.best_score_search
+	$(BIN)/python -m tools.render
+
+atlas: $(VENV)/.dev  ## scores against every setting of TubSC and GTSC, and against coding effort
+	$(BIN)/tubal reproduce --table atlas --out results
+	$(BIN)/python -m tools.render
+
 reproduce: $(VENV)/.dev  ## Table 2 of the paper, ten runs per cell
 	$(BIN)/tubal reproduce --table 2 --out results
 	$(BIN)/python -m tools.render
