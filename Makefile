@@ -6,7 +6,7 @@ RUN := PYTHONPATH=src $(BIN)/python
 # The CPU build of PyTorch is enough for tests; an installed torch of any kind is kept.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test lint types bench bench-full reproduce beyond family criterion render torture clean
+.PHONY: demo test lint types bench bench-full search atlas reproduce beyond family criterion render torture clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

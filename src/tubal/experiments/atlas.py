@@ -36,14 +36,14 @@ class Sweep(NamedTuple):
 
 _BOTH = ("tubsc", "gtsc")
 SWEEPS: Mapping[str, Sweep] = {
-    "graph_weight": Sweep("graph weight α", (0.0, 0.01, 0.1, 1.0, 10.0, 100.0), ("gtsc",), logarithmic=True),
-    "sparsity_fraction": Sweep("sparsity β (fraction)", (0.0003, 0.003, 0.01, 0.03, 0.1, 0.3), _BOTH, logarithmic=True),
-    "n_neighbors": Sweep("neighbours q", (1, 2, 3, 5, 8), ("gtsc",)),
-    "n_atoms": Sweep("atoms r", (15, 30, 45, 80), _BOTH),
+    "graph_weight": Sweep("graph weight α", (0.0, 0.1, 1.0, 10.0, 100.0), ("gtsc",), logarithmic=True),
+    "sparsity_fraction": Sweep("sparsity β (fraction)", (0.003, 0.01, 0.03, 0.1, 0.3), _BOTH, logarithmic=True),
+    "n_neighbors": Sweep("neighbours q", (2, 3, 5, 8), ("gtsc",)),
+    "n_atoms": Sweep("atoms r", (15, 45, 80), _BOTH),
     "tube_axis": Sweep("tube axis (-1: width, -2: height)", (-1, -2), _BOTH),
     "edges": Sweep("edge weights", ("binary", "heat"), ("gtsc",)),
     "pooling": Sweep("pooling", ("norm", "sum", "max"), _BOTH),
-    "final_steps": Sweep("steps of the final codes", (3, 10, 30, 100, 300), tuple(CODERS), logarithmic=True),
+    "final_steps": Sweep("steps of the final codes", (3, 10, 30, 100), tuple(CODERS), logarithmic=True),
 }
 
 
@@ -144,10 +144,10 @@ def summarise(records: Sequence[Record]) -> Summary:
         for (dataset, method), group in sorted(groups.items()):
             if method not in entry.methods:
                 continue
-            wanted = [
-                (value, _settings(method, dataset, setting, value)) for value in _values(setting, method, dataset)
-            ]
-            found = [(value, [record for record in group if record["settings"] == want]) for value, want in wanted]
+            found = {
+                value: [record for record in group if record["settings"] == _settings(method, dataset, setting, value)]
+                for value in _values(setting, method, dataset)
+            }
             points = [_point(value, runs) for value, runs in found.items() if runs]
             curves.setdefault(setting, {}).setdefault(dataset, {})[method] = points
     present = {method for _, method in groups}
