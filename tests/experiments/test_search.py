@@ -54,6 +54,15 @@ def test_selection_takes_the_largest_mean_of_both_scores():
     assert selected["accuracy"] == 51.0
 
 
+def test_selection_uses_seeds_that_every_setting_has():
+    records = [make_record(trial) for trial in search.plan(["orl"], ["kmeans"], 1)]
+    lucky = search.plan(["orl"], ["kmeans"], 2)[-1]
+
+    summary = search.summarise([*records, make_record(lucky, accuracy=99.0)])
+
+    assert summary["selected"]["kmeans"]["orl"]["setting"] == 0
+
+
 def test_log_has_one_trial_a_line(tmp_path):
     records = [make_record(trial) for trial in search.plan(["orl"], ["kmeans"], 1)]
 

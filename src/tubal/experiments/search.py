@@ -170,10 +170,17 @@ def select(entries: Sequence[Entry]) -> dict[str, dict[str, Selected]]:
     for method, dataset in product(METHODS, DATASETS):
         if not (tried := scores.get((method, dataset))):
             continue
+        # Only seeds that every setting has: a search that was stopped must not favour settings with a lucky seed.
+        seeds = set.intersection(*({entry["seed"] for entry in group} for group in tried.values()))
         means = {
-            place: {score: statistics.mean(entry[score] for entry in group) for score in SCORES}
+            place: {
+                score: statistics.mean(entry[score] for entry in group if entry["seed"] in seeds) for score in SCORES
+            }
             for place, group in sorted(tried.items())
+            if seeds
         }
+        if not means:
+            continue
         # `max` returns the first of equal values, and places are in order.
         best = max(means, key=lambda place: sum(means[place].values()))
         selected.setdefault(method, {})[dataset] = {
