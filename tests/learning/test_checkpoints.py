@@ -210,7 +210,7 @@ def test_checkpoints_of_earlier_versions_are_resumed(tmp_path):
     """Written in the middle of a pass over three chunks, when classes and fields had other names."""
     images = np.random.default_rng(0).random((24, 5, 4)).round(3)
     path = shutil.copy(DATA / "checkpoint_1.tubal", tmp_path / "fit.ckpt")
-    parameters = {"n_atoms": 3, "max_iter": 4, "n_neighbors": 2}
+    parameters = {"n_atoms": 3, "sparsity": 0.01, "max_iter": 4, "n_neighbors": 2}
     seen = []
     resumed = coder(**parameters, callbacks=lambda progress: seen.append(progress.n_iter)).fit(
         images, chunk_size=9, checkpoint=Checkpoint(path, resume=True)

@@ -256,7 +256,7 @@ def test_filter_step_satisfies_its_optimality_conditions(rng):
 
 def test_learning_decreases_the_objective(rng):
     images = rng.random((20, 9, 8))
-    model = CSC(n_atoms=5, filter_shape=(3, 4), max_iter=10, tol=0.0, random_state=0).fit(images)
+    model = CSC(n_atoms=5, filter_shape=(3, 4), sparsity=0.01, max_iter=10, tol=0.0, random_state=0).fit(images)
     assert np.all(np.diff(model.objective_[:-1]) <= 1e-12 * model.objective_[0])
     assert model.objective_[-1] <= (1 + 1e-3) * model.objective_[-2]
     assert model.objective_[-1] < 0.9 * model.objective_[0]

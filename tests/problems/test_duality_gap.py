@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,9 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
 from tubal import CSC, GTSC, GraphSC, SparseCoding, TenSR, TubSC
-from tubal.graph import knn_graph, laplacian
+from tubal.graph import laplacian
+from tubal.learning import fitting
 from tubal.problems import ConvolutionalModel, SeparableModel, TubalModel
-from tubal.solvers import Admm
+from tubal.solvers import Admm, Fista
 
 SHAPES = {
     "tubal": (TubalModel(), (5, 4, 6), (5, 4, 9)),
@@ -99,6 +103,65 @@ def test_certified_codes_do_not_depend_on_the_batch(rng):
     np.testing.assert_allclose(together[..., 2:5], alone, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("neighbors", [False, True])
+def test_certified_codes_of_tensors_do_not_depend_on_the_batch(kind, neighbors, rng):
+    torch = pytest.importorskip("torch")
+    arrays = make_problem(kind, rng, neighbors=neighbors)
+    terms = {}
+    if neighbors:
+        fixed = torch.as_tensor(arrays.graph.neighbor_sum)
+        terms = {"graph_weight": 0.5, "laplacian": arrays.graph.laplacian, "neighbor_sum": fixed}
+    model, tensor = SHAPES[kind][0], torch.as_tensor(arrays.data)
+    dictionary = arrays.dictionary
+    dictionary = tuple(map(torch.as_tensor, dictionary)) if kind == "separable" else torch.as_tensor(dictionary)
+    solver = Admm(max_iter=3000, gap=1e-3, check_every=5)
+    together = model.coding(dictionary, tensor, sparsity=0.3, **terms)
+    found = solver.codes(together, solver.minimise(together).state)
+    if neighbors:
+        terms["laplacian"] = sp.csr_array(terms["laplacian"])[2:5, 2:5]
+        terms["neighbor_sum"] = terms["neighbor_sum"][..., 2:5].contiguous()
+    alone = model.coding(dictionary, tensor[..., 2:5].contiguous(), sparsity=0.3, **terms)
+    np.testing.assert_allclose(
+        found[..., 2:5].numpy(), solver.codes(alone, solver.minimise(alone).state).numpy(), atol=1e-10
+    )
+    expected = solver.codes(arrays, solver.minimise(arrays).state)
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("penalty", [0.02, 50.0])
+@pytest.mark.parametrize("graph", [False, True])
+def test_certified_runs_change_an_unsuitable_penalty(penalty, graph, rng):
+    problem = make_problem("tubal", rng, graph=graph)
+    fixed = Admm(max_iter=1000, tol=0.0, penalty=penalty)
+    assert problem.duality_gap(fixed.codes(problem, fixed.minimise(problem).state)).relative > 1e-6
+    solver = Admm(max_iter=1000, gap=1e-6, penalty=penalty)
+    seen = []
+    solution = solver.minimise(problem, monitor=lambda n, state: seen.append((n, solver.codes(problem, state))))
+    assert solution.converged
+    codes = solver.codes(problem, solution.state)
+    assert problem.duality_gap(codes).relative <= 1e-6 * (1 + 1e-6)
+    assert [n for n, _ in seen] == sorted({n for n, _ in seen})
+    assert seen[-1][0] == solution.n_iter
+    np.testing.assert_array_equal(seen[-1][1], codes)
+
+
+def test_zeros_stay_zero_when_the_penalty_changes(rng):
+    model, dictionary_shape, data_shape = SHAPES["tubal"]
+    dictionary = (rng.standard_normal(dictionary_shape) / 4).astype(np.float32)
+    problem = model.coding(dictionary, rng.standard_normal(data_shape).astype(np.float32), sparsity=0.3)
+    solver = Admm(max_iter=1000, gap=1e-5, penalty=0.05)
+    codes = solver.codes(problem, solver.minimise(problem).state)
+    assert not ((codes != 0) & (abs(codes) < 1e-6)).any()
+
+
+def test_without_sparsity_admm_stops_by_its_tolerance(rng):
+    problem = make_problem("tubal", rng, sparsity=0.0)
+    solution = Admm(max_iter=3000, gap=1e-3).minimise(problem)
+    assert solution.converged
+    assert solution.n_iter < 3000
+
+
 @pytest.mark.parametrize("gap", [0.0, -1.0, float("nan")])
 def test_gap_must_be_positive(gap):
     with pytest.raises(ValueError, match="gap"):
@@ -117,16 +180,29 @@ def test_default_fit_certifies_its_codes(coder, rng):
     assert coder.density_[-1] == np.count_nonzero(coder.codes_) / coder.codes_.size
 
 
-def test_last_objective_is_that_of_the_codes(rng):
+@pytest.mark.parametrize("coder", [SparseCoding(6), TubSC(6), TenSR((4, 4)), CSC(3, filter_shape=(3, 3))], ids=repr)
+def test_default_encode_is_within_a_thousandth_of_the_minimum(coder, rng):
+    images = rng.random((40, 7, 6))
+    coder.set_params(random_state=0).fit(images[:20])
+    codes = coder._recipe().inner_codes(coder.encode(images[20:]))
+    scaled = images[20:] / np.linalg.norm(images[20:], axis=(1, 2), keepdims=True)
+    problem = coder._model()((7, 6)).coding(
+        coder.dictionary_, coder._layout_.to_tensor(scaled), sparsity=coder.sparsity
+    )
+    assert problem.value(codes) <= 1.001 * problem.value(solve(problem, 20_000))
+
+
+@pytest.mark.parametrize("code_solver", [None, Admm(max_iter=2), Fista(max_iter=2)], ids=repr)
+@pytest.mark.parametrize("coder", [TubSC, GTSC])
+def test_last_objective_is_that_of_the_codes(coder, code_solver, rng):
     images = rng.random((30, 6, 5))
-    model = GTSC(5, random_state=0).fit(images)
+    model = coder(5, code_solver=code_solver, random_state=0).fit(images)
+    terms = {"graph_weight": 1.0, "laplacian": laplacian(model.graph_)} if coder is GTSC else {}
     scaled = images / np.linalg.norm(images, axis=(1, 2), keepdims=True)
-    problem = TubalModel().coding(
-        model.dictionary_, model._layout_.to_tensor(scaled), sparsity=model.sparsity, graph_weight=model.graph_weight,
-        laplacian=laplacian(knn_graph(scaled, 3)),
-    )  # fmt: skip
-    codes = np.moveaxis(model.codes_, 0, -1).swapaxes(0, 1)
+    problem = TubalModel().coding(model.dictionary_, model._layout_.to_tensor(scaled), sparsity=model.sparsity, **terms)
+    codes = np.ascontiguousarray(model._recipe().inner_codes(model.codes_))
     np.testing.assert_allclose(model.objective_[-1], problem.value(codes))
+    np.testing.assert_allclose(model.duality_gap_, problem.duality_gap(codes).relative, rtol=1e-6)
 
 
 def test_chunks_without_a_graph_are_certified(rng):
@@ -142,3 +218,50 @@ def test_gap_of_chunks_that_a_graph_joins_is_unknown(rng):
 def test_fit_that_did_not_converge_warns(rng):
     with pytest.warns(ConvergenceWarning, match="max_iter=2"):
         TubSC(5, max_iter=2, tol=0.0, random_state=0).fit(rng.random((30, 6, 5)))
+
+
+def test_converged_fit_does_not_warn(rng):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert TubSC(5, random_state=0).fit(rng.random((30, 6, 5))).converged_
+
+
+def test_fit_stopped_by_a_callback_does_not_warn(rng):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TubSC(5, tol=0.0, callbacks=lambda progress: progress.n_iter == 2, random_state=0).fit(rng.random((30, 6, 5)))
+
+
+def test_gap_without_sparsity_is_unknown(rng):
+    assert np.isnan(TubSC(5, sparsity=0.0, max_iter=2, random_state=0).fit(rng.random((30, 6, 5))).duality_gap_)
+
+
+def test_partial_fit_certifies_nothing(rng):
+    model = TubSC(5, random_state=0).partial_fit(rng.random((30, 6, 5)))
+    assert np.isnan(model.duality_gap_)
+
+
+def test_solver_may_name_the_solver_of_final_codes(rng):
+    images = rng.random((30, 6, 5))
+    assert TubSC(5, code_solver=TwoSteps(), random_state=0).fit(images).duality_gap_ <= 1e-3
+
+
+@dataclass(frozen=True)
+class TwoSteps(Fista):
+    """Two steps while learning, certified codes at the end."""
+
+    max_iter: int = 2
+
+    @property
+    def final(self):
+        return Admm(max_iter=3000, gap=1e-3)
+
+
+def test_codes_that_cannot_be_certified_are_announced(rng, monkeypatch):
+    monkeypatch.setattr(fitting, "FINAL_STEPS", 1)
+    images = rng.random((30, 6, 5))
+    with pytest.warns(ConvergenceWarning, match="above the minimum"):
+        model = TubSC(5, random_state=0).fit(images)
+    assert model.duality_gap_ > 1e-3
+    with pytest.warns(ConvergenceWarning, match="above the minimum"):
+        model.encode(images[:3])

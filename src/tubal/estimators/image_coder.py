@@ -48,6 +48,7 @@ from tubal.learning.fitting import (
     scale_images,
     tubal_atoms,
     tubal_model,
+    warn_if_not_certified,
     warn_if_not_converged,
 )
 from tubal.problems.base import Dictionary, ImageModel
@@ -313,7 +314,8 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """Learn from one batch of a stream.
 
         Every image counts the same however the stream is cut into batches. Afterwards ``codes_`` are those of the
-        batch. Coders with a graph, and TenSR, do not have this method.
+        batch, from a short coding step that certifies nothing; :meth:`encode` finds certified codes. Coders with a
+        graph, and TenSR, do not have this method.
 
         Parameters
         ----------
@@ -354,8 +356,9 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def encode(self, X: Images, neighbors: ArrayLike | None = None) -> Array:
         """Return the codes of images.
 
-        With a graph, an image that is identical to a training image gets that image's code. Any other image is joined
-        to its nearest training images, whose codes stay fixed.
+        Unless the coder has a ``code_solver``, the objective of every image is at most a thousandth above its minimum,
+        which a duality gap certifies. With a graph, an image that is identical to a training image gets that image's
+        code. Any other image is joined to its nearest training images, whose codes stay fixed.
 
         Parameters
         ----------
@@ -406,7 +409,11 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             dictionary_like(self.dictionary_, scaled), self._layout_.to_tensor(scaled), sparsity=self.sparsity, **terms
         )
         solver = recipe.final_solver
-        codes = recipe.public_codes(solver.codes(problem, solver.minimise(problem).state))
+        solution = solver.minimise(problem)
+        inner = solver.codes(problem, solution.state)
+        if recipe.final_penalty is not None and recipe.sparsity > 0.0 and not solution.converged:
+            warn_if_not_certified(recipe, problem.duality_gap(inner).by_image.max(), stacklevel=4)
+        codes = recipe.public_codes(inner)
         known = np.flatnonzero(neighbors.identical >= 0) if neighbors is not None else ()
         if neighbors is not None and len(known):
             codes[known] = as_like(self.codes_[neighbors.identical[known]], codes)

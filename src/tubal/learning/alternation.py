@@ -483,8 +483,8 @@ def learn(
 ) -> LearningState:  # fmt: skip
     """Alternate coding and dictionary steps until the objective stops falling, then code at the final dictionary.
 
-    Every recorded objective follows a coding pass, and none exceeds the one before. If the final solver certifies its
-    codes, the last value is replaced by theirs, which may lie above it by less than the certified gap.
+    Every recorded objective follows a coding pass, and none exceeds the one before. The last value is then replaced by
+    that of the final codes. Certified codes may lie above it by less than the certified gap.
 
     Parameters
     ----------
@@ -529,11 +529,8 @@ def learn(
         density = totals.nonzero / max(totals.n_codes, 1)
         if state.finishing:
             state.finished = True
-            if _certifies(final_solver):  # the last values describe the final codes
-                state.objective[-1], state.density[-1] = totals.objective, density
-            # Chunks that a graph joins were certified with the codes of the others fixed, which proves nothing for all.
-            if totals.gap_values > 0.0 and (collection.n_chunks == 1 or weights.graph_weight == 0.0):
-                state.duality_gap = totals.gap / totals.gap_values
+            state.objective[-1], state.density[-1] = totals.objective, density  # of the final codes
+            state.duality_gap = _relative_gap(totals, weights)
         else:
             state.n_iter += 1
             state.objective.append(totals.objective)
@@ -556,6 +553,18 @@ def learn(
 def _certifies(solver: CodeSolver) -> bool:
     """Tell whether a solver stops by the duality gap."""
     return getattr(solver, "gap", None) is not None
+
+
+def _relative_gap(totals: PassTotals, weights: Weights) -> float:
+    """Return the certified bound of the final codes relative to their objective, or NaN where none is known.
+
+    Chunks that a graph joins were coded with the codes of the others fixed, which proves nothing for all of them. At
+    sparsity 0 only the minimiser itself has a dual certificate.
+    """
+    joined = totals.n_chunks > 1 and weights.graph_weight > 0.0
+    if joined or weights.sparsity == 0.0:
+        return float("nan")
+    return totals.gap / totals.gap_values if totals.gap_values > 0.0 else 0.0
 
 
 def _has_converged(objective: Sequence[float], tol: float) -> bool:

@@ -58,7 +58,7 @@ LEARNING_STEPS = 5
 GRAPH_NAMES = (*METRICS, "deformable")
 # Final codes (the end of fit, and encode) lie within this fraction of the minimum of their objective.
 FINAL_GAP, FINAL_STEPS = 1e-3, 3000
-# A solver of the user's gets 20 times more steps for final codes than for a learning step, and at least 100.
+# A solver given by the user makes 20 times more steps for final codes than for a learning step, and at least 100.
 FINAL_FACTOR, LEAST_FINAL_STEPS = 20, 100
 
 
@@ -179,9 +179,9 @@ class Recipe:
 
     @property
     def final_solver(self) -> CodeSolver:
-        """The solver of final codes: ADMM until the duality gap certifies them, or the user's with more steps.
+        """The solver of final codes: ADMM until the duality gap certifies them, or a given solver with more steps.
 
-        A solver of the user's may have an attribute ``final``, which is then the solver of final codes.
+        A given solver may have an attribute ``final``, which is then the solver of final codes.
         """
         if self.final_penalty is not None:
             return Admm(max_iter=FINAL_STEPS, penalty=self.final_penalty, gap=FINAL_GAP, check_every=20)
@@ -445,20 +445,25 @@ def fitted_attributes(
 
 def warn_if_not_converged(recipe: Recipe, fitted: Mapping[str, Any]) -> None:
     """Warn as scikit-learn does when a fit ended before it converged; a fit that a callback stopped is meant so."""
-    message = ""
     if fitted["n_iter_"] >= recipe.max_iter and not fitted["converged_"]:
-        message = (
-            f"{recipe.name} did not converge in max_iter={recipe.max_iter} iterations: the objective has not settled "
-            f"to tol={recipe.tol:g}; increase max_iter or tol"
+        warnings.warn(
+            f"{recipe.name} did not converge in max_iter={recipe.max_iter} iterations: the objective still falls by "
+            f"more than tol={recipe.tol:g}; increase max_iter or tol",
+            ConvergenceWarning,
+            stacklevel=3,
         )
-    elif recipe.final_penalty is not None and fitted["duality_gap_"] > FINAL_GAP:
-        message = (
-            f"the codes of {recipe.name} may lie {100 * fitted['duality_gap_']:.2g} % above the minimum of their "
-            f"objective, more than the usual {100 * FINAL_GAP:g} %; increase sparsity, or pass a code_solver with more "
-            "steps"
+    warn_if_not_certified(recipe, fitted["duality_gap_"], stacklevel=4)
+
+
+def warn_if_not_certified(recipe: Recipe, gap: float, *, stacklevel: int) -> None:
+    """Warn if codes that should be certified are not: ``gap`` is relative, and NaN where it is unknown."""
+    if recipe.final_penalty is not None and gap > (1.0 + 1e-6) * FINAL_GAP:
+        warnings.warn(
+            f"the codes of {recipe.name} may lie {100 * gap:.2g} % above the minimum of their objective, more than the "
+            f"usual {100 * FINAL_GAP:g} %; increase sparsity, or pass a code_solver with more steps",
+            ConvergenceWarning,
+            stacklevel=stacklevel,
         )
-    if message:
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
 
 
 def replace_fitted(estimator: object, attributes: Mapping[str, Any]) -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, as_like
+from tubal.backends.arrays import Array, as_like, namespace
 from tubal.problems.base import CodingProblem, SplitState, clip_to, soft_threshold
 from tubal.solvers.base import MOST_STEPS, Monitor, Solution, check_integer, check_number, ignore, iterate
+
+# A certified run starts with the penalty as given. Codes that are not certified after this many steps continue with
+# these multiples of it, in turn: which penalty is fast depends on the images, and no choice of one suits all. Every
+# phase is longer than the one before, so that the run converges whichever penalty is the right one.
+FIRST_PHASE, PENALTY_FACTORS, PHASE_GROWTH = 100, (1.0, 3.0), 1.5
+# The gap costs about as much as three steps, so later phases check it less often.
+CHECKS_PER_PHASE = 10
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,9 @@ class Admm:
         Number of steps between two checks of the stopping rule.
     gap : float, optional
         Stop when the duality gap proves that the codes of every image, or of all images of a graph together, exceed the
-        minimum by at most this fraction of the objective. ``tol`` is then not used.
+        minimum by at most this fraction of the objective. ``tol`` is then not used, and ``penalty`` is the first one:
+        codes that are not certified soon continue with others, in a sequence that does not depend on the images. At
+        sparsity 0 there is no such proof, and ``tol`` is used.
 
     Examples
     --------
@@ -82,17 +93,16 @@ class Admm:
             state = SplitState(start.point)
         else:
             state = SplitState(self.lift(problem, start))
+        if self.gap is not None and problem.sparsity > 0.0:
+            return self._minimise_certified(problem, state, monitor, self.gap)
         # Copied, so that a solution can compute `converged` after the problem is deleted.
         independent = problem.independent
 
-        tol = self.tol if self.gap is None else 0.0
-
         def advance(now: SplitState, n_steps: int) -> SplitState:
-            after = problem.split(now, penalty=self.penalty, relaxation=self.relaxation, n_steps=n_steps, tol=tol)
-            return after if self.gap is None else self._stop_certified(problem, after, self.gap)
+            return problem.split(now, penalty=self.penalty, relaxation=self.relaxation, n_steps=n_steps, tol=self.tol)
 
         def stop(now: SplitState) -> bool:
-            return now.movement is not None and bool(_overall_movement(now.movement, independent) <= tol)
+            return now.movement is not None and bool(_overall_movement(now.movement, independent) <= self.tol)
 
         solution = iterate(
             advance,
@@ -106,11 +116,36 @@ class Admm:
         final = problem.plain_state(solution.state, final=True)
         return Solution(final, solution.n_iter, lambda: stop(final))
 
-    def _stop_certified(self, problem: CodingProblem, state: SplitState, gap: float) -> SplitState:
-        """Set the movement of images to zero whose codes are certified, and to a positive number for all others."""
-        found = problem.duality_gap(self.codes(problem, state))
-        certified = found.by_image <= gap if problem.independent else np.full(len(found.gaps), found.relative <= gap)
-        return replace(state, movement=as_like(np.where(certified, 0.0, 1.0), state.movement))
+    def _minimise_certified(
+        self, problem: CodingProblem, state: SplitState, monitor: Monitor, gap: float
+    ) -> Solution[SplitState]:
+        """Make steps in phases of different penalties until the gap certifies all codes.
+
+        Images that are certified stay as they are, so the codes of an image do not depend on its batch.
+        """
+        run, n_iter = _CertifiedRun(problem, self, gap), 0
+        for penalty, length in _phases(self.penalty, self.max_iter):
+            state = run.begin_phase(state, penalty)
+            before = n_iter
+
+            def report(n_steps: int, now: SplitState, before: int = before) -> None:
+                if monitor is not ignore:
+                    monitor(before + n_steps, run.as_given(now))
+
+            solution = iterate(
+                run.advance,
+                state,
+                stop=run.is_certified,
+                max_iter=length,
+                check_every=max(self.check_every, length // CHECKS_PER_PHASE),
+                monitor=report,
+            )
+            state, n_iter = solution.state, n_iter + solution.n_iter
+            if run.is_certified(state):
+                break
+        final = run.as_given(state)
+        problem.plain_state(state, final=True)  # frees what the problem kept for speed
+        return Solution(final, n_iter, run.is_certified(final))
 
     def codes(self, problem: CodingProblem, state: SplitState) -> Array:
         """Return the codes of a state.
@@ -152,3 +187,67 @@ def _overall_movement(movement: Array, independent: bool) -> Array:
     """Return the largest relative change of independent images, the root mean square of connected ones."""
     # Clipped, because the first change of a point at zero is infinite or nearly so, and its square would overflow.
     return movement.max() if independent else (movement.clip(max=1e6) ** 2).mean() ** 0.5
+
+
+def _phases(penalty: float, max_iter: int) -> Iterator[tuple[float, int]]:
+    """Return the penalty and the number of steps of every phase of a certified run, ``max_iter`` steps together."""
+    length, turn = FIRST_PHASE, 0
+    while max_iter > 0:
+        yield penalty * PENALTY_FACTORS[turn % len(PENALTY_FACTORS)], min(length, max_iter)
+        max_iter -= length
+        length, turn = int(PHASE_GROWTH * length), turn + 1
+
+
+class _CertifiedRun:
+    """A run until codes are certified: the penalty of the phase, and which images are certified.
+
+    Points are in units of a penalty, because the dual they contain is scaled by it. Points of certified images stay in
+    the units in which they were certified.
+    """
+
+    def __init__(self, problem: CodingProblem, solver: Admm, gap: float) -> None:
+        self.problem, self.solver, self.gap = problem, solver, gap
+        n_images = problem.codes_shape[-1]
+        self.penalties = np.full(n_images, solver.penalty)
+        self.certified = np.zeros(n_images, np.bool_)
+
+    def begin_phase(self, state: SplitState, penalty: float) -> SplitState:
+        """Return the state with the points of images that are not certified in units of a new penalty."""
+        wanted = np.where(self.certified, self.penalties, penalty)
+        if (wanted == self.penalties).all():
+            return state
+        plain = self.problem.plain_state(state)
+        point, self.penalties = self._in_units(plain.point, wanted), wanted
+        return SplitState(point, plain.movement)
+
+    def as_given(self, state: SplitState) -> SplitState:
+        """Return the state in units of the solver's penalty."""
+        plain = self.problem.plain_state(state)
+        return replace(plain, point=self._in_units(plain.point, np.full_like(self.penalties, self.solver.penalty)))
+
+    def advance(self, state: SplitState, n_steps: int) -> SplitState:
+        """Make steps, and see which images they certify; those stay as they are from now on."""
+        penalty = float(self.penalties[~self.certified][0])
+        after = self.problem.split(state, penalty=penalty, relaxation=self.solver.relaxation, n_steps=n_steps, tol=0.0)
+        point = self.problem.plain_state(after).point
+        found = self.problem.duality_gap(point - self._dual(point, self.penalties))
+        self.certified |= found.by_image <= self.gap if self.problem.independent else found.relative <= self.gap
+        return replace(after, movement=as_like(np.where(self.certified, 0.0, 1.0), after.movement))
+
+    def is_certified(self, state: SplitState) -> bool:
+        """Tell whether all images are certified."""
+        return bool(self.certified.all())
+
+    def _dual(self, point: Array, penalties: NDArray[np.float64]) -> Array:
+        """Return the scaled dual of a point, which shrinkage removes."""
+        bounds = as_like(self.problem.sparsity / penalties, point)
+        return namespace(point).clip(point, -bounds, bounds)
+
+    def _in_units(self, point: Array, penalties: NDArray[np.float64]) -> Array:
+        """Return a point with the same codes and dual, in units of other penalties (image,)."""
+        if (penalties == self.penalties).all():
+            return point
+        dual = self._dual(point, self.penalties)
+        scaled = dual * as_like(self.penalties / penalties, point)
+        # Clipped again, because rounding must not turn codes that are zero into small ones.
+        return point - dual + self._dual(scaled, penalties)

@@ -111,7 +111,8 @@ class CodeSolver(Protocol):
     """Minimises a coding problem. Estimators take one as ``code_solver``.
 
     Write it as a frozen dataclass with a field ``max_iter``: estimators copy it with ``dataclasses.replace`` and a
-    larger ``max_iter`` for the final codes. Any state works in memory; for fits on disk use
+    larger ``max_iter`` for the final codes. If it has an attribute ``final``, that is the solver of the final codes
+    instead, for example ``Admm(max_iter=3000, gap=1e-3)``. Any state works in memory; for fits on disk use
     :class:`tubal.problems.SplitState` or :class:`tubal.problems.MomentumState`.
     """
 
