@@ -124,8 +124,7 @@ class CertifiedAdmm(Admm):
         from tubal.learning.fitting import FINAL_GAP, FINAL_STEPS, default_code_solver
 
         learning = default_code_solver(sparsity, "unit")
-        # Larger penalties keep codes at zero for longer; Yale needs 3 times as many steps with half this penalty.
-        final = Admm(max_iter=FINAL_STEPS, penalty=min(learning.penalty, 4.0), gap=FINAL_GAP, check_every=20)
+        final = Admm(max_iter=FINAL_STEPS, penalty=2.0, gap=FINAL_GAP, check_every=20)
         return cls(max_iter=learning.max_iter, tol=learning.tol, penalty=learning.penalty, final=final)
 
 
