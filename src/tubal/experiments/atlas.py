@@ -180,9 +180,9 @@ def page(summary: Summary) -> str:
     parts = [
         f"# {summary['title']}",
         "One setting is changed at a time; all others are those of the label-free rows of [Table 2](table2.md). "
-        f"Curves use {subsets}, and the other collections whole. Bars are standard deviations over the runs. All codes "
-        "are certified, except where the number of steps of the final codes is what changes. Nothing is chosen from "
-        "these curves. Made by `tubal reproduce --table atlas`.",
+        f"Curves use {subsets}, and the other collections whole. Bars are standard deviations over the runs. Codes are "
+        "certified, except where the number of steps of the final codes is what changes. Nothing is chosen from "
+        "these curves. An asterisk marks a value whose codes did not reach a gap of a thousandth. Made by `tubal reproduce --table atlas`.",
     ]
     for dataset in _datasets(summary):
         parts += [f"## {dataset_title(dataset)}", _what_to_see(summary, dataset)]
@@ -226,10 +226,15 @@ def _setting_table(summary: Summary, setting: str, dataset: str) -> str:
     values = [point["value"] for point in max(by_method.values(), key=len, default=[])]
     body = []
     for method, points in by_method.items():
-        cells = {str(point["value"]): f"{point['accuracy']:.1f} / {point['nmi']:.1f}" for point in points}
+        cells = {str(point["value"]): _scores_text(point, marked=setting != "final_steps") for point in points}
         body.append([summary["methods"][method], *(cells.get(str(value), "") for value in values)])
     names = ["certified" if value is None else str(value) for value in values]
     return markdown_table([f"{SWEEPS[setting].title}, {dataset_title(dataset)}", *names], body) if body else ""
+
+
+def _scores_text(point: Point, *, marked: bool) -> str:
+    star = "\\*" if marked and point["gap"] > 1.001e-3 else ""
+    return f"{point['accuracy']:.1f} / {point['nmi']:.1f}{star}"
 
 
 # --- files -----------------------------------------------------------------------------------------------------

@@ -173,7 +173,8 @@ def build_coder(name: str, images: Images, settings: Settings, seed: int) -> Mem
 def table_graph(images: Images, settings: Settings) -> Graph:
     """Return the neighbour graph of scaled images, with edges weighted as ``settings["edges"]`` says.
 
-    "binary", the default, is the paper's 0/1. "heat" is ``exp(-(d / s)²)`` with s the mean distance of neighbours.
+    "binary", the default, is the paper's 0/1. "heat" is ``exp(-(d / 2s)²)`` with s the mean distance of neighbours,
+    wide enough that no weight nearly vanishes: a graph of very unequal weights takes many more steps to certify.
     """
     from tubal.graph import Graph, knn_graph
 
@@ -186,7 +187,7 @@ def table_graph(images: Images, settings: Settings) -> Graph:
     rows = normalize_images(images, settings["scale"]).reshape(len(images), -1).astype(np.float64)
     adjacency = graph.adjacency.tocoo()
     distances = np.linalg.norm(rows[adjacency.row] - rows[adjacency.col], axis=1)
-    scale = distances.mean() or 1.0
+    scale = 2.0 * distances.mean() or 1.0
     adjacency.data = np.exp(-np.square(distances / scale)).astype(adjacency.data.dtype)
     return Graph.from_matrix(adjacency.tocsr(), len(images))
 

@@ -340,12 +340,12 @@ def page(summary: Summary) -> str:
     parts = [
         "# Table 2",
         "Each cell gives the mean ± standard deviation of the runs, and the best run in brackets. Where the paper "
-        "prints a value, the second line gives that value, and in brackets our mean minus it. Label-free rows follow "
-        "one rule without labels. Best-score rows use settings selected by score; every method tried the same number of "
-        "settings ([search](table2_search.md)). The final codes of every coder are certified. The "
-        "[claims](claims.md) of the paper are checked one by one; the [atlas](atlas.md) shows how scores depend on the "
-        "settings. CSC is left out: one fit with certified codes of ORL took over two minutes, and the "
-        "paper does not compare with it; the [family](family.md) has it.",
+        "prints a value, the second line gives that value, and in brackets our mean minus it.",
+        "Label-free rows follow one rule without labels. Best-score rows use settings selected by score; every method "
+        "tried the same number of settings ([search](table2_search.md)). The [claims](claims.md) of the paper are "
+        "checked one by one, and the [atlas](atlas.md) shows how scores depend on the settings. CSC is left out: one "
+        "fit with certified codes of ORL took over two minutes, and the paper does not compare with it; the "
+        "[family](family.md) has it.",
     ]
     for row in summary["rows"]:
         parts.append(f"## {_ROW_TITLES[row]}")
