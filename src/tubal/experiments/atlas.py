@@ -182,7 +182,8 @@ def page(summary: Summary) -> str:
         "One setting is changed at a time; all others are those of the label-free rows of [Table 2](table2.md). "
         f"Curves use {subsets}, and the other collections whole. Bars are standard deviations over the runs. Codes are "
         "certified, except where the number of steps of the final codes is what changes. Nothing is chosen from "
-        "these curves. An asterisk marks a value whose codes did not reach a gap of a thousandth. Made by `tubal reproduce --table atlas`.",
+        "these curves. An asterisk marks a value whose codes did not reach a gap of a thousandth. Made by "
+        "`tubal reproduce --table atlas`.",
     ]
     for dataset in _datasets(summary):
         parts += [f"## {dataset_title(dataset)}", _what_to_see(summary, dataset)]
