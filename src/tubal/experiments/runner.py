@@ -70,11 +70,13 @@ def run_trial(trial: Trial) -> Record:
     outcome = method.cluster(images, len(set(target.tolist())), trial["settings"], trial["run"])
     seconds = time.perf_counter() - begin
     peak = _peak_memory()
+    scores = _scores(target, outcome.labels)
     return Record(
         **trial,
         key=trial_key(trial),
         seed=trial["run"],
-        **_scores(target, outcome.labels),
+        accuracy=scores["accuracy"],
+        nmi=scores["nmi"],
         seconds=round(seconds, 3),
         peak_memory_mb=round((peak - start) / 2**20, 1),
         process_memory_mb=round(peak / 2**20, 1),

@@ -259,7 +259,8 @@ def _grid_table(summary: Summary, method: str) -> str:
     body = []
     for place, changes in enumerate(summary["grids"][method]):
         cells = [f"{statistics.mean(scores[place, name]):.1f}" if scores[place, name] else "" for name in datasets]
-        chosen = [summary["selected"].get(method, {}).get(name, {}).get("setting") == place for name in datasets]
+        selected = summary["selected"].get(method, {})
+        chosen = [name in selected and selected[name]["setting"] == place for name in datasets]
         marked = [f"**{cell}**" if mark and cell else cell for cell, mark in zip(cells, chosen, strict=True)]
         body.append([str(place), _listed(changes), *marked])
     return markdown_table(["place", "settings", *map(dataset_title, datasets)], body)
