@@ -126,6 +126,11 @@ def test_every_environment_is_reported():
     assert "23 trials, 1 at a time: tubal 0." in text
 
 
+def test_cost_is_compared_with_graphsc():
+    records = [record("gtsc", "orl", 0, 60.0, seconds=6.0), record("graphsc", "orl", 0, 60.0, seconds=2.0)]
+    assert "works on principal components: ORL 3.0; this does **not** agree." in table2.page(table2.summarise(records))
+
+
 def test_label_free_and_best_score_rows_are_not_mixed():
     records = records_of_all_cells({"gtsc": 70.0})
     for entry in records:

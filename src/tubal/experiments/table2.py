@@ -443,6 +443,7 @@ def _findings(summary: Summary) -> list[str]:
             f"the best run in {len(targets['best_at_or_above'])}."
         )
     lines += [_label_free_difference(summary)] if "gtsc" in summary["rows"].get("label-free", {}) else []
+    lines += _cost_finding(summary)
     if summary["worse_than_label_free"]:
         names = ", ".join(
             f"{summary['methods'][cell['method']]} on {dataset_title(cell['dataset'])}"
@@ -452,6 +453,24 @@ def _findings(summary: Summary) -> list[str]:
     for row, checks in summary["ordering"].items():
         lines += [f"- {row}: {_claim_sentence(summary, check)}" for check in checks]
     return lines
+
+
+def _cost_finding(summary: Summary) -> list[str]:
+    """Compare the time of GTSC with that of GraphSC, which the paper says is longer."""
+    cells = summary["rows"].get("label-free", {})
+    ratios = {
+        name: cells["gtsc"][name]["seconds"] / cells["graphsc"][name]["seconds"]
+        for name in summary["datasets"]
+        if name in cells.get("gtsc", {}) and name in cells.get("graphsc", {}) and cells["graphsc"][name]["seconds"] > 0
+    }
+    if not ratios:
+        return []
+    listed = ", ".join(f"{dataset_title(name)} {ratio:.1f}" for name, ratio in ratios.items())
+    verdict = "agrees" if all(ratio < 1 for ratio in ratios.values()) else "does **not** agree"
+    return [
+        f"- The paper says that GTSC costs less than GraphSC. Seconds of a label-free GTSC fit, relative to GraphSC, which "
+        f"works on principal components: {listed}; this {verdict}."
+    ]
 
 
 def _label_free_difference(summary: Summary) -> str:
