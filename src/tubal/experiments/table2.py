@@ -468,8 +468,8 @@ def _cost_finding(summary: Summary) -> list[str]:
     listed = ", ".join(f"{dataset_title(name)} {ratio:.1f}" for name, ratio in ratios.items())
     verdict = "agrees" if all(ratio < 1 for ratio in ratios.values()) else "does **not** agree"
     return [
-        f"- The paper says that GTSC costs less than GraphSC. Seconds of a label-free GTSC fit, relative to GraphSC, which "
-        f"works on principal components: {listed}; this {verdict}."
+        "- The paper says that GTSC costs less than GraphSC. Seconds of a label-free GTSC fit, relative to GraphSC, "
+        f"which works on principal components: {listed}; this {verdict}."
     ]
 
 
