@@ -18,7 +18,7 @@ NEWEST_PYTHON ?= 3.13
 VERSION_EXTRAS ?= plot,io,dask,approximate
 VERSION_TESTS ?= -n auto --dist loadfile
 
-.PHONY: demo test test-oldest test-newest lint types docs release-check bench bench-full reproduce beyond family \
+.PHONY: demo test test-oldest test-newest lint types docs release-check bench bench-full search atlas reproduce beyond family \
 	criterion piles render torture clean
 
 $(VENV)/.core: pyproject.toml
@@ -89,6 +89,15 @@ bench: $(VENV)/.dev  ## times relative to named peers, under three minutes
 
 bench-full: $(VENV)/.dev  ## the full benchmarks
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m tools.render
+
+search: $(VENV)/.dev  ## the search for the best-score settings of Table 2, the same number for every method
+	$(BIN)/tubal reproduce --table search --out results
+	$(BIN)/python -m tools.best_score_search
+	$(BIN)/python -m tools.render
+
+atlas: $(VENV)/.dev  ## scores against every setting of TubSC and GTSC, and against coding effort
+	$(BIN)/tubal reproduce --table atlas --out results
 	$(BIN)/python -m tools.render
 
 reproduce: $(VENV)/.dev  ## Table 2 of the paper, ten runs per cell

@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import bench_page, gpu_page, target_table
-from tools import criterion, piles
-from tubal.experiments import beyond, family, table2
+from tools import claims, criterion, piles
+from tubal.experiments import atlas, beyond, family, search, table2
 from tubal.experiments.pages import dataset_title, markdown_table
 from tubal.storage.files import atomic_write
 
 # Pages that need nothing but their own JSON.
 PAGES: Mapping[str, Callable[[Any], str]] = {
     "table2": table2.page,
-    "sweep": table2.sweep_page,
+    "table2_search": search.page,
+    "atlas": atlas.page,
     "beyond": beyond.page,
     "family": family.page,
     "criterion": criterion.page,
@@ -75,6 +76,8 @@ BLOCKS: Mapping[str, Mapping[str, tuple[str, Callable[[Any], str]]]] = {
 def render_pages(results: Path) -> dict[Path, str]:
     """Return the text of every page whose JSON is in ``results``, by path."""
     pages = {results / f"{name}.md": page(_load(results, name)) for name, page in PAGES.items() if _has(results, name)}
+    if _has(results, "table2") and _has(results, "family"):
+        pages[results / "claims.md"] = claims.page(results)
     if _has(results, "gpu"):
         notes = results / "gpu_notes.md"
         text = notes.read_text(encoding="utf-8") if notes.exists() else ""

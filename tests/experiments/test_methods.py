@@ -10,7 +10,6 @@ from tubal.datasets import load_digits_images
 from tubal.experiments import beyond, family, table2
 from tubal.experiments.methods import (
     ablated_graph,
-    absolute_sparsity,
     fit_default_preset,
     largest_correlation,
     normalize_images,
@@ -51,10 +50,6 @@ def test_principal_components_keep_the_wanted_variance():
 
     kept = rows.var(axis=0).sum() / images.reshape(len(images), -1).var(axis=0).sum()
     assert 0.98 <= kept < 0.985
-
-
-def test_sparsity_is_absolute_if_given():
-    assert absolute_sparsity(np.ones((3, 2)), {"sparsity": 0.3}) == 0.3
 
 
 def test_missing_package_is_reported_in_one_sentence(monkeypatch):

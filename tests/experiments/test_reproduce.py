@@ -30,9 +30,9 @@ def reproduce(*arguments):
         ),
         (
             ["--methods", "dbscan"],
-            "there is no method 'dbscan'; choose from kmeans, sc, graphsc, tubsc",
+            "there is no method 'dbscan'; choose from kmeans, sc, graphsc, tensr, tubsc",
         ),
-        (["--table", "7"], "there is no table '7'; choose one of 2, beyond"),
+        (["--table", "7"], "there is no table '7'; choose one of 2, search, atlas, beyond"),
     ],
 )
 def test_unknown_names_list_the_valid_ones(tmp_path, arguments, message):
@@ -105,7 +105,7 @@ def test_every_method_runs_on_two_collections(tmp_path, monkeypatch):
 
     def short_settings(row, method, dataset):
         settings = full_settings(row, method, dataset)
-        short = {"max_iter": 2, "n_starts": 2, "code_iterations": 10}
+        short = {"max_iter": 2, "n_starts": 2}
         return {**settings, **{name: value for name, value in short.items() if name in settings}}
 
     monkeypatch.setattr(table2, "settings_for", short_settings)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,10 +38,17 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
     default="2",
     show_default=True,
     metavar="NAME",
-    help="Which table: '2' is the paper's Table 2, 'beyond' compares tubal's default with other programs, "
-    "'family' compares all models with and without a graph.",
+    help="Which table: '2' is the paper's Table 2, 'search' finds its best-score settings, 'atlas' changes one "
+    "setting at a time, 'beyond' compares tubal's default with other programs, 'family' compares all models with and "
+    "without a graph, 'protocol' runs every method at frozen defaults on your own labelled images.",
 )
 @_names_option("--datasets", "Collections")
+@click.option(
+    "--images",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PATH",
+    help="With --table protocol: a folder with one sub-folder for each class, or an array file with labels.",
+)
 @_names_option("--methods", "Methods")
 @count_option("--runs", help="Number of random seeds per cell of the table.", default=10)
 @out_option("results", "Folder for the tables and figures.", folder=True)
@@ -52,17 +61,24 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
 )
 @click.option("--sweep", is_flag=True, help="Also vary one setting at a time and draw the curves.")
 @count_option("--jobs", help="Number of trials that run at a time.", show_default="one per core, at most 4")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop after this time and write the table of the finished trials; the same command continues later.",
+)
 @click.option("--fresh", is_flag=True, help="Delete stored trials and start from the beginning.")
 @click.option("--figures/--no-figures", default=True, show_default=True, help="Draw the figures.")
 def reproduce(
     table: str,
     datasets: list[str],
+    images: Path | None,
     methods: list[str],
     runs: int,
     out: Path,
     json_file: Path | None,
     sweep: bool,
     jobs: int | None,
+    minutes: float | None,
     fresh: bool,
     figures: bool,
 ) -> None:
@@ -74,8 +90,10 @@ def reproduce(
     Examples:
       tubal reproduce --table 2
       tubal reproduce --table 2 --datasets orl,yale --methods gtsc --runs 3
+      tubal reproduce --table search --jobs 16 --minutes 9
       tubal reproduce --table beyond --out results
       tubal reproduce --table family --sweep --jobs 4
+      tubal reproduce --table protocol --images my_images
     """
     from tubal.cli.pipeline import check_output_file
     from tubal.experiments import find_table
@@ -83,20 +101,25 @@ def reproduce(
 
     try:
         module = find_table(table)
+        if images is not None and table != "protocol":
+            raise ValueError(f"--images belongs to --table protocol, and the table is {table!r}; leave one of them out")
         chosen = _choose_datasets(module, datasets), _choose_methods(module, methods)
         _check_writable(out)
         if json_file is not None:
             check_output_file(json_file, force=True)
-        _check_data(chosen[0])
-        trials = module.plan(*chosen, runs, sweep=sweep)
+        names = chosen[0] if images is None else [str(_check_labelled(images))]
+        _check_data(names if images is None else [])
+        trials = module.plan(names, chosen[1], runs, sweep=sweep)
     except (ValueError, OSError, ImportError) as failure:
         raise click.ClickException(str(failure)) from None
     store = TrialStore(out / ".trials" / f"table{table}.jsonl")
     if fresh:
         store.clear()
-    _run(trials, store, jobs or min(4, os.cpu_count() or 1))
+    _run(trials, store, jobs or min(4, os.cpu_count() or 1), math.inf if minutes is None else 60.0 * minutes)
     records = list(store.finished(trials).values())
     for path in _write(module, records, out, figures=figures, json_file=json_file):
+        if table == "protocol" and path.suffix == ".md":
+            click.echo(path.read_text(encoding="utf-8"))
         click.echo(f"wrote {path}")
 
 
@@ -145,13 +168,22 @@ def _check_data(datasets: Sequence[str]) -> None:
         fetch(name)
 
 
-def _run(trials: Sequence[Trial], store: TrialStore, jobs: int) -> None:
-    """Run the trials that are not stored yet, with a progress bar and the time left."""
+def _check_labelled(images: Path) -> Path:
+    """Read labelled images once before the first trial, and return their absolute path."""
+    from tubal.experiments.runner import read_labelled
+
+    read_labelled(images)
+    return images.resolve()
+
+
+def _run(trials: Sequence[Trial], store: TrialStore, jobs: int, seconds: float) -> None:
+    """Run the trials that are not stored yet, for so many seconds at most, with a progress bar and the time left."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from tubal.experiments.runner import Forecast, run_trials
 
+    end = time.monotonic() + seconds
     known = list(store.finished(trials).values())
     forecast = Forecast(trials, known, jobs)
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
@@ -165,6 +197,8 @@ def _run(trials: Sequence[Trial], store: TrialStore, jobs: int) -> None:
                     forecast.note(record)
                     left = _duration(forecast.seconds_left())
                     progress.update(task, advance=1, description=f"about {left} left; {_headline(record)}")
+                    if time.monotonic() > end:
+                        break
         except KeyboardInterrupt:
             progress.stop()
             done = len(store.finished(trials))

@@ -1,4 +1,4 @@
-"""The figures of the three tables. matplotlib is imported only when they are drawn."""
+"""The figures of the tables. matplotlib is imported only when they are drawn."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.experiments.pages import SCORE_NAMES, dataset_title
-from tubal.experiments.trials import SCORES, Images, Labels
+from tubal.experiments.trials import SCORES, Images, Labels, Score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from tubal import ImageClusterer
-    from tubal.experiments import family, table2
+    from tubal.experiments import atlas, family, table2
     from tubal.graph import Graph
 
 _N_PAIRS = 8
@@ -25,7 +25,7 @@ _N_ERRORS = 24
 
 
 class LearnedAtoms(NamedTuple):
-    """What the figures show of one coder fitted to the digits.
+    """What the figures show of one fitted coder.
 
     ``pictures`` (n_atoms, height, width), ``usage`` (n_atoms,) with the sum of each atom's absolute codes, and
     ``objective`` (n_iter,) after each alternation.
@@ -59,19 +59,15 @@ def _save(figure: Figure, path: Path, *, dpi: int = 110) -> Path:
 
 
 # --- Table 2 ---------------------------------------------------------------------------------------------------
-def draw_table2(
-    summary: table2.Summary, curves: table2.Curves, learned: Mapping[str, LearnedAtoms], folder: Path
-) -> list[Path]:
-    """Draw scores as bars, atoms and convergence on the digits, and the curves; return the paths."""
+def draw_table2(summary: table2.Summary, learned: Mapping[str, Mapping[str, LearnedAtoms]], folder: Path) -> list[Path]:
+    """Draw scores as bars, and atoms and convergence of every collection in ``learned``; return the paths."""
     _prepare_folder(folder)
     paths = [_draw_bars(summary, row, folder / f"table2-{row}.png") for row in summary["rows"]]
-    paths += [
-        _draw_atom_shifts(learned["gtsc"].pictures, folder / "atom-shifts.png"),
-        _draw_atoms(learned, folder / "atoms.png"),
-        _draw_convergence(learned, folder / "convergence.png"),
-    ]
-    for setting, datasets in curves.items():
-        paths.append(_draw_sweep(setting, datasets, summary["methods"], folder / f"sweep-{setting}.png"))
+    for dataset, coders in learned.items():
+        paths.append(_draw_atoms(coders, folder / f"atoms-{dataset}.png"))
+        paths.append(_draw_convergence(coders, dataset_title(dataset), folder / f"convergence-{dataset}.png"))
+        if dataset == "digits":
+            paths.append(_draw_atom_shifts(coders["gtsc"].pictures, folder / "atom-shifts.png"))
     return paths
 
 
@@ -129,7 +125,7 @@ def _draw_atoms(learned: Mapping[str, LearnedAtoms], path: Path) -> Path:
     return _save(figure, path)
 
 
-def _draw_convergence(learned: Mapping[str, LearnedAtoms], path: Path) -> Path:
+def _draw_convergence(learned: Mapping[str, LearnedAtoms], title: str, path: Path) -> Path:
     """Draw the objective after each alternation, relative to the last."""
     from matplotlib import pyplot
 
@@ -137,28 +133,67 @@ def _draw_convergence(learned: Mapping[str, LearnedAtoms], path: Path) -> Path:
     for coder in learned.values():
         steps = range(1, len(coder.objective) + 1)
         axis.plot(steps, coder.objective / coder.objective[-1], marker=".", label=coder.title)
-    axis.set_xlabel("alternation (digits)")
+    axis.set_xlabel(f"alternation ({title})")
     axis.set_ylabel("objective / its last value")
     axis.legend()
     return _save(figure, path)
 
 
-def _draw_sweep(
-    setting: str, datasets: Mapping[str, table2.MethodCurves], titles: Mapping[str, str], path: Path
-) -> Path:
+# --- the atlas -------------------------------------------------------------------------------------------------
+def draw_atlas(summary: atlas.Summary, folder: Path) -> list[Path]:
+    """Draw one figure a collection, with one panel a setting, and the figure of coding effort; return the paths."""
+    _prepare_folder(folder)
+    datasets = list(next(iter(summary["curves"].values()), {}))
+    paths = [_draw_settings(summary, dataset, folder / f"atlas-{dataset}.png") for dataset in datasets]
+    return [*paths, _draw_effort(summary, datasets, folder / "effort.png")]
+
+
+def _draw_settings(summary: atlas.Summary, dataset: str, path: Path) -> Path:
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(datasets), figsize=(3.2 * len(datasets), 3), squeeze=False, sharey=True)
-    for axis, (dataset, methods) in zip(axes[0], datasets.items(), strict=True):
-        for method, points in methods.items():
-            values = [point["value"] for point in points]
-            scores, deviations = ([point[name] for point in points] for name in ("accuracy", "accuracy_sd"))
-            axis.errorbar(values, scores, yerr=deviations, marker=".", label=titles[method])
-        axis.set_xscale("symlog" if min(values) == 0 else "log", **({"linthresh": 0.1} if min(values) == 0 else {}))
-        axis.set_title(dataset)
-        axis.set_xlabel(setting.replace("_", " "))
+    from tubal.experiments.atlas import SWEEPS
+
+    settings = [setting for setting in summary["curves"] if setting != "final_steps"]
+    figure, axes = pyplot.subplots(2, 4, figsize=(15, 6.5), sharey=True)
+    for axis, setting in zip(axes.flat, settings, strict=False):
+        for method, points in summary["curves"][setting].get(dataset, {}).items():
+            _draw_curve(axis, points, "accuracy", f"{summary['methods'][method]}, accuracy", summary, method)
+            _draw_curve(axis, points, "nmi", f"{summary['methods'][method]}, NMI", summary, method, linestyle=":")
+        axis.set_xlabel(SWEEPS[setting].title)
+    for axis in axes.flat[len(settings) :]:
+        axis.set_axis_off()
+    handles, labels = axes.flat[1].get_legend_handles_labels()
+    axes.flat[-1].legend(handles, labels, loc="center", frameon=False)
+    axes[0, 0].set_ylabel("score (%)")
+    axes[1, 0].set_ylabel("score (%)")
+    figure.suptitle(f"{dataset_title(dataset)}: one setting changed at a time")
+    return _save(figure, path)
+
+
+def _draw_curve(
+    axis: Axes, points: Sequence[atlas.Point], score: Score, label: str, summary: atlas.Summary, method: str,
+    linestyle: str = "-",
+) -> None:  # fmt: skip
+    """Draw one curve over the places of its values, which are named on the axis."""
+    names = ["certified" if point["value"] is None else str(point["value"]) for point in points]
+    deviations = [point["accuracy_sd"] if score == "accuracy" else point["nmi_sd"] for point in points]
+    color = f"C{list(summary['methods']).index(method)}"
+    values = [point[score] for point in points]
+    axis.errorbar(names, values, yerr=deviations, marker=".", label=label, color=color, linestyle=linestyle)
+
+
+def _draw_effort(summary: atlas.Summary, datasets: Sequence[str], path: Path) -> Path:
+    """Draw accuracy against the number of steps of the final codes, one panel a collection."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, max(len(datasets), 1), figsize=(4 * max(len(datasets), 1), 3.6), squeeze=False)
+    for axis, dataset in zip(axes[0], datasets, strict=False):
+        for method, points in summary["curves"].get("final_steps", {}).get(dataset, {}).items():
+            _draw_curve(axis, points, "accuracy", summary["methods"][method], summary, method)
+        axis.set_title(dataset_title(dataset))
+        axis.set_xlabel("steps of the final codes")
     axes[0, 0].set_ylabel("accuracy (%)")
-    axes[0, 0].legend(fontsize=7)
+    axes[0, -1].legend(fontsize=7)
     return _save(figure, path)
 
 

@@ -6,21 +6,22 @@ Three groups: the baselines and sparse coders of Table 2, the eight members of t
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 
-from tubal.backends.arrays import Array
 from tubal.experiments.trials import Images, Labels, Outcome, Settings
-from tubal.problems.base import CodingProblem, MomentumState
-from tubal.solvers import Admm, Fista, Solution
+from tubal.solvers import Admm
 
 if TYPE_CHECKING:
     from tubal import CSC, GTSC, ImageClusterer, TenSR, TubSC
     from tubal.graph import Graph
+    from tubal.problems.base import CodingProblem
 
     Member = TubSC | GTSC | TenSR | CSC
 
@@ -54,20 +55,26 @@ def cluster_rows(features: Features, n_clusters: int, settings: Settings, seed: 
 
 # --- baselines -------------------------------------------------------------------------------------------------
 def kmeans_on_pixels(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
-    """K-means on the pixels."""
-    rows = normalize_images(images, settings["scale"]).reshape(len(images), -1)
-    return Outcome(cluster_rows(rows, n_clusters, {**settings, "features": "plain"}, seed), {})
+    """K-means on the pixels, or on the principal components that keep the share ``kmeans_pca`` of the variance."""
+    from sklearn.cluster import KMeans
+
+    scaled = normalize_images(images, settings["scale"])
+    variance = settings.get("kmeans_pca", 1.0)
+    rows = scaled.reshape(len(images), -1) if variance == 1.0 else principal_components(scaled, variance)
+    start = settings.get("start", "k-means++")
+    model = KMeans(n_clusters, init=start, n_init=settings["n_starts"], random_state=seed).fit(rows)
+    return Outcome(model.labels_, {"n_iter": float(model.n_iter_), "converged": float(model.n_iter_ < model.max_iter)})
 
 
 def spectral_on_pixels(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
     """scikit-learn's spectral clustering on the Euclidean neighbour graph."""
     from sklearn.cluster import SpectralClustering
 
-    from tubal.graph import knn_graph
-
-    graph = knn_graph(normalize_images(images, settings["scale"]), settings["n_neighbors"])
+    graph = table_graph(images, settings)
     model = SpectralClustering(n_clusters, affinity="precomputed", assign_labels=settings["cut"], random_state=seed)
-    return Outcome(model.fit_predict(graph.adjacency.astype(np.float64)), {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # "Graph is not fully connected": the same for every cut
+        return Outcome(model.fit_predict(graph.adjacency.astype(np.float64)), {})
 
 
 def umap_and_kmeans(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
@@ -87,77 +94,114 @@ def umap_and_kmeans(images: Images, n_clusters: int, settings: Settings, seed: i
 
 # --- the sparse coders of Table 2 ------------------------------------------------------------------------------
 class CoderKind(NamedTuple):
-    """Whether codes have circular shifts (TubSC, GTSC) and whether a graph couples them (GraphSC, GTSC)."""
+    """The model of a coder ("sc", "tensr" or "tubsc"), and whether a graph joins the codes."""
 
-    shifts: bool
-    graph: bool
+    model: str
+    graph: bool = False
 
 
 CODERS = {
-    "sc": CoderKind(shifts=False, graph=False),
-    "graphsc": CoderKind(shifts=False, graph=True),
-    "tubsc": CoderKind(shifts=True, graph=False),
-    "gtsc": CoderKind(shifts=True, graph=True),
+    "sc": CoderKind("sc"),
+    "graphsc": CoderKind("sc", graph=True),
+    "tensr": CoderKind("tensr"),
+    "tubsc": CoderKind("tubsc"),
+    "gtsc": CoderKind("tubsc", graph=True),
 }
 
 
 @dataclass(frozen=True)
-class FixedSteps:
-    """Algorithm 1 with the exact Lipschitz constant and exactly ``steps`` steps in every coding step.
+class CertifiedAdmm(Admm):
+    """The library's default solver of coding steps for rows of mean length one, with certified final codes.
 
-    Estimators raise ``max_iter`` for their final codes. That has no effect here, so the work of a trial is always
-    "alternations × steps".
+    Given explicitly, because the default depends on the parameter ``scale``, and rows are scaled before the fit.
     """
 
-    steps: int = 30
-    max_iter: int = 0
+    final: Admm = field(default_factory=Admm)
 
-    def minimise(self, problem: CodingProblem, start: MomentumState | Array | None = None) -> Solution[MomentumState]:
-        """Take the steps, from zero or from the state of the previous coding step."""
-        return self._algorithm.minimise(problem, start)
+    @classmethod
+    def for_sparsity(cls, sparsity: float) -> CertifiedAdmm:
+        """Return the solver for a sparsity."""
+        from tubal.learning.fitting import FINAL_GAP, FINAL_STEPS, default_code_solver
 
-    def codes(self, problem: CodingProblem, state: MomentumState) -> Array:
-        """Return the codes of a state."""
-        return self._algorithm.codes(problem, state)
-
-    @property
-    def _algorithm(self) -> Fista:
-        return Fista(max_iter=self.steps)
+        learning = default_code_solver(sparsity, "unit")
+        final = Admm(max_iter=FINAL_STEPS, penalty=2.0, gap=FINAL_GAP, check_every=20)
+        return cls(max_iter=learning.max_iter, tol=learning.tol, penalty=learning.penalty, final=final)
 
 
-def fit_sparse_coder(name: str, images: Images, settings: Settings, seed: int) -> tuple[TubSC | GTSC, Features]:
-    """Fit one of the four sparse coders; return it with its features (n_images, n_atoms).
+def fit_sparse_coder(name: str, images: Images, settings: Settings, seed: int) -> tuple[Member, Features]:
+    """Fit one of the sparse coders; return it with its features (n_images, n_features).
 
-    Coders without shifts first reduce the images by PCA, as the paper does. The neighbour graph is always that of
+    The coder is the library's own with its default solvers, so its final codes are certified by their duality gap.
+    Coders of the model "sc" first reduce the images by PCA, as the paper does. The neighbour graph is always that of
     the images themselves.
     """
-    from tubal import GTSC, GraphSC, SparseCoding, TubSC
-    from tubal.graph import knn_graph
+    model = build_coder(name, images, settings, seed)
+    with warnings.catch_warnings():
+        # Tables state for every cell whether the fit converged.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(coder_input(name, images, settings))
+    return model, pool_codes(model, np.asarray(model.codes_), settings.get("pooling", "norm"))
+
+
+def build_coder(name: str, images: Images, settings: Settings, seed: int) -> Member:
+    """Return the unfitted estimator of a sparse coder of Table 2."""
+    from tubal import GTSC, GraphSC, SparseCoding, TenSR, TubSC
 
     kind = CODERS[name]
     rows = coder_input(name, images, settings)
-    common: dict[str, Any] = {
-        "n_atoms": settings["n_atoms"],
-        "sparsity": absolute_sparsity(rows, settings),
+    n_atoms = settings["n_atoms"]
+    parameters: dict[str, Any] = {
+        "n_atoms": tuple(n_atoms) if kind.model == "tensr" else n_atoms,
+        "sparsity": settings["sparsity_fraction"] * largest_correlation(kind.model, rows, ()),
         "scale": None,
         "max_iter": settings["max_iter"],
-        "tol": 0.0,
-        "code_solver": FixedSteps(settings["code_iterations"]),
+        "tol": settings["tol"],
         "init": settings["init"],
         "random_state": seed,
     }
+    parameters["code_solver"] = CertifiedAdmm.for_sparsity(parameters["sparsity"])
+    if kind.model == "tubsc":
+        parameters["tube_axis"] = settings.get("tube_axis", -1)
     if kind.graph:
-        common["graph_weight"] = settings["graph_weight"]
-        common["graph"] = knn_graph(normalize_images(images, settings["scale"]), settings["n_neighbors"])
-    estimators = {"sc": SparseCoding, "graphsc": GraphSC, "tubsc": TubSC, "gtsc": GTSC}
-    model = estimators[name](**common)
-    return model, np.asarray(model.fit_transform(rows))
+        parameters |= {"graph_weight": settings["graph_weight"], "graph": table_graph(images, settings)}
+    estimators: dict[str, type[Member]] = {
+        **{"sc": SparseCoding, "graphsc": GraphSC, "tensr": TenSR, "tubsc": TubSC, "gtsc": GTSC},
+    }
+    return estimators[name](**parameters)
+
+
+def table_graph(images: Images, settings: Settings) -> Graph:
+    """Return the neighbour graph of scaled images, with edges weighted as ``settings["edges"]`` says.
+
+    "binary", the default, is the paper's 0/1. "heat" is ``exp(-(d / 2s)²)`` with s the mean distance of neighbours,
+    wide enough that no weight nearly vanishes: a graph of very unequal weights takes many more steps to certify.
+    """
+    from tubal.graph import Graph, knn_graph
+
+    graph = knn_graph(normalize_images(images, settings["scale"]), settings["n_neighbors"])
+    edges = settings.get("edges", "binary")
+    if edges == "binary":
+        return graph
+    if edges != "heat":
+        raise ValueError(f"edges is {edges!r}; choose 'binary' or 'heat'")
+    rows = normalize_images(images, settings["scale"]).reshape(len(images), -1).astype(np.float64)
+    adjacency = graph.adjacency.tocoo()
+    distances = np.linalg.norm(rows[adjacency.row] - rows[adjacency.col], axis=1)
+    scale = 2.0 * distances.mean() or 1.0
+    adjacency.data = np.exp(-np.square(distances / scale)).astype(adjacency.data.dtype)
+    return Graph.from_matrix(adjacency.tocsr(), len(images))
 
 
 def coder_input(name: str, images: Images, settings: Settings) -> Features:
-    """Return what a coder reads: scaled images (n, height, width), or their principal components (n, d)."""
-    scaled = normalize_images(images, settings["scale"])
-    return scaled if CODERS[name].shifts else principal_components(scaled, settings["pca_variance"])
+    """Return what a coder reads: scaled images (n, height, width), or their principal components (n, d).
+
+    They are divided by their mean length. That changes neither the minimiser, up to this factor, nor the clusters, if
+    the sparsity is divided by the same number; so a sparsity means the same for every collection and scale.
+    """
+    rows = normalize_images(images, settings["scale"])
+    if CODERS[name].model == "sc":
+        rows = principal_components(rows, settings["pca_variance"])
+    return np.asarray(rows / np.linalg.norm(rows.reshape(len(rows), -1), axis=1).mean())
 
 
 def principal_components(images: Images, variance: float) -> Features:
@@ -172,38 +216,104 @@ def atom_pictures(name: str, atoms: Features, images: Images, settings: Settings
     """Return atoms (n_atoms, height, width) as pictures; those of coders behind PCA are mapped back to pixels."""
     from sklearn.decomposition import PCA
 
-    if CODERS[name].shifts:
+    if CODERS[name].model != "sc":
         return atoms
     rows = normalize_images(images, settings["scale"]).reshape(len(images), -1)
     components = PCA(n_components=settings["pca_variance"], svd_solver="full").fit(rows).components_
     return np.asarray((atoms.reshape(len(atoms), -1) @ components).reshape(-1, *images.shape[1:]))
 
 
-def absolute_sparsity(rows: Features, settings: Settings) -> float:
-    """Return the sparsity weight: as given, or as a fraction of the mean length of the rows.
+def pool_codes(model: Member, codes: Features, pooling: str) -> Features:
+    """Return features of codes (n, n_atoms, *positions): the norm (eq. 20), or the sum or largest of the magnitudes."""
+    if pooling == "norm":
+        return np.asarray(model._pool(codes))
+    magnitudes = np.abs(model.by_atom(codes))
+    magnitudes = magnitudes.reshape(*magnitudes.shape[:2], -1)
+    if pooling not in ("sum", "max"):
+        raise ValueError(f"pooling is {pooling!r}; choose 'norm', 'sum' or 'max'")
+    return np.asarray(magnitudes.sum(axis=2) if pooling == "sum" else magnitudes.max(axis=2))
 
-    >>> absolute_sparsity(np.array([[3.0, 4.0], [0.0, 5.0]]), {"sparsity_fraction": 0.1})
-    0.5
+
+def coding_problem(model: Member, rows: Features) -> CodingProblem:
+    """Return the coding problem of a fitted coder: its training rows at its final dictionary."""
+    from tubal.graph import laplacian
+
+    recipe = model._recipe()
+    stack = recipe.as_stack(rows)
+    graph = getattr(model, "graph_", None)
+    return recipe.model(model._layout_.image_shape).coding(
+        model.dictionary_,
+        model._layout_.to_tensor(stack),
+        sparsity=recipe.weights.sparsity,
+        graph_weight=recipe.weights.graph_weight,
+        laplacian=None if graph is None else laplacian(graph),
+    )
+
+
+def certificate(model: Member, rows: Features) -> dict[str, float]:
+    """Return the certificate of a fitted coder: relative duality gap, share of non-zeros, alternations, convergence.
+
+    The gap is computed here from the codes and the dictionary, not taken from the coder.
     """
-    if "sparsity" in settings:
-        return float(settings["sparsity"])
-    lengths = np.linalg.norm(rows.reshape(len(rows), -1), axis=1)
-    return float(settings["sparsity_fraction"] * lengths.mean())
+    codes = np.asarray(model.codes_)
+    gap = coding_problem(model, rows).duality_gap(model._recipe().inner_codes(codes))
+    return {
+        "gap": float(gap.relative),
+        "density": float(np.count_nonzero(codes) / codes.size),
+        "codes": float(codes[0].size),
+        "n_iter": float(model.n_iter_),
+        "converged": float(model.converged_),
+        "objective": float(model.objective_[-1]),
+    }
 
 
 def sparse_coder(name: str) -> Callable[[Images, int, Settings, int], Outcome]:
-    """Return the method that fits a coder of Table 2 and runs K-means on its features."""
+    """Return the method that fits a coder of Table 2 and runs K-means on its features.
+
+    ``features`` may be "both": then rows of unit length decide, and the labels of plain rows come with them.
+    """
 
     def cluster(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
         model, features = fit_sparse_coder(name, images, settings, seed)
-        codes = np.asarray(model.codes_)
+        details = {"sparsity": float(model.sparsity), **certificate(model, coder_input(name, images, settings))}
+        if settings["features"] != "both":
+            return Outcome(cluster_rows(features, n_clusters, settings, seed), details)
+        unit, plain = (
+            cluster_rows(features, n_clusters, {**settings, "features": kind}, seed) for kind in ("unit", "plain")
+        )
+        return Outcome(unit, details, {"plain": plain})
+
+    return cluster
+
+
+def coder_stopped_early(name: str) -> Callable[[Images, int, Settings, int], Outcome]:
+    """Return the method whose final codes are ``settings["final_steps"]`` steps of Algorithm 1 from zero.
+
+    ``gap_printed`` of GTSC is the gap after as many steps of Algorithm 1 as it is printed.
+    """
+    from tubal.solvers import Fista, PrintedIstt
+
+    def cluster(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
+        rows = coder_input(name, images, settings)
+        model = build_coder(name, images, settings, seed)
+        # The dictionary is that of the certified coder; its own final codes are not used, and need few steps.
+        solver = CertifiedAdmm.for_sparsity(model.sparsity)
+        model.set_params(code_solver=replace(solver, final=Admm(max_iter=1)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(rows)
+        problem, solver = coding_problem(model, rows), Fista(max_iter=settings["final_steps"])
+        found = solver.codes(problem, solver.minimise(problem).state)
+        codes = np.asarray(model._recipe().public_codes(found))
         details = {
-            "sparsity": float(model.sparsity),
-            "objective": float(model.objective_[-1]),
-            "n_iter": float(model.n_iter_),
-            "nonzero_share": float(np.count_nonzero(codes) / codes.size),
+            "gap": float(problem.duality_gap(found).relative),
+            "density": float(np.count_nonzero(codes) / codes.size),
         }
-        return Outcome(cluster_rows(features, n_clusters, settings, seed), details)
+        if name == "gtsc":
+            printed = PrintedIstt(max_iter=settings["final_steps"])
+            printed_codes = printed.codes(problem, printed.minimise(problem).state)
+            details["gap_printed"] = float(problem.duality_gap(printed_codes).relative)
+        return Outcome(cluster_rows(np.asarray(model._pool(codes)), n_clusters, settings, seed), details)
 
     return cluster
 

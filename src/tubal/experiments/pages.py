@@ -44,6 +44,15 @@ def dataset_title(dataset: str) -> str:
     return collections[dataset].title if dataset in collections else dataset
 
 
+def list_subsets(subsets: Mapping[str, int]) -> str:
+    """Return which collections were used in part, as words.
+
+    >>> list_subsets({"usps": 2000})
+    '2000 evenly spaced images of USPS'
+    """
+    return "; ".join(f"{count} evenly spaced images of {dataset_title(name)}" for name, count in subsets.items())
+
+
 def list_versions(versions: Mapping[str, str]) -> str:
     """Return versions as one line of text.
 

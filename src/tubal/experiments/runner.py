@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import hashlib
 import json
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ import platform
 import signal
 import statistics
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -19,10 +21,14 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, cast
 
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
 from tubal.backends.arrays import available_cores
-from tubal.datasets import fetch
+from tubal.datasets import COLLECTIONS, fetch, load_images
 from tubal.experiments import find_table
-from tubal.experiments.trials import Images, Labels, Record, Trial, trial_key
+from tubal.experiments.methods import evenly_spaced
+from tubal.experiments.trials import Images, Labels, Outcome, Record, Score, Trial, trial_key
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.storage.provenance import machine, versions
 
@@ -52,26 +58,31 @@ def run_trial(trial: Trial) -> Record:
 
     ``seconds`` is the time from the loaded images to the labels. ``peak_memory_mb`` is the peak resident memory
     above that at the start of the trial, in MiB. ``process_memory_mb`` is the peak of the whole process. Both
-    need Linux; elsewhere ``peak_memory_mb`` is the peak of the process since it started.
+    need Linux; elsewhere ``peak_memory_mb`` is the peak of the process since it started. A setting ``subset`` limits
+    the trial to so many evenly spaced images.
     """
     method = find_table(trial["table"]).METHODS[trial["method"]]
     images, target, data_hash = _load_dataset(trial["dataset"])
+    chosen = evenly_spaced(len(images), trial["settings"].get("subset"))
+    images, target = images[chosen], target[chosen]
     start = _reset_peak_memory()
     begin = time.perf_counter()
     outcome = method.cluster(images, len(set(target.tolist())), trial["settings"], trial["run"])
     seconds = time.perf_counter() - begin
     peak = _peak_memory()
+    scores = _scores(target, outcome.labels)
     return Record(
         **trial,
         key=trial_key(trial),
         seed=trial["run"],
-        accuracy=100 * clustering_accuracy(target, outcome.labels),
-        nmi=100 * clustering_nmi(target, outcome.labels),
+        accuracy=scores["accuracy"],
+        nmi=scores["nmi"],
         seconds=round(seconds, 3),
         peak_memory_mb=round((peak - start) / 2**20, 1),
         process_memory_mb=round(peak / 2**20, 1),
         memory_measure="peak resident set above the start" if start else "peak resident set of the process",
-        details=outcome.details,
+        details={**outcome.details, **_classify(target, outcome)},
+        variants={name: _scores(target, labels) for name, labels in outcome.variants.items()},
         data_sha256=data_hash,
         versions=versions(PACKAGES),
         machine=machine(),
@@ -79,10 +90,54 @@ def run_trial(trial: Trial) -> Record:
     )
 
 
+def _scores(target: Labels, labels: Labels) -> dict[Score, float]:
+    """Return the scores in percent; images with label -1 are left out."""
+    known = labels >= 0
+    target, labels = target[known], labels[known]
+    return {"accuracy": 100 * clustering_accuracy(target, labels), "nmi": 100 * clustering_nmi(target, labels)}
+
+
+def _classify(target: Labels, outcome: Outcome) -> dict[str, float]:
+    """Return the accuracy of two classifiers on features of images that the method was not fitted to, in percent."""
+    if outcome.features is None or outcome.train is None:
+        return {}
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    train, rows = outcome.train, outcome.features
+    models = {
+        "linear": make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
+        "neighbors": KNeighborsClassifier(min(5, int(train.sum()))),
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return {
+            name: 100 * float(model.fit(rows[train], target[train]).score(rows[~train], target[~train]))
+            for name, model in models.items()
+        }
+
+
 @cache
 def _load_dataset(dataset: str) -> tuple[Images, Labels, str]:
-    bunch = fetch(dataset)
-    return bunch.images, bunch.target, bunch.sha256
+    """Return the images, labels and SHA-256 of a collection, or of a folder or file of labelled images."""
+    if dataset == "digits" or dataset in COLLECTIONS:
+        bunch = fetch(dataset)
+        return bunch.images, bunch.target, bunch.sha256
+    return read_labelled(Path(dataset))
+
+
+def read_labelled(path: Path) -> tuple[Images, Labels, str]:
+    """Return grey images, labels as integers and the SHA-256 of the pixels of a folder or file of labelled images."""
+    bunch = load_images(path, colour="grey")
+    if bunch.target is None:
+        raise ValueError(
+            f"the images of {str(path)!r} come without labels; give a folder with one sub-folder for each class, or an "
+            "array file with labels"
+        )
+    target = np.unique(np.asarray(bunch.target), return_inverse=True)[1]
+    return bunch.images, target, hashlib.sha256(np.ascontiguousarray(bunch.images).data).hexdigest()
 
 
 def resident_bytes(field: Literal["VmRSS", "VmHWM"]) -> int:
@@ -184,8 +239,9 @@ def _run_in_processes(trials: Sequence[Trial], jobs: int) -> Generator[Record]:
     executor = ProcessPoolExecutor(
         jobs, multiprocessing.get_context("spawn"), initializer=_prepare_worker, initargs=(threads,)
     )
-    # The longest first, so that no core is left with one long trial at the end.
-    queue = sorted(trials, key=rough_cost, reverse=True)
+    # The first runs first, so that a run that is stopped fills every cell of the table alike. Within a run the longest
+    # first, so that no core is left with one long trial at the end.
+    queue = sorted(trials, key=lambda trial: (trial["run"], -rough_cost(trial)))
     try:
         pending: set[Future[Record]] = {executor.submit(run_trial, trial) for trial in queue}
         while pending:

@@ -30,10 +30,18 @@ SCORES: tuple[Score, ...] = ("accuracy", "nmi")
 
 
 class Outcome(NamedTuple):
-    """Labels (n_images,) found by a method, and numbers that describe how it found them."""
+    """What a method found.
+
+    Labels (n_images,), -1 for images that are not scored; numbers that describe how they were found; labels of variants
+    of the method; and, to be judged by classifiers, features (n_images, n_features) with a mask of the images that the
+    method was fitted to.
+    """
 
     labels: Labels
     details: dict[str, float]
+    variants: Mapping[str, Labels] = {}
+    features: NDArray[np.floating[Any]] | None = None
+    train: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,7 @@ class Record(Trial):
     process_memory_mb: float
     memory_measure: str
     details: dict[str, float]
+    variants: NotRequired[dict[str, dict[Score, float]]]
     data_sha256: str
     versions: dict[str, str]
     machine: NotRequired[Machine]

@@ -1,0 +1,159 @@
+"""The search, the atlas and the frozen protocol: plans, rules and pages."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from helpers.experiment_records import make_record
+from tools.best_score_search import LOG, SELECTED
+from tubal.experiments import atlas, protocol, search, table2
+from tubal.experiments.methods import CODERS, pool_codes, table_graph
+from tubal.experiments.runner import run_trial
+
+
+# --- the search ------------------------------------------------------------------------------------------------
+def test_every_method_tries_the_same_number_of_settings():
+    assert {len(search.grid(method)) for method in search.METHODS} == {24}
+
+
+def test_search_keeps_what_the_paper_states():
+    for method in CODERS:
+        assert not {"graph_weight", "n_atoms", "pca_variance"} & set(search.grid(method)[0])
+
+
+def test_search_seeds_are_not_those_of_the_table():
+    seeds = {trial["run"] for trial in search.plan(["orl"], ["kmeans"], 10)}
+    assert not seeds & set(range(10))
+
+
+def test_one_fit_serves_both_kinds_of_features():
+    planned = search.plan(["orl"], ["gtsc"], 1)
+    records = [make_record(trial, variants={"plain": {"accuracy": 40.0, "nmi": 40.0}}) for trial in planned]
+
+    summary = search.summarise(records)
+
+    assert len(planned) == 12
+    assert [entry["setting"] for entry in summary["trials"]] == list(range(24))
+    assert summary["trials"][1]["accuracy"] == 40.0
+
+
+def test_selection_takes_the_largest_mean_of_both_scores():
+    planned = search.plan(["orl"], ["kmeans"], 2)
+    records = [make_record(trial, accuracy=50.0) for trial in planned]
+    for entry in records:
+        if entry["settings"]["kmeans_pca"] == 0.9:
+            entry["accuracy"] += 2 if entry["seed"] == 100 else 0
+
+    selected = search.summarise(records)["selected"]["kmeans"]["orl"]
+
+    assert selected["changes"]["kmeans_pca"] == 0.9
+    assert selected["setting"] == 2, "ties go to the earlier setting"
+    assert selected["accuracy"] == 51.0
+
+
+def test_selection_uses_seeds_that_every_setting_has():
+    records = [make_record(trial) for trial in search.plan(["orl"], ["kmeans"], 1)]
+    lucky = search.plan(["orl"], ["kmeans"], 2)[-1]
+
+    summary = search.summarise([*records, make_record(lucky, accuracy=99.0)])
+
+    assert summary["selected"]["kmeans"]["orl"]["setting"] == 0
+
+
+def test_log_has_one_trial_a_line(tmp_path):
+    records = [make_record(trial) for trial in search.plan(["orl"], ["kmeans"], 1)]
+
+    path = search.write(records, tmp_path)[0]
+
+    assert sum(line.startswith('  {"dataset"') for line in path.read_text().splitlines()) == 24
+    assert json.loads(path.read_text())["selected"]["kmeans"]["orl"]["setting"] == 0
+
+
+def test_package_holds_what_the_log_selects():
+    if not LOG.exists():
+        pytest.skip("the search has not run yet")
+    trials = json.loads(LOG.read_text(encoding="utf-8"))["trials"]
+    expected = search.selected_toml(search.select(trials))
+    assert SELECTED.read_text(encoding="utf-8") == expected, "run python -m tools.best_score_search"
+
+
+# --- the atlas -------------------------------------------------------------------------------------------------
+def test_atlas_changes_one_setting_at_a_time():
+    base = table2.settings_for("label-free", "gtsc", "orl")
+    for trial in atlas.plan(["orl"], ["gtsc"], 1):
+        changed = {name for name, value in trial["settings"].items() if base.get(name) != value}
+        assert len(changed) <= 1
+
+
+def test_curves_share_the_label_free_trial():
+    records = [make_record(trial, details={"gap": 1e-4, "density": 0.1}) for trial in atlas.plan(["orl"], ["gtsc"], 2)]
+
+    curves = atlas.summarise(records)["curves"]
+
+    assert set(curves) == set(atlas.SWEEPS)
+    assert [point["value"] for point in curves["tube_axis"]["orl"]["gtsc"]] == [-1, -2]
+    assert curves["final_steps"]["orl"]["gtsc"][-1]["value"] is None
+    assert all(point["runs"] == 2 for by_dataset in curves.values() for point in by_dataset["orl"]["gtsc"])
+    assert "![ORL: score against each setting](figures/atlas-orl.png)" in atlas.page(atlas.summarise(records))
+
+
+def test_heat_weights_fall_with_the_distance(rng):
+    images = np.cumsum(rng.random((12, 1, 1)), axis=0) * np.ones((12, 4, 4))
+    settings = {"scale": "pixels", "n_neighbors": 2}
+
+    binary, heat = (table_graph(images, {**settings, "edges": name}).adjacency.toarray() for name in ("binary", "heat"))
+
+    distance = np.abs(images[:, 0, 0][:, None] - images[:, 0, 0])
+    edges = np.argwhere(binary)
+    order = np.argsort(distance[tuple(edges.T)])
+    assert (np.diff(heat[tuple(edges[order].T)]) <= 1e-6).all()
+    assert ((heat > 0) == (binary > 0)).all()
+
+
+def test_unknown_pooling_raises():
+    class Coder:
+        def by_atom(self, codes):
+            return codes
+
+    codes = np.array([[[3.0, -4.0]]])
+    assert pool_codes(Coder(), codes, "sum").tolist() == [[7.0]]
+    assert pool_codes(Coder(), codes, "max").tolist() == [[4.0]]
+    with pytest.raises(ValueError, match="choose 'norm', 'sum' or 'max'"):
+        pool_codes(Coder(), codes, "median")
+
+
+# --- the frozen protocol ---------------------------------------------------------------------------------------
+def test_frozen_settings_do_not_depend_on_the_images():
+    trials = protocol.plan(["a", "b"], list(protocol.METHODS), 1)
+    half = len(trials) // 2
+    assert [trial["settings"] for trial in trials[:half]] == [trial["settings"] for trial in trials[half:]]
+    assert len(protocol.hash_of_defaults()) == 16
+
+
+@pytest.fixture
+def labelled_file(tmp_path, rng):
+    """48 images of three patterns with their labels, in an array file."""
+    target = np.repeat([0, 1, 2], 16)
+    images = rng.random((3, 8, 8))[target] + 0.05 * rng.random((48, 8, 8))
+    path = tmp_path / "patterns.npz"
+    np.savez(path, images=images, labels=target)
+    return path
+
+
+@pytest.mark.parametrize("method", ["unseen-pixels", "unseen-pca", "unseen-tubsc"])
+def test_features_of_unseen_images_are_classified(labelled_file, method):
+    trial = protocol.plan([str(labelled_file)], [method], 1)[0]
+    trial["settings"] = {**trial["settings"], **({} if method == "unseen-pixels" else {"n_atoms": 6})}
+
+    record = run_trial(trial)
+
+    assert record["details"]["linear"] == 100.0
+    assert record["details"]["neighbors"] == 100.0
+    assert record["accuracy"] == 100.0
+    if method == "unseen-tubsc":
+        assert record["variants"]["circle, right, 4"]["nmi"] == pytest.approx(record["nmi"])
+    else:
+        assert record["variants"]["circle, right, 4"]["nmi"] < 100.0
