@@ -16,7 +16,7 @@ from tubal.experiments.runner import run_trial
 
 # --- the search ------------------------------------------------------------------------------------------------
 def test_every_method_tries_the_same_number_of_settings():
-    assert {len(search.grid(method)) for method in search.METHODS} == {24}
+    assert {len(search.grid(method)) for method in search.METHODS} == {72}
 
 
 def test_search_keeps_what_the_paper_states():
@@ -36,7 +36,7 @@ def test_one_fit_serves_both_kinds_of_features():
     summary = search.summarise(records)
 
     assert len(planned) == 12
-    assert [entry["setting"] for entry in summary["trials"]] == list(range(24))
+    assert [entry["setting"] for entry in summary["trials"]] == list(range(72))
     assert summary["trials"][1]["accuracy"] == 40.0
 
 
@@ -68,7 +68,7 @@ def test_log_has_one_trial_a_line(tmp_path):
 
     path = search.write(records, tmp_path)[0]
 
-    assert sum(line.startswith('  {"dataset"') for line in path.read_text().splitlines()) == 24
+    assert sum(line.startswith('  {"dataset"') for line in path.read_text().splitlines()) == 72
     assert json.loads(path.read_text())["selected"]["kmeans"]["orl"]["setting"] == 0
 
 

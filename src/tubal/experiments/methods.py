@@ -85,7 +85,7 @@ def umap_and_kmeans(images: Images, n_clusters: int, settings: Settings, seed: i
     model = umap.UMAP(
         n_neighbors=settings["umap_neighbors"],
         n_components=settings["umap_dimensions"],
-        min_dist=0.0,
+        min_dist=settings["umap_min_dist"],
         random_state=seed,
         n_jobs=1,
     )

@@ -75,7 +75,7 @@ def grid(method: str) -> list[dict[str, Any]]:
     """Return the settings that the search tries for a method, as changes of the label-free ones.
 
     >>> len(grid("gtsc")), grid("gtsc")[1]
-    (24, {'scale': 'unit', 'sparsity_fraction': 0.0003, 'features': 'plain'})
+    (72, {'scale': 'unit', 'init': 'images', 'max_iter': 1, 'sparsity_fraction': 0.0003, 'features': 'plain'})
     """
     lists = read_toml("settings.toml")["search"]["coder" if method in CODERS else method]
     return [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
