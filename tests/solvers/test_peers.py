@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import Lasso
 
 from helpers import oracles
-from tubal import GTSC, SparseCoding
+from tubal import GTSC, SparseCoding, TubSC
 from tubal.datasets import fetch_orl
 from tubal.graph import knn_graph, laplacian
 from tubal.problems.layout import ImageLayout
@@ -88,6 +88,30 @@ def test_sparse_coding_equals_the_lasso():
     lasso = Lasso(alpha=0.05 / 64, fit_intercept=False, tol=1e-12, max_iter=100000)
     expected = lasso.fit(model.atoms_.reshape(20, -1).T, rows.T).coef_
     assert_allclose(model.transform(digits), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("sparsity", [0.01, 0.1])
+def test_default_codes_are_within_a_thousandth_of_sporco(sparsity):
+    digits = load_digits().images[:40].astype(np.float64)
+    model = TubSC(6, sparsity=sparsity, random_state=0).fit(digits[:20])
+    data = model._layout_.to_tensor(unit(digits[20:]))
+    problem = TubalCoding(model.dictionary_, data, sparsity=sparsity)
+    theirs = problem.value(sporco_codes(model.dictionary_, data, sparsity, max_iter=3000))
+    ours = problem.value(model._recipe().inner_codes(model.encode(digits[20:])))
+    assert theirs * (1 - 1e-6) <= ours <= 1.001 * theirs
+
+
+@pytest.mark.parametrize("sparsity", [0.01, 0.1])
+def test_default_codes_are_within_a_thousandth_of_the_lasso(sparsity):
+    digits = load_digits().images[:100].astype(np.float64)
+    model = SparseCoding(20, sparsity=sparsity, random_state=0).fit(digits[:50])
+    atoms, rows = model.atoms_.reshape(20, -1).T, unit(digits[50:]).reshape(50, -1)
+    lasso = Lasso(alpha=sparsity / 64, fit_intercept=False, tol=1e-12, max_iter=100000).fit(atoms, rows.T)
+
+    def value(codes):
+        return 0.5 * ((rows - codes @ atoms.T) ** 2).sum() + sparsity * abs(codes).sum()
+
+    assert value(model.transform(digits[50:])) <= 1.001 * value(lasso.coef_)
 
 
 @pytest.mark.parametrize("graph_weight", [0.3, 3.0])

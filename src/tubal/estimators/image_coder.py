@@ -138,8 +138,8 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     # What each parameter must be; a subclass with other parameters extends it.
     _rules: ClassVar[Mapping[str, Rule]] = RULES
-    # Penalty of the ADMM that finds the final codes. Atoms lie in the unit ball, which fixes the scale of the problem.
-    _final_penalty: ClassVar[float] = 1.0
+    # First penalty of the ADMM that finds the final codes, at sparsity 0.1 (docs/theory.md, "Final codes").
+    _final_penalty: ClassVar[float] = 2.0
     # Whether a dictionary step updates the whole dictionary at once, which partial_fit needs.
     _has_one_dictionary: ClassVar[bool] = True
 

@@ -58,6 +58,8 @@ LEARNING_STEPS = 5
 GRAPH_NAMES = (*METRICS, "deformable")
 # Final codes (the end of fit, and encode) lie within this fraction of the minimum of their objective.
 FINAL_GAP, FINAL_STEPS = 1e-3, 3000
+# The sparsity at which penalties of final codes were measured (docs/theory.md).
+USUAL_SPARSITY = 0.1
 # A solver given by the user makes 20 times more steps for final codes than for a learning step, and at least 100.
 FINAL_FACTOR, LEAST_FINAL_STEPS = 20, 100
 
@@ -132,7 +134,8 @@ class Recipe:
     code_solver : CodeSolver or None
         Solver of the coding steps; None for :func:`default_code_solver`.
     final_penalty : float or None
-        Penalty of the ADMM that finds the final codes and certifies them; None to use ``code_solver`` for them too.
+        First penalty of the ADMM that finds the final codes and certifies them, at sparsity 0.1; None to use
+        ``code_solver`` for them too.
     dictionary_solver : DictionarySolver
         Solver of the dictionary steps.
     max_iter : int
@@ -184,7 +187,10 @@ class Recipe:
         A given solver may have an attribute ``final``, which is then the solver of final codes.
         """
         if self.final_penalty is not None:
-            return Admm(max_iter=FINAL_STEPS, penalty=self.final_penalty, gap=FINAL_GAP, check_every=20)
+            # Of images of unit length. Under weak sparsity, small penalties converge sooner.
+            relative = self.sparsity / USUAL_SPARSITY if self.scale == "unit" and self.sparsity > 0.0 else 1.0
+            penalty = self.final_penalty * max(relative, 1e-6) ** 0.5
+            return Admm(max_iter=FINAL_STEPS, penalty=penalty, gap=FINAL_GAP, check_every=20)
         solver: Any = self.learning_solver
         if hasattr(solver, "final"):
             return cast("CodeSolver", solver.final)

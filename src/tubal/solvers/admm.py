@@ -15,7 +15,7 @@ from tubal.solvers.base import MOST_STEPS, Monitor, Solution, check_integer, che
 # A certified run starts with the penalty as given. Codes that are not certified after this many steps continue with
 # these multiples of it, in turn: which penalty is fast depends on the images, and no choice of one suits all. Every
 # phase is longer than the one before, so that the run converges whichever penalty is the right one.
-FIRST_PHASE, PENALTY_FACTORS, PHASE_GROWTH = 100, (1.0, 3.0), 1.5
+FIRST_PHASE, PENALTY_FACTORS, PHASE_GROWTH = 100, (1.0, 1.0 / 3.0, 3.0), 1.25
 # The gap costs about as much as three steps, so later phases check it less often.
 CHECKS_PER_PHASE = 10
 
