@@ -143,8 +143,9 @@ def _gtsc_stages(name: str, repeats: int) -> Stages:
     GTSC(n_atoms, random_state=0, max_iter=2).fit(bunch.images[:100])  # compile the kernels
     stages: Stages = {}
     for stop in ALTERNATIONS:
-        given = {} if stop is None else {"max_iter": stop}
-        models = [GTSC(n_atoms, random_state=seed, **given) for seed in range(repeats)]
+        models = [GTSC(n_atoms, random_state=seed) for seed in range(repeats)]
+        if stop is not None:
+            models = [model.set_params(max_iter=stop) for model in models]
         measured = [timed(partial(model.fit_transform, bunch.images)) for model in models]
         # One K-means for each fit: the spread of many K-means on one fit would hide that of the fits.
         scores = [_cluster_accuracy(bunch.target, features, seed) for seed, (_, features) in enumerate(measured)]

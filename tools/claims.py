@@ -72,7 +72,9 @@ def _orderings(table2: dict[str, Any]) -> list[Finding]:
     pairs = (("gtsc", "tubsc"), ("tubsc", "sc"), ("gtsc", "graphsc"), ("graphsc", "sc"))
     findings = []
     for better, worse in pairs:
-        agrees, differs, means = [], [], []
+        agrees: list[str] = []
+        differs: list[str] = []
+        means: list[str] = []
         for row, checks in table2.get("ordering", {}).items():
             for check in checks:
                 if (check["better"], check["worse"]) == (better, worse):
@@ -89,7 +91,9 @@ def _orderings(table2: dict[str, Any]) -> list[Finding]:
 
 
 def _best_of_all(table2: dict[str, Any]) -> Finding:
-    agrees, differs, measured = [], [], []
+    agrees: list[str] = []
+    differs: list[str] = []
+    measured: list[str] = []
     for row, cells in table2.get("rows", {}).items():
         won = 0
         for name in _datasets(table2):
@@ -133,7 +137,9 @@ def _nonzeros(table2: dict[str, Any], method: str, dataset: str) -> float | None
 
 
 def _fewer_codes(table2: dict[str, Any]) -> Finding:
-    agrees, differs, parts = [], [], []
+    agrees: list[str] = []
+    differs: list[str] = []
+    parts: list[str] = []
     for name in _datasets(table2):
         counts = {method: _nonzeros(table2, method, name) for method in ("tubsc", "sc", "gtsc", "graphsc")}
         if any(count is None for count in counts.values()):
@@ -153,7 +159,9 @@ def _fewer_codes(table2: dict[str, Any]) -> Finding:
 
 def _larger_codes(family: dict[str, Any]) -> Finding:
     """Codes stored per image in the table of the family, against the pixels of the image."""
-    sizes, agrees, differs = [], [], []
+    sizes: list[str] = []
+    agrees: list[str] = []
+    differs: list[str] = []
     for method in ("tensr", "csc", "tubsc"):
         for name, cells in family.get("table", {}).items():
             cell = cells[method]

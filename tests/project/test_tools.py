@@ -124,8 +124,8 @@ def test_links_of_copied_pages_lead_to_pages_of_the_site():
 
 # --- studies ---------------------------------------------------------------------------------------------------
 def test_sparsity_fraction_follows_from_the_rule():
-    """On fewer images, the rule gives the fraction of the label-free rows."""
-    fraction = choose_fraction(measure(n_images=150))
+    """On fewer images and candidates, the rule gives the fraction of the label-free rows."""
+    fraction = choose_fraction(measure(n_images=150, candidates=(0.003, 0.03, 0.1)))
     assert fraction == table2.settings_for("label-free", "gtsc", "orl")["sparsity_fraction"]
 
 

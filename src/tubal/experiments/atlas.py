@@ -87,6 +87,7 @@ class Summary(TypedDict):
     title: str
     subsets: dict[str, int]
     methods: dict[str, str]
+    settings: dict[str, str]
     curves: Curves
 
 
@@ -152,7 +153,13 @@ def summarise(records: Sequence[Record]) -> Summary:
             curves.setdefault(setting, {}).setdefault(dataset, {})[method] = points
     present = {method for _, method in groups}
     titles = {name: method.title for name, method in METHODS.items() if name in present}
-    return {"title": TITLE, "subsets": dict(SUBSETS), "methods": titles, "curves": curves}
+    return {
+        "title": TITLE,
+        "subsets": dict(SUBSETS),
+        "methods": titles,
+        "settings": {setting: entry.title for setting, entry in SWEEPS.items()},
+        "curves": curves,
+    }
 
 
 def _point(value: Any, records: Sequence[Record]) -> Point:

@@ -151,15 +151,13 @@ def draw_atlas(summary: atlas.Summary, folder: Path) -> list[Path]:
 def _draw_settings(summary: atlas.Summary, dataset: str, path: Path) -> Path:
     from matplotlib import pyplot
 
-    from tubal.experiments.atlas import SWEEPS
-
     settings = [setting for setting in summary["curves"] if setting != "final_steps"]
     figure, axes = pyplot.subplots(2, 4, figsize=(15, 6.5), sharey=True)
     for axis, setting in zip(axes.flat, settings, strict=False):
         for method, points in summary["curves"][setting].get(dataset, {}).items():
             _draw_curve(axis, points, "accuracy", f"{summary['methods'][method]}, accuracy", summary, method)
             _draw_curve(axis, points, "nmi", f"{summary['methods'][method]}, NMI", summary, method, linestyle=":")
-        axis.set_xlabel(SWEEPS[setting].title)
+        axis.set_xlabel(summary["settings"][setting])
     for axis in axes.flat[len(settings) :]:
         axis.set_axis_off()
     handles, labels = axes.flat[1].get_legend_handles_labels()

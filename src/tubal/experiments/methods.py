@@ -297,8 +297,8 @@ def coder_stopped_early(name: str) -> Callable[[Images, int, Settings, int], Out
         rows = coder_input(name, images, settings)
         model = build_coder(name, images, settings, seed)
         # The dictionary is that of the certified coder; its own final codes are not used, and need few steps.
-        solver = CertifiedAdmm.for_sparsity(model.sparsity)
-        model.set_params(code_solver=replace(solver, final=Admm(max_iter=1)))
+        learning = CertifiedAdmm.for_sparsity(model.sparsity)
+        model.set_params(code_solver=replace(learning, final=Admm(max_iter=1)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             model.fit(rows)
