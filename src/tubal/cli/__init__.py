@@ -57,6 +57,8 @@ FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
 # An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
 UNSAFE_MODULES = ("importlib.", "numba.", "llvmlite.", "ctypes", "threadpoolctl", "weakref")
 RETRY_SECONDS = 0.1
+# Windows has no timer signals. There, a signal that gets lost is not raised again.
+HAS_TIMER = hasattr(signal, "setitimer")
 
 
 class LazyGroup(click.Group):
@@ -312,8 +314,9 @@ def _handle_signals(state: State) -> Iterator[None]:
         nonlocal timer
         if not state.interrupted:
             state.interrupted = number
-            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop)
-            timer = signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS, RETRY_SECONDS)
+            if HAS_TIMER:
+                before[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop)
+                timer = signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS, RETRY_SECONDS)
             stop(number, frame)
 
     if threading.current_thread() is not threading.main_thread():  # signals are left to the caller
@@ -326,7 +329,8 @@ def _handle_signals(state: State) -> Iterator[None]:
     finally:
         if state.interrupted:
             sys.setprofile(None)
-            signal.setitimer(signal.ITIMER_REAL, *timer)
+            if HAS_TIMER:
+                signal.setitimer(signal.ITIMER_REAL, *timer)
         for name, handler in before.items():
             signal.signal(name, handler)
 
