@@ -15,7 +15,7 @@ from sphinx.application import Sphinx  # noqa: E402
 from sphinx_gallery.sorting import FileNameSortKey  # noqa: E402
 
 import tubal  # noqa: E402
-from tools.site import site_links, write_pages  # noqa: E402
+from tools.site import escape_shapes, site_links, write_pages  # noqa: E402
 
 project = "tubal"
 author = "the tubal developers"
@@ -87,9 +87,15 @@ def _skip_what_others_document(app: Sphinx, kind: str, name: str, item: object, 
     return skip
 
 
+def _escape_shapes(app: Sphinx, kind: str, name: str, item: object, options: object, lines: list[str]) -> None:
+    """Escape what reStructuredText would take for markup in shapes such as (n_iter_,) and (n_atoms, *positions)."""
+    lines[:] = escape_shapes(lines)
+
+
 def setup(app: Sphinx) -> None:
     """Write the generated pages before anything is read."""
     warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
     write_pages(DOCS)
     app.connect("source-read", _lead_links_to_pages)
     app.connect("autodoc-skip-member", _skip_what_others_document)
+    app.connect("autodoc-process-docstring", _escape_shapes, priority=400)  # before numpydoc, at 500
