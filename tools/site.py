@@ -162,7 +162,7 @@ def escape_shapes(lines: Sequence[str]) -> list[str]:
         in_code = line.lstrip().startswith(">>>") or (in_code and bool(line.strip()))
         parts = line.split("``")
         if not in_code:
-            parts[::2] = [re.sub(r"(?<=\w)_(?=[,)])|(?<=[ (])\*(?=\w+[,)])", r"\\\g<0>", part) for part in parts[::2]]
+            parts[::2] = [re.sub(r"(?<=\w)_(?=[,)])|(?<=[ (])\*(?=\w+[,)[])", r"\\\g<0>", part) for part in parts[::2]]
         escaped.append("``".join(parts))
     return escaped
 
