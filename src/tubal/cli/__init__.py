@@ -84,7 +84,7 @@ class LazyGroup(click.Group):
         """Find the command; after a mistyped name, suggest those that look like it."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            near = difflib.get_close_matches(name.lower(), COMMANDS, n=3, cutoff=0.5)
+            near = difflib.get_close_matches(name.lower(), COMMANDS, n=3, cutoff=0.6)
             question = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise click.UsageError(f"No such command {name!r}.{question}", ctx)
         return super().resolve_command(ctx, args)
