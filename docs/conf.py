@@ -30,6 +30,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
+smartquotes = False  # quotes belong to code more often than to prose here
 exclude_patterns = ["_build"]
 suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
@@ -52,6 +53,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "min_reported_time": 1,
+    "default_thumb_file": str(DOCS / "images" / "shifts.png"),
 }
 
 html_theme = "pydata_sphinx_theme"
