@@ -52,7 +52,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "download_all_examples": False,
     "show_signature": False,
-    "min_reported_time": 1,
+    "write_computation_times": False,  # that page loads scripts from elsewhere
     "default_thumb_file": str(DOCS / "images" / "shifts.png"),
 }
 
