@@ -44,6 +44,7 @@ RESULTS = {
     "bench": "Speed",
     "gpu": "GPU",
     "torture": "Long tests",
+    "versions": "Lowest and newest versions",
 }
 
 
