@@ -15,7 +15,7 @@ from sphinx.application import Sphinx  # noqa: E402
 from sphinx_gallery.sorting import FileNameSortKey  # noqa: E402
 
 import tubal  # noqa: E402
-from tools.site import site_links, write_pages  # noqa: E402
+from tools.site import escape_shapes, site_links, write_pages  # noqa: E402
 
 project = "tubal"
 author = "the tubal developers"
@@ -30,6 +30,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 templates_path = ["_templates"]
+smartquotes = False  # quotes belong to code more often than to prose here
 exclude_patterns = ["_build"]
 suppress_warnings = ["config.cache"]  # the gallery's settings hold functions
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
@@ -51,7 +52,8 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "download_all_examples": False,
     "show_signature": False,
-    "min_reported_time": 1,
+    "write_computation_times": False,  # that page loads scripts from elsewhere
+    "default_thumb_file": str(DOCS / "images" / "shifts.png"),
 }
 
 html_theme = "pydata_sphinx_theme"
@@ -87,9 +89,15 @@ def _skip_what_others_document(app: Sphinx, kind: str, name: str, item: object, 
     return skip
 
 
+def _escape_shapes(app: Sphinx, kind: str, name: str, item: object, options: object, lines: list[str]) -> None:
+    """Escape what reStructuredText would take for markup in shapes such as (n_iter_,) and (n_atoms, *positions)."""
+    lines[:] = escape_shapes(lines)
+
+
 def setup(app: Sphinx) -> None:
     """Write the generated pages before anything is read."""
     warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
     write_pages(DOCS)
     app.connect("source-read", _lead_links_to_pages)
     app.connect("autodoc-skip-member", _skip_what_others_document)
+    app.connect("autodoc-process-docstring", _escape_shapes, priority=400)  # before numpydoc, at 500

@@ -10,7 +10,7 @@ import importlib
 import inspect
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -44,6 +44,7 @@ RESULTS = {
     "bench": "Speed",
     "gpu": "GPU",
     "torture": "Long tests",
+    "versions": "Lowest and newest versions",
 }
 
 
@@ -149,6 +150,22 @@ def _escape(text: str) -> str:
 def _examples(command: click.Command | None) -> list[str]:
     text = inspect.cleandoc(command.help or "") if command else ""
     return text.partition("Examples:\n")[2].splitlines()
+
+
+def escape_shapes(lines: Sequence[str]) -> list[str]:
+    """Return lines of a docstring in which names like ``n_iter_`` and ``*positions`` are no markup; code stays.
+
+    >>> escape_shapes(["shape (n_iter_,)", "(n, *rest) and ``f(*x)``", ">>> f(*x)", "(1, *y)"])
+    ['shape (n_iter\\\\_,)', '(n, \\\\*rest) and ``f(*x)``', '>>> f(*x)', '(1, *y)']
+    """
+    escaped, in_code = [], False
+    for line in lines:
+        in_code = line.lstrip().startswith(">>>") or (in_code and bool(line.strip()))
+        parts = line.split("``")
+        if not in_code:
+            parts[::2] = [re.sub(r"(?<=\w)_(?=[,)])|(?<=[ (])\*(?=\w+[,)[])", r"\\\g<0>", part) for part in parts[::2]]
+        escaped.append("``".join(parts))
+    return escaped
 
 
 # --- the API ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -288,3 +289,12 @@ def test_no_color_is_respected(shapes: Path, tmp_path: Path) -> None:
     done = call(["cluster", str(shapes), "-k", "3", "-o", str(tmp_path / "out")], FORCE_COLOR="1", NO_COLOR="1")
     assert done.returncode == 0
     assert "\x1b[3" not in done.stderr
+
+
+def test_ctrl_c_needs_no_timer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Windows has no timer signals."""
+    monkeypatch.setattr("tubal.cli.HAS_TIMER", False)
+    monkeypatch.delattr(signal, "setitimer")
+    monkeypatch.setattr("tubal.cli.inputs.open_model", lambda _: signal.raise_signal(signal.SIGINT))
+    assert run(["info", "model.tubal"]) == 130
+    assert "stopped" in one_sentence(capsys)

@@ -63,6 +63,8 @@ FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
 # An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
 UNSAFE_MODULES = ("importlib.", "numba.", "llvmlite.", "ctypes", "threadpoolctl", "weakref")
 RETRY_SECONDS = 0.1
+# Windows has no timer signals. There, a signal that gets lost is not raised again.
+HAS_TIMER = hasattr(signal, "setitimer")
 
 
 class LazyGroup(click.Group):
@@ -88,7 +90,7 @@ class LazyGroup(click.Group):
         """Find the command; after a mistyped name, suggest those that look like it."""
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            near = difflib.get_close_matches(name.lower(), COMMANDS, n=3, cutoff=0.5)
+            near = difflib.get_close_matches(name.lower(), COMMANDS, n=3, cutoff=0.6)
             question = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
             raise click.UsageError(f"No such command {name!r}.{question}", ctx)
         return super().resolve_command(ctx, args)
@@ -326,8 +328,9 @@ def _handle_signals(state: State) -> Iterator[None]:
         nonlocal timer
         if not state.interrupted:
             state.interrupted = number
-            before[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop)
-            timer = signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS, RETRY_SECONDS)
+            if HAS_TIMER:
+                before[signal.SIGALRM] = signal.signal(signal.SIGALRM, stop)
+                timer = signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS, RETRY_SECONDS)
             stop(number, frame)
 
     if threading.current_thread() is not threading.main_thread():  # signals are left to the caller
@@ -340,7 +343,8 @@ def _handle_signals(state: State) -> Iterator[None]:
     finally:
         if state.interrupted:
             sys.setprofile(None)
-            signal.setitimer(signal.ITIMER_REAL, *timer)
+            if HAS_TIMER:
+                signal.setitimer(signal.ITIMER_REAL, *timer)
         for name, handler in before.items():
             signal.signal(name, handler)
 
