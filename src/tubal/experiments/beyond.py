@@ -58,6 +58,7 @@ _SETTINGS: Settings = {
     "n_neighbors": 5,
     "umap_neighbors": 10,
     "umap_dimensions": 10,
+    "umap_min_dist": 0.0,
 }
 # What is changed in the default preset, one thing at a time; q is the number of neighbours.
 _ESTIMATED = "number of clusters estimated"

@@ -75,7 +75,7 @@ METHODS: Mapping[str, Method] = {
     "umap": Method(
         "UMAP + K-means",
         umap_and_kmeans,
-        ("scale", "n_starts", "umap_neighbors", "umap_dimensions"),
+        ("scale", "n_starts", "umap_neighbors", "umap_dimensions", "umap_min_dist"),
         requires="umap",
         hint="pip install 'tubal[bench]'",
     ),
