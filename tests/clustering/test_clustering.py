@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
-from tubal.clustering import cuts
+from tubal.clustering import cuts, quality
 from tubal.clustering.affinity import crowding_groups, near_copies
 from tubal.clustering.cuts import cheapest_links, join_components, ward_kmeans, warn_if_lopsided
 from tubal.clustering.eigenvectors import _DENSE_LIMIT
@@ -302,6 +302,30 @@ def test_confidence_is_lower_for_images_between_clusters(rng):
     sure = clustering.confidence(adjacency.tocsr(), labels)
     assert sure[0] == sure.min()
     assert_array_equal(sure[1:20], 1.0)
+
+
+def test_stability_is_lower_for_a_group_joined_to_a_wrong_cluster(rng):
+    adjacency, groups = planted(rng, [30, 30, 30, 12], inside=0.5, outside=0.005)
+    joined = np.where(groups == 3, 0, groups)
+    sure = clustering.stability(clustering.spectrum(adjacency, 9), joined)
+    assert sure[groups != 3].mean() > 0.8 > 0.7 > sure[groups == 3].max()
+    # All edges of the group are inside the wrong cluster, or nearly all.
+    assert clustering.confidence(adjacency, joined)[groups == 3].mean() > 0.8
+
+
+@pytest.mark.parametrize("n_images", [1, 2, 3, 4, 7])
+def test_stability_of_tiny_graphs_is_a_share(n_images):
+    adjacency = sparse.csr_matrix(np.ones((n_images, n_images)))
+    labels = np.arange(n_images) % 2
+    sure = clustering.stability(clustering.spectrum(adjacency, max(1, n_images // 2)), labels)
+    assert sure.shape == (n_images,)
+    assert ((sure >= 0.0) & (sure <= 1.0)).all()
+
+
+def test_stability_is_found_on_a_sample(rng, monkeypatch):
+    monkeypatch.setattr(quality, "_TREE_SAMPLE", 60)
+    adjacency, labels = planted(rng, [40, 40, 40], inside=0.5, outside=0.005)
+    assert clustering.stability(clustering.spectrum(adjacency, 9), labels).mean() > 0.75
 
 
 def test_only_far_images_are_outliers(rng):

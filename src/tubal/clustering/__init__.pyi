@@ -3,7 +3,7 @@ from .clusterer import ImageClusterer
 from .cuts import ClusterCount, diffusion_cut, estimate_n_clusters, kmeans, modularity, spectral_cut
 from .eigenvectors import Spectrum, spectrum
 from .embedding import graph_map
-from .quality import confidence, medoids, near_duplicates, outliers, vote
+from .quality import confidence, medoids, near_duplicates, outliers, stability, vote
 from .tree import ClusterTree, cluster_tree
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "outliers",
     "spectral_cut",
     "spectrum",
+    "stability",
     "vote",
     "weight_edges_by_codes",
     "with_second_order",

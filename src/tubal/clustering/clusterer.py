@@ -39,15 +39,16 @@ from tubal.clustering.cuts import (
     estimate_n_clusters,
     kmeans,
     most_clusters,
+    n_diffusion_vectors,
     nearest_centers,
     order_by_size,
     partition_graph,
     warn_if_fewer,
     warn_if_lopsided,
 )
-from tubal.clustering.eigenvectors import LabelArray, Spectrum
+from tubal.clustering.eigenvectors import LabelArray, Spectrum, spectrum
 from tubal.clustering.embedding import graph_map
-from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, vote
+from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, stability, vote
 from tubal.clustering.tree import ClusterTree, cluster_tree
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
@@ -177,7 +178,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     features_ : ndarray of shape (n_images, n_atoms)
         Pooled codes, rows of unit length.
     confidence_ : ndarray of shape (n_images,)
-        Share of each image's edge weight that stays inside its cluster.
+        How far each image's cluster can be trusted, from 0 to 1: the mean of the share of its edge weight that stays
+        inside its cluster, and the share of other partitions that agree, see :func:`stability`.
     outliers_ : ndarray of bool of shape (n_images,)
         True where an image lies unusually far from its nearest neighbours.
     duplicates_ : list of ndarray
@@ -306,8 +308,10 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         features = to_numpy(unit_rows(model._pool(model.codes_)))
         affinity = build_affinity(cut, features[distinct.kept], self.code_power)
         n_clusters, counted = self._count_clusters(affinity, seed, stages)
+        n_vectors = n_diffusion_vectors(n_clusters, affinity.shape[0])
+        eigenpairs = counted.eigenpairs if counted else spectrum(affinity, n_vectors, seed=seed)
         affinity = distinct.spread(affinity)
-        pieces = Pieces(affinity, graph, features, distinct.copy_of, counted.eigenpairs if counted else None)
+        pieces = Pieces(affinity, graph, features, distinct.copy_of, eigenpairs)
         labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
 
         shape = tuple(int(extent) for extent in stack.shape[1:])
@@ -315,7 +319,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
         fitted |= {"affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters)
-        fitted |= describe_images(labels, pieces)
+        fitted |= describe_images(labels, pieces, seed)
         replace_fitted(self, fitted)
         return self
 
@@ -659,10 +663,13 @@ def describe_count(counted: ClusterCount | None, n_clusters: int) -> dict[str, A
     return {"n_clusters_candidates_": counted.candidates, "n_clusters_scores_": curves}
 
 
-def describe_images(labels: LabelArray, pieces: Pieces) -> dict[str, Any]:
+def describe_images(labels: LabelArray, pieces: Pieces, seed: int) -> dict[str, Any]:
     """Return the fitted attributes that describe clusters and single images."""
     kept, group = np.unique(pieces.copy_of, return_inverse=True)
-    sure = confidence(pieces.distinct().affinity, labels[kept])[group]
+    sure = confidence(pieces.distinct().affinity, labels[kept])
+    if pieces.eigenpairs is not None:
+        sure = (sure + stability(pieces.eigenpairs, labels[kept], seed=seed)) / 2.0
+    sure = sure[group]
     graph = pieces.graph
     found: dict[str, Any] = {
         "n_clusters_": int(labels.max()) + 1,

@@ -7,10 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.cluster.hierarchy import linkage
+from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
-from tubal.clustering.eigenvectors import Float64Array, LabelArray
+from tubal.backends.arrays import own_threads
+from tubal.clustering.cuts import cluster_means, diffusion_coordinates, groups_after_merges, nearest_centers
+from tubal.clustering.eigenvectors import Float64Array, LabelArray, Spectrum
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
+
+# Other partitions for the stability: numbers of clusters as multiples of the given one, and diffusion times.
+_OTHER_NUMBERS, _OTHER_TIMES = (0.75, 0.85, 1.0, 1.18, 1.33), (0.5, 1.0, 2.0)
+# The trees of these partitions are built on at most this many images.
+_TREE_SAMPLE = 1000
 
 
 def confidence(adjacency: SparseMatrix, labels: LabelArray) -> Float64Array:
@@ -38,6 +47,69 @@ def confidence(adjacency: SparseMatrix, labels: LabelArray) -> Float64Array:
     own = np.bincount(edges.row, edges.data * (labels[edges.row] == labels[edges.col]), minlength=len(labels))
     total = np.bincount(edges.row, edges.data, minlength=len(labels))
     return own / np.where(total > 0.0, total, 1.0)
+
+
+def stability(eigenpairs: Spectrum, labels: LabelArray, *, seed: int = 0) -> Float64Array:
+    """Return, for each image, the share of other partitions of the graph that agree with its cluster.
+
+    The others have up to a third fewer or more clusters, and diffuse for a shorter or longer time. Their clusters are
+    matched with the given ones, one to one, so that as many images as possible agree. Where two groups may as well be
+    one cluster, or one cluster two, some partitions disagree with the smaller part. Edges alone do not show this: a
+    group that was joined to a wrong cluster has all its edges inside it.
+
+    Parameters
+    ----------
+    eigenpairs : Spectrum
+        Leading eigenpairs of the graph, best three for each cluster.
+    labels : ndarray of shape (n_images,)
+        Cluster of each image.
+    seed : int, default=0
+        Seed of the sample of 1000 images on which the other partitions are found.
+
+    Returns
+    -------
+    ndarray of shape (n_images,)
+        Between 0 and 1; 1 for a single cluster, and for fewer than four images.
+
+    Examples
+    --------
+    >>> from tubal.clustering import spectrum
+    >>> blocks = sparse.block_diag([np.ones((9, 9)), np.ones((3, 3)), np.ones((9, 9))], format="csr")
+    >>> joined = np.repeat([0, 0, 1], [9, 3, 9])  # the small group was joined to the first
+    >>> stability(spectrum(blocks, 6), joined)[[0, 9, 12]].round(1)
+    array([1. , 0.5, 1. ])
+    """
+    n_images, n_clusters = len(labels), int(labels.max()) + 1
+    n_vectors = min(3 * n_clusters, n_images // 2, len(eigenpairs.values))
+    if n_clusters == 1 or n_vectors < 2:
+        return np.ones(n_images)
+    chosen = np.sort(np.random.default_rng(seed).permutation(n_images)[:_TREE_SAMPLE])
+    numbers = {max(2, round(share * n_clusters)) for share in _OTHER_NUMBERS} | {max(2, n_clusters - 1), n_clusters + 1}
+    agreement, n_others = np.zeros(n_images), 0
+    with own_threads():
+        for time in _OTHER_TIMES:
+            points = diffusion_coordinates(eigenpairs.leading(n_vectors), min(n_clusters, n_vectors - 1), time)
+            tree = linkage(points[chosen], method="ward")
+            for number in sorted(number for number in numbers if number <= len(chosen)):
+                parts = groups_after_merges(tree[: len(chosen) - number], len(chosen))
+                other = nearest_centers(points, cluster_means(points[chosen], parts, number))
+                agreement += _matched(other, labels) == labels
+                n_others += 1
+    return agreement / max(n_others, 1)
+
+
+def _matched(other: LabelArray, labels: LabelArray) -> LabelArray:
+    """Return other labels renamed to agree with ``labels`` for as many images as possible; -1 without a match.
+
+    >>> _matched(np.array([1, 1, 0, 2]), np.array([0, 0, 0, 1]))
+    array([ 0,  0, -1,  1])
+    """
+    counts = np.zeros((int(other.max()) + 1, int(labels.max()) + 1))
+    np.add.at(counts, (other, labels), 1.0)
+    rows, columns = linear_sum_assignment(-counts)
+    names = np.full(len(counts), -1, dtype=np.intp)
+    names[rows] = columns
+    return names[other]
 
 
 def outliers(distances: FloatArray, *, cutoff: float = 3.5) -> NDArray[np.bool_]:
