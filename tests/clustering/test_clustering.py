@@ -16,6 +16,7 @@ from tubal.clustering import cuts, quality
 from tubal.clustering.affinity import crowding_groups, near_copies
 from tubal.clustering.cuts import cheapest_links, join_components, ward_kmeans, warn_if_lopsided
 from tubal.clustering.eigenvectors import _DENSE_LIMIT
+from tubal.clustering.quality import OUTLIER_CUTOFF
 from tubal.graph import knn_graph
 from tubal.metrics import clustering_accuracy
 
@@ -330,10 +331,37 @@ def test_stability_is_found_on_a_sample(rng, monkeypatch):
 
 def test_only_far_images_are_outliers(rng):
     distances = rng.uniform(0.9, 1.1, size=(50, 5))
-    assert not clustering.outliers(distances).any()
+    assert not (clustering.neighbor_outlier_scores(distances) > OUTLIER_CUTOFF).any()
     distances[7] *= 8.0
     distances[8] /= 8.0
-    assert_array_equal(np.flatnonzero(clustering.outliers(distances)), [7])
+    assert_array_equal(np.flatnonzero(clustering.neighbor_outlier_scores(distances) > OUTLIER_CUTOFF), [7])
+
+
+@pytest.mark.parametrize("channels", [(), (3,)])
+def test_a_group_of_strangers_comes_first(rng, channels):
+    """Strangers that are alike are near to each other, and still unlike the collection."""
+    images = rng.random((200, 20, 20, *channels))
+    images[:12, 5:15, 5:15] = 0.9
+    images[:12, :5] = 0.1
+    scores = clustering.stranger_scores(images)
+    assert_array_equal(np.sort(np.argsort(-scores)[:12]), np.arange(12))
+
+
+def test_histograms_are_those_of_numpy(rng):
+    images = rng.random((5, 9, 7, 2))
+    low, high = images.min(), images.max()
+    found = quality.appearance(images) ** 2
+    for image, row in zip(images, found, strict=True):
+        for channel in range(2):
+            expected = np.histogram(image[..., channel], 8, (low, high))[0] / 63
+            assert_allclose(row[8 * channel : 8 * channel + 8], expected, atol=1e-12)
+    assert_allclose(found[:, 16:].sum(axis=1), 2.0)
+
+
+@pytest.mark.parametrize("n_images", [2, 7, 9])
+def test_strangers_of_tiny_or_equal_collections_have_finite_scores(n_images):
+    for images in (np.zeros((n_images, 4, 4)), np.zeros((n_images, 1, 5)), np.eye(n_images)):
+        assert np.isfinite(clustering.stranger_scores(images)).all()
 
 
 def test_near_duplicates_are_transitive():

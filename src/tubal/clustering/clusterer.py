@@ -46,9 +46,18 @@ from tubal.clustering.cuts import (
     warn_if_fewer,
     warn_if_lopsided,
 )
-from tubal.clustering.eigenvectors import LabelArray, Spectrum, spectrum
+from tubal.clustering.eigenvectors import Float64Array, LabelArray, Spectrum, spectrum
 from tubal.clustering.embedding import graph_map
-from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, stability, vote
+from tubal.clustering.quality import (
+    OUTLIER_CUTOFF,
+    confidence,
+    medoids,
+    near_duplicates,
+    neighbor_outlier_scores,
+    stability,
+    stranger_scores,
+    vote,
+)
 from tubal.clustering.tree import ClusterTree, cluster_tree
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
@@ -180,8 +189,11 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     confidence_ : ndarray of shape (n_images,)
         How far each image's cluster can be trusted, from 0 to 1: the mean of the share of its edge weight that stays
         inside its cluster, and the share of other partitions that agree, see :func:`stability`.
+    outlier_scores_ : ndarray of shape (n_images,)
+        How unusual each image is: the larger of two robust scores, of its distance to its nearest neighbours and of
+        its unlikeness to the collection, see :func:`stranger_scores`.
     outliers_ : ndarray of bool of shape (n_images,)
-        True where an image lies unusually far from its nearest neighbours.
+        True where the score is above 3.5.
     duplicates_ : list of ndarray
         Groups of near-identical images, each an array of indices.
     medoids_ : ndarray of shape (n_clusters_,)
@@ -222,6 +234,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     n_clusters_scores_: dict[str, NDArray[Any]] | None
     features_: NDArray[Any]
     confidence_: NDArray[np.float64]
+    outlier_scores_: Float64Array
     outliers_: NDArray[np.bool_]
     duplicates_: list[IndexArray]
     medoids_: IndexArray
@@ -296,7 +309,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         """
         stack = check_stack(X, self.image_shape, self)
         images = scale_images(stack, "unit")[0]
-        settings = self._settings(len(images), are_rows=self.image_shape is None and np.ndim(X) == 2)
+        are_rows = self.image_shape is None and np.ndim(X) == 2
+        settings = self._settings(len(images), are_rows=are_rows)
         stages = self._stages(images, checkpoint, progress)
         seed = recall_seed(stages, self.random_state)
 
@@ -319,7 +333,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
         fitted |= {"affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters)
-        fitted |= describe_images(labels, pieces, seed)
+        fitted |= describe_images(labels, pieces, seed, to_numpy(stack.reshape(len(images), -1) if are_rows else stack))
         replace_fitted(self, fitted)
         return self
 
@@ -663,23 +677,25 @@ def describe_count(counted: ClusterCount | None, n_clusters: int) -> dict[str, A
     return {"n_clusters_candidates_": counted.candidates, "n_clusters_scores_": curves}
 
 
-def describe_images(labels: LabelArray, pieces: Pieces, seed: int) -> dict[str, Any]:
+def describe_images(labels: LabelArray, pieces: Pieces, seed: int, images: NDArray[Any]) -> dict[str, Any]:
     """Return the fitted attributes that describe clusters and single images."""
     kept, group = np.unique(pieces.copy_of, return_inverse=True)
     sure = confidence(pieces.distinct().affinity, labels[kept])
     if pieces.eigenpairs is not None:
         sure = (sure + stability(pieces.eigenpairs, labels[kept], seed=seed)) / 2.0
     sure = sure[group]
-    graph = pieces.graph
+    graph, odd = pieces.graph, stranger_scores(images, seed=seed)
+    if graph.distances is not None:
+        odd = np.maximum(odd, neighbor_outlier_scores(graph.distances))
     found: dict[str, Any] = {
         "n_clusters_": int(labels.max()) + 1,
         "confidence_": sure,
         "medoids_": medoids(pieces.features, labels, sure),
-        "outliers_": np.zeros(len(labels), dtype=np.bool_),
+        "outlier_scores_": odd,
+        "outliers_": odd > OUTLIER_CUTOFF,
         "duplicates_": [],
     }
     if graph.neighbors is not None and graph.distances is not None:
-        found["outliers_"] = outliers(graph.distances)
         found["duplicates_"] = near_duplicates(graph.neighbors, graph.distances)
     return found
 
@@ -695,6 +711,8 @@ def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:
     check_stored("features_", model.features_, (n_images, None), least=-1.01, most=1.01)
     check_stored("confidence_", model.confidence_, (n_images,), least=0.0, most=1.01)
     check_stored("outliers_", model.outliers_, (n_images,), kinds="b")
+    if "outlier_scores_" in vars(model):  # models of earlier versions have none
+        check_stored("outlier_scores_", model.outlier_scores_, (n_images,))
     check_stored(
         "n_clusters_candidates_",
         getattr(model, "n_clusters_candidates_", np.array([1])),

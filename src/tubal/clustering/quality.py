@@ -112,37 +112,119 @@ def _matched(other: LabelArray, labels: LabelArray) -> LabelArray:
     return names[other]
 
 
-def outliers(distances: FloatArray, *, cutoff: float = 3.5) -> NDArray[np.bool_]:
-    """Flag images that lie unusually far from their nearest neighbours.
+# A score above this is an outlier: so many robust standard deviations above the median.
+OUTLIER_CUTOFF = 3.5
+# Images are compared with so many others at most, and the nearest tenth of these counts.
+_REFERENCES, _NEAREST_SHARE = 2000, 0.1
+# Pixels of each side that are used for histograms, about; bins for the values, and limits of those for gradients.
+_HISTOGRAM_SIDE, _VALUE_BINS = 24, 8
+_GRADIENT_LIMITS = 0.005 * 2.0 ** np.arange(7)
 
-    The score is the robust z-score of the log mean distance, ``(log d_i - median) / (1.4826 MAD)``. Small distances are
-    never flagged, nor is anything with fewer than eight images.
+
+def robust_scores(values: Float64Array) -> Float64Array:
+    """Return robust z-scores of logarithms, ``(log v_i - median) / (1.4826 MAD)``; 0 for fewer than eight values.
+
+    >>> robust_scores(np.array([1.0, 1.1, 0.9, 1.0, 1.2, 0.8, 1.1, 30.0])).argmax()
+    np.int64(7)
+    """
+    positive = values[values > 0.0]
+    if len(values) < 8 or len(positive) < 8:
+        return np.zeros(len(values))
+    logs = np.log(np.maximum(values, positive.min()))
+    deviation = logs - np.median(logs)
+    spread = 1.4826 * float(np.median(np.abs(deviation)))
+    scores: Float64Array = deviation / max(spread, 1e-9)
+    return scores
+
+
+def neighbor_outlier_scores(distances: FloatArray) -> Float64Array:
+    """Return robust scores (n,) of the mean distances of images to their neighbours (n, q), see :func:`robust_scores`.
+
+    >>> distances = np.array([[1.0], [1.1], [0.9], [1.0], [1.2], [0.8], [1.1], [30.0]])
+    >>> np.flatnonzero(neighbor_outlier_scores(distances) > OUTLIER_CUTOFF)
+    array([7])
+    """
+    return robust_scores(np.asarray(distances, dtype=np.float64).mean(axis=1))
+
+
+def stranger_scores(images: NDArray[Any], *, seed: int = 0) -> Float64Array:
+    """Return how unlike the rest of a collection each image is, as a robust score.
+
+    A few pictures of another kind are neighbours of each other, so distances to the nearest neighbours do not show
+    them. Here each image is described by what hardly depends on its content: histograms of its values and of its
+    gradients; see :func:`appearance`. The score is the robust score of its mean distance to the nearest tenth of all
+    images, more than any small group of strangers.
 
     Parameters
     ----------
-    distances : ndarray of shape (n_images, n_neighbors)
-        Distance of each image to its neighbours.
-    cutoff : float, default=3.5
-        Smallest score of an outlier.
+    images : ndarray of shape (n_images, height, width[, channels]) or (n_images, n_features)
+        Images, not scaled one by one; rows of features are compared as they are.
+    seed : int, default=0
+        Seed of the sample of 2000 images with which all are compared.
 
     Returns
     -------
-    ndarray of bool of shape (n_images,)
-        True for outliers.
+    ndarray of shape (n_images,)
+        Robust z-scores; above 3.5 an image is an outlier.
 
     Examples
     --------
-    >>> outliers(np.array([[1.0], [1.1], [0.9], [1.0], [1.2], [0.8], [1.1], [30.0]])).nonzero()[0]
-    array([7])
+    >>> images = np.random.default_rng(0).random((40, 6, 6))
+    >>> images[7:9] = 0.5
+    >>> np.flatnonzero(stranger_scores(images) > OUTLIER_CUTOFF)
+    array([7, 8])
     """
-    mean = np.asarray(distances, dtype=np.float64).mean(axis=1)
-    positive = mean[mean > 0.0]
-    if len(mean) < 8 or len(positive) < 8:
-        return np.zeros(len(mean), dtype=np.bool_)
-    logs = np.log(np.maximum(mean, positive.min()))
-    deviation = logs - np.median(logs)
-    spread = 1.4826 * np.median(np.abs(deviation))
-    return np.asarray(deviation > cutoff * max(spread, 1e-9), dtype=np.bool_)
+    rows = appearance(images) if images.ndim > 2 else np.asarray(images, dtype=np.float64)
+    n_images = len(rows)
+    chosen = np.random.default_rng(seed).permutation(n_images)[:_REFERENCES]
+    references = rows[chosen]
+    squares = (references**2).sum(axis=1)
+    n_nearest = max(1, round(_NEAREST_SHARE * len(chosen)))
+    means = np.empty(n_images)
+    with own_threads():
+        for first in range(0, n_images, 1024):
+            block = rows[first : first + 1024]
+            gaps = (block**2).sum(axis=1)[:, None] - 2.0 * block @ references.T + squares
+            nearest = np.partition(gaps, n_nearest - 1, axis=1)[:, :n_nearest]
+            means[first : first + 1024] = np.sqrt(np.maximum(nearest, 0.0)).mean(axis=1)
+    return robust_scores(means)
+
+
+def appearance(images: NDArray[Any]) -> Float64Array:
+    """Return square roots of histograms (n, b) of images (n, height, width[, channels]).
+
+    The first 8 bins of each channel are of its values, between the smallest and largest value of all images. The
+    last 8 are of the sizes of gradients, in bins that double. Large images are thinned out. Euclidean distances of
+    these rows are Hellinger distances of the histograms; values and gradients count the same.
+    """
+    step = max(1, round(max(images.shape[1:3]) / _HISTOGRAM_SIDE))
+    low, high = float(images.min()), float(images.max())
+    scale = 1.0 / max(high - low, 1e-12)
+    parts = []
+    for first in range(0, len(images), 1024):
+        block = (np.asarray(images[first : first + 1024, ::step, ::step], dtype=np.float64) - low) * scale
+        block = block.reshape(*block.shape[:3], -1)
+        levels = np.minimum((block * _VALUE_BINS).astype(np.intp), _VALUE_BINS - 1)
+        values = [_histograms(levels[..., channel], _VALUE_BINS) for channel in range(block.shape[3])]
+        sizes = _gradient_sizes(block.mean(axis=3))
+        gradients = _histograms(np.searchsorted(_GRADIENT_LIMITS, sizes), len(_GRADIENT_LIMITS) + 1)
+        parts.append(np.concatenate([*values, len(values) * gradients], axis=1))
+    rows: Float64Array = np.sqrt(np.concatenate(parts))
+    return rows
+
+
+def _gradient_sizes(images: Float64Array) -> Float64Array:
+    """Return the lengths (n, h, w) of the gradients of images (n, h, w)."""
+    along = [np.gradient(images, axis=axis) for axis in (1, 2) if images.shape[axis] > 1]
+    return np.asarray(np.sqrt(sum((part**2 for part in along), start=np.zeros_like(images))))
+
+
+def _histograms(bins: NDArray[np.intp], n_bins: int) -> Float64Array:
+    """Return the shares (n, n_bins) of the bins of each image's pixels (n, h, w)."""
+    n_images = len(bins)
+    flat = bins.reshape(n_images, -1) + n_bins * np.arange(n_images)[:, None]
+    counts = np.bincount(flat.ravel(), minlength=n_images * n_bins).reshape(n_images, n_bins)
+    return np.asarray(counts / flat.shape[1], dtype=np.float64)
 
 
 def near_duplicates(neighbors: IndexArray, distances: FloatArray, *, share: float = 0.1) -> list[IndexArray]:
