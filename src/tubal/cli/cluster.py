@@ -35,7 +35,7 @@ from tubal.cli.options import (
     metavar="auto|NAME,...",
     default="auto",
     show_default=True,
-    help="How to compare images: shape, colour, semantic (needs the extra 'photos'), or several. "
+    help="How to compare images: shape, colour, semantic and layout (both need the extra 'photos'), or several. "
     "'auto' takes all that are available and useful.",
 )
 @click.option(

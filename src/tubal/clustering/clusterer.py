@@ -162,9 +162,10 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         Neighbour graph, built by name or given; None for the preset's value: "deformable" for images, "cosine" for
         rows without ``image_shape``, such as embeddings, and always "euclidean" with the preset "paper".
     views : "auto", str, sequence of str or dict, default="auto"
-        What else to compare images by. "auto" takes "shape", the graph; "colour" where images have colour; and
-        "semantic", the network, where it is installed (``pip install 'tubal[photos]'``) and images have at least 32
-        pixels on each side. With rows of features, a given ``graph`` or the preset "paper" it takes the graph alone.
+        What to compare images by. "auto" takes "shape", the graph; "colour" where images have colour; and "semantic"
+        and "layout", what a network sees and where, if it is installed (``pip install 'tubal[photos]'``) and images
+        have at least 32 pixels on each side. With rows of features, a given ``graph`` or the preset "paper" it takes
+        the graph alone.
         A dict maps names to features (n_images, n_features), a graph, or a function from images, with values in
         [0, 1], to features; names of built-in views map to None.
     code_power : float, default=0.0
