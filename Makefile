@@ -6,7 +6,11 @@ RUN := PYTHONPATH=src $(BIN)/python
 # The CPU build of PyTorch is enough for tests; an installed torch of any kind is kept.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test lint types bench bench-full reproduce beyond family criterion render torture clean
+# Folder of piles of pictures for `make piles`: zip archives or folders with one sub-folder per class.
+PILES ?= piles
+JOBS ?= 1
+
+.PHONY: demo test lint types bench bench-full reproduce beyond family criterion piles render torture clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -19,7 +23,7 @@ $(VENV)/.test: $(VENV)/.core
 
 $(VENV)/.dev: $(VENV)/.test
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet '$(TORCH)'
-	$(BIN)/python -m pip install --quiet --editable '.[dev,torch,plot,io,dask,approximate,bench,browser]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,photos,plot,io,dask,approximate,bench,browser]'
 	touch $@
 
 demo: $(VENV)/.core  ## cluster the embedded handwritten digits and write the report
@@ -55,6 +59,10 @@ family: $(VENV)/.dev  ## SC, TenSR, CSC and TubSC, each with and without a graph
 
 criterion: $(VENV)/.dev  ## the label-free criterion for the settings of the default preset
 	$(BIN)/python -m tools.criterion --out results
+
+piles: $(VENV)/.dev  ## tubal with and without the network, and its peers, on piles of pictures of every kind
+	$(BIN)/python -m tools.piles --piles $(PILES) --out results --jobs $(JOBS)
+	$(BIN)/python -m tools.render
 
 render: $(VENV)/.dev  ## the pages of results/ and the tables of the README, again from the stored JSON
 	$(BIN)/python -m tools.render

@@ -39,7 +39,7 @@ def preset_against_umap(repeats: int, name: str = "usps") -> list[Row]:
     works: dict[str, Callable[[], object]] = {
         "UMAP + K-means": lambda: umap_and_kmeans(images, n_clusters),
         "deformable graph": lambda: deformable_graph(images, 5),
-        "default preset": lambda: ImageClusterer(n_clusters, random_state=0).fit(images),
+        "default preset": lambda: ImageClusterer(n_clusters, views="shape", random_state=0).fit(images),
     }
     for work in works.values():
         work()
@@ -67,8 +67,8 @@ def preset_on_small_collections(names: Sequence[str] = SMALL) -> list[Row]:
 def fit_preset(name: str) -> Row:
     """Fit the default preset once, with kernels compiled before."""
     bunch = fetch(name)
-    ImageClusterer(2, random_state=0).fit(bunch.images[:30])
-    model = ImageClusterer(len(np.unique(bunch.target)), random_state=0)
+    ImageClusterer(2, views="shape", random_state=0).fit(bunch.images[:30])
+    model = ImageClusterer(len(np.unique(bunch.target)), views="shape", random_state=0)
     taken = seconds(lambda: model.fit(bunch.images))
     peak = resident_bytes("VmHWM") / 2**20
     return {"problem": name, "images": len(bunch.images), "seconds": taken, "peak MB": peak}
@@ -89,13 +89,13 @@ def fit_shifted_digits(n_images: int) -> Row:
     """Measure graph and default preset on deformed digits, with kernels and index compiled before."""
     small, _ = shifted_digits(2500, seed=1)
     deformable_graph(small, 5, effort=Effort(50, 30, 64, 1, exact_limit=1000))
-    ImageClusterer(10, random_state=0).fit(small)
+    ImageClusterer(10, views="shape", random_state=0).fit(small)
     images, target = shifted_digits(n_images)
     graph_seconds, graph = timed(lambda: deformable_graph(images, 5))
     recall = candidate_recall(graph)
     del graph
     graph_peak = resident_bytes("VmHWM") / 2**20
-    model = ImageClusterer(10, random_state=0)
+    model = ImageClusterer(10, views="shape", random_state=0)
     preset_seconds = seconds(lambda: model.fit(images))
     return {
         "problem": f"{n_images} images",
@@ -160,7 +160,7 @@ def preset_on_copies(numbers: Sequence[int] = (2, 4, 6, 12), sizes: Sequence[int
 
 def nmi_of_preset(images: NDArray[np.float32], target: NDArray[np.intp]) -> float:
     """Return the NMI, in percent, of the default preset with the true number of clusters."""
-    found = ImageClusterer(len(np.unique(target)), random_state=0).fit_predict(images)
+    found = ImageClusterer(len(np.unique(target)), views="shape", random_state=0).fit_predict(images)
     return 100 * float(clustering_nmi(target, found))
 
 

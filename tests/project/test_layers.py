@@ -86,9 +86,9 @@ def test_no_import_cycles():
     sorter.prepare()  # raises CycleError and names the cycle
 
 
-def test_torch_is_imported_in_two_files_only():
+def test_torch_is_imported_in_three_files_only():
     """All other files use torch through ``backends/arrays.py``."""
-    allowed = {"arrays.py", "triton_passes.py"}
+    allowed = {"arrays.py", "network.py", "triton_passes.py"}
     for path in MODULES:
         names = set()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -35,7 +35,7 @@ def command(
       tubal assign one.png --model tubal-out --json
     """
     from tubal.cli.console import Terminal
-    from tubal.cli.inputs import image_names, open_clusterer, read_images_for
+    from tubal.cli.inputs import described_views, image_names, look_for, open_clusterer, read_images_for
     from tubal.cli.pipeline import check_output_file
     from tubal.text import count
 
@@ -43,9 +43,9 @@ def command(
     if out is not None:
         check_output_file(out, force=force, source=source, model=model)
     clusterer = open_clusterer(model)
-    stack = read_images_for(clusterer, terminal, state, source, image_settings)
+    stack = read_images_for(clusterer, terminal, state, source, image_settings, look=look_for(clusterer, terminal))
     with terminal.stage("assigning"):
-        labels = clusterer.predict(stack.images)
+        labels = clusterer.predict(stack.images, views=described_views(clusterer, stack))
         distances, indices = clusterer.kneighbors(stack.images, 1)
     names = image_names(clusterer)
     rows = [

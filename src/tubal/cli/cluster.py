@@ -31,6 +31,14 @@ from tubal.cli.options import (
     help="'default' finds the best clusters; 'paper' follows the published method.",
 )
 @click.option(
+    "--views",
+    metavar="auto|NAME,...",
+    default="auto",
+    show_default=True,
+    help="How to compare images: shape, colour, semantic and layout (both need the extra 'photos'), or several. "
+    "'auto' takes all that are available and useful.",
+)
+@click.option(
     "--labels",
     metavar="CSV|folders|given",
     help="Known labels to score the clusters against: a CSV file with columns file and label, the names of the "
@@ -48,6 +56,7 @@ def command(
     out: Path,
     force: bool,
     preset: str,
+    views: str,
     labels: str | None,
     sort: str | None,
     resume: bool,
@@ -65,6 +74,7 @@ def command(
       report.html    the report; open it in any browser
       labels.csv     file, cluster, confidence, outlier, near-duplicate of
       features.npz   the features of each image and its position on the map
+      views.npz      what the network saw in each picture, for the next run with the same --out
       model.tubal    the model, for tubal assign, similar, explain and encode
       run.json       settings, versions, seed, hashes and times
       skipped.csv    files that could not be read, and why
@@ -83,8 +93,9 @@ def command(
       find . -name '*.jpg' | tubal cluster -       a list of files
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
+    from tubal.backends.network import SeenPictures
     from tubal.cli.console import Terminal
-    from tubal.cli.inputs import check_label_file, is_collection, read_images, read_labels
+    from tubal.cli.inputs import check_label_file, choose_views, is_collection, read_images, read_labels, second_look
     from tubal.cli.pipeline import (
         Plan,
         check_apart,
@@ -100,6 +111,8 @@ def command(
     for source in sources:
         check_apart(source, out)
     check_label_file(labels)
+    seen = SeenPictures(out / "views.npz")
+    look = second_look(seen, views, preset)
     stale = earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
@@ -108,11 +121,12 @@ def command(
         checkpoint_beside(out, resume, terminal, state) as checkpoint,
         staged_folder(out, force=force, stale=stale, hidden=hidden) as stage,
     ):
-        stack = read_images(terminal, state, sources, image_settings)
+        stack = read_images(terminal, state, sources, image_settings, look=look)
         known_labels = read_labels(labels, stack, is_collection=is_collection(sources))
         check_sorting(sort, stack, stage)
-        settings = {"labels": labels, "sort": sort, **image_settings}
+        chosen = choose_views(terminal, views, preset, stack)
+        settings = {"labels": labels, "sort": sort, "views": views, **image_settings}
         source = sources[0] if len(sources) == 1 else ", ".join(Path(name).name for name in sources)
-        plan = Plan(source, clusters, preset, seed, sort, known_labels, settings, out)
+        plan = Plan(source, clusters, preset, seed, sort, known_labels, settings, out, chosen, seen)
         record = cluster_images(plan, stack, stage, terminal, state, checkpoint)
     show_summary(terminal, record, out)

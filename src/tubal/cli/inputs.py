@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tubal.cli.console import Terminal
 from tubal.cli.options import ImageSettings, State
@@ -20,21 +21,27 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
     from sklearn.utils import Bunch
 
+    from tubal.backends.network import SeenPictures
     from tubal.clustering import ImageClusterer
+    from tubal.images.folders import SecondLook
 
 __all__ = [
     "check_label_file",
+    "choose_views",
     "coder_of",
     "compare_with_labels",
+    "described_views",
     "image_names",
     "image_shape_of",
     "is_collection",
+    "look_for",
     "model_file",
     "open_clusterer",
     "open_model",
     "read_images",
     "read_images_for",
     "read_labels",
+    "second_look",
 ]
 
 # Column names of a CSV file of labels, in order of preference.
@@ -52,14 +59,21 @@ def is_collection(sources: Sequence[str]) -> bool:
     return len(sources) == 1 and sources[0] != "-" and not Path(sources[0]).exists()
 
 
-def read_images(terminal: Terminal, state: State, source: str | Sequence[str], settings: ImageSettings) -> Bunch:
+def read_images(
+    terminal: Terminal,
+    state: State,
+    source: str | Sequence[str],
+    settings: ImageSettings,
+    *,
+    look: SecondLook | None = None,
+) -> Bunch:
     """Read SOURCE with a progress bar, and print one line about what was read."""
     given = cast(ImageSettings, {name: value for name, value in settings.items() if value is not None})
     with terminal.stage("reading images") as bar:
         from tubal.datasets import load_images
 
         try:
-            stack = load_images(source, **given, n_threads=state.threads, progress=bar)
+            stack = load_images(source, **given, n_threads=state.threads, progress=bar, look=look)
         except ValueError as error:
             raise ValueError(_name_the_option(str(error), state)) from error
     stack.skipped = [(name, reason.replace(_LIMIT, "(--max-pixels)")) for name, reason in stack.skipped]
@@ -83,7 +97,13 @@ def _name_the_option(message: str, state: State) -> str:
 
 
 def read_images_for(
-    model: BaseEstimator, terminal: Terminal, state: State, source: str, settings: ImageSettings
+    model: BaseEstimator,
+    terminal: Terminal,
+    state: State,
+    source: str,
+    settings: ImageSettings,
+    *,
+    look: SecondLook | None = None,
 ) -> Bunch:
     """Read SOURCE as the images that a model was fitted on: in their size and colour, cut, fitted and scaled alike."""
     height, width, *channels = image_shape_of(model)
@@ -93,7 +113,73 @@ def read_images_for(
     if settings.get("fit") is None:
         fixed["fit"] = str(getattr(model, "frame_fit_", "pad"))
     fixed["value_range"] = getattr(model, "value_range_", None)
-    return read_images(terminal, state, source, fixed)
+    return read_images(terminal, state, source, fixed, look=look)
+
+
+# --- the network -------------------------------------------------------------------------------------------------
+
+
+def second_look(seen: SeenPictures, views: str, preset: str) -> SecondLook | None:
+    """Return what shows pictures to the network while they are read; None without the view or the network."""
+    from tubal.backends.network import SIDE, has_gpu, why_missing
+    from tubal.clustering.views import BUILT_IN, FROM_NETWORK, LEAST_SIDE, MOST_WITHOUT_GPU, SHAPE
+    from tubal.images.folders import SecondLook
+
+    names, missing = views.split(","), why_missing()
+    unknown = [name for name in names if name not in ("auto", SHAPE, *BUILT_IN)]
+    if unknown or ("auto" in names and len(names) > 1):
+        known = ", ".join((SHAPE, *BUILT_IN))
+        raise ValueError(f"--views {views!r} is not 'auto' or some of {known}, separated by commas")
+    asked = bool(set(FROM_NETWORK) & set(names))
+    if missing and asked:
+        raise ValueError(f"--views {views}: {missing}")
+    if missing or preset != "default" or not (asked or views == "auto"):
+        return None
+    most = sys.maxsize if asked or has_gpu() else MOST_WITHOUT_GPU
+    return SecondLook(seen.describe, SIDE, least_side=1 if asked else LEAST_SIDE, most=most)
+
+
+def choose_views(terminal: Terminal, views: str, preset: str, stack: Bunch) -> str | dict[str, NDArray[Any] | None]:
+    """Return the views of a clusterer; what the network saw in the pictures takes the place of its name.
+
+    Prints one line if pictures are compared without a network because it is not installed.
+    """
+    from tubal.backends.network import why_missing
+    from tubal.clustering.views import COLOUR, FROM_NETWORK, SHAPE, has_colour, network_parts
+
+    if views == "auto" and stack.described is None:
+        if preset == "default" and any(stack.files) and (missing := why_missing()):
+            terminal.print_line(f"compared without a network for photographs: {missing}")
+        return "auto"
+    names = views.split(",")
+    if views == "auto":
+        names = [SHAPE, *([COLOUR] if has_colour(stack.images) else []), *FROM_NETWORK]
+    described = {} if stack.described is None else network_parts(stack.described)
+    return {name: described.get(name) for name in names}
+
+
+def look_for(clusterer: ImageClusterer, terminal: Terminal) -> SecondLook | None:
+    """Return what shows new pictures to the network, if the model's own pictures were shown to it."""
+    from tubal.backends.network import SeenPictures, why_missing
+    from tubal.clustering.views import FROM_NETWORK
+
+    trust, sources = getattr(clusterer, "view_weights_", {}), getattr(clusterer, "views_", {})
+    if not any(trust.get(name, 0.0) > 0.0 and sources[name] == "given" for name in FROM_NETWORK):
+        return None
+
+    missing = why_missing()
+    if missing:
+        terminal.print_line(f"compared without a network for photographs: {missing}")
+        return None
+    return second_look(SeenPictures(), "semantic", "default")
+
+
+def described_views(clusterer: ImageClusterer, stack: Bunch) -> dict[str, NDArray[Any]]:
+    """Return what the network saw in new pictures, for the views of a model that came from it."""
+    from tubal.clustering.views import network_parts
+
+    parts = {} if stack.described is None else network_parts(stack.described)
+    return {name: rows for name, rows in parts.items() if name in clusterer.view_graphs_}
 
 
 # --- models ------------------------------------------------------------------------------------------------------

@@ -234,7 +234,7 @@ _size = click.option(
     type=ImageSize(),
     metavar="N|HxW",
     help="Bring all images to this size: N is the longer side, HxW height and width.",
-    show_default="the median size, longer side at most 64",
+    show_default="the median size, longer side at most 32, of arrays 64",
 )
 _colour = click.option(
     "--colour",

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
     from sklearn.utils import Bunch
 
+    from tubal.backends.network import SeenPictures
     from tubal.checkpoints import Checkpoint
     from tubal.clustering import ImageClusterer
 
@@ -66,7 +67,8 @@ DESKTOP_FILES = (".DS_Store", "Thumbs.db", "desktop.ini")
 class Plan:
     """The request for a clustering; ``settings`` is written to ``run.json`` unchanged.
 
-    ``out`` is where the results will stand, from which the report finds the original pictures.
+    ``out`` is where the results will stand, from which the report finds the original pictures. ``seen`` is what the
+    network saw, which is written beside the other results.
     """
 
     source: str
@@ -77,6 +79,8 @@ class Plan:
     known_labels: Sequence[str] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     out: Path | None = None
+    views: str | dict[str, NDArray[Any] | None] = "auto"
+    seen: SeenPictures | None = None
 
 
 class Iteration(Protocol):
@@ -194,6 +198,8 @@ def cluster_images(
     scores = compare_with_labels(clusterer.labels_, plan.known_labels) if plan.known_labels is not None else None
     with terminal.stage("writing results") as bar:
         _write_results(stack, clusterer, stage, bar)
+        if plan.seen is not None and stack.described is not None:
+            plan.seen.save(stage / "views.npz")
         if plan.sort:
             _sort_images(stage / SORTED_FOLDER, plan.sort, stack, clusterer.labels_, bar)
     record = _describe_run(plan, stack, clusterer, scores, state)
@@ -213,7 +219,7 @@ def _fit_clusterer(
         from tubal import ImageClusterer
         from tubal.backends.arrays import to_device
 
-        clusterer = ImageClusterer(n_clusters=plan.n_clusters, preset=plan.preset, random_state=plan.seed)
+        clusterer = ImageClusterer(plan.n_clusters, preset=plan.preset, views=plan.views, random_state=plan.seed)
         images = to_device(stack.images, state.device)
         return clusterer.fit(images, checkpoint=checkpoint, progress=bar.part)
 
@@ -381,6 +387,7 @@ def _describe_run(
         "image_shape": list(stack.images.shape[1:]),
         "rule": stack.rule,
         "skipped": len(stack.skipped),
+        "views": {name: round(trust, 3) for name, trust in clusterer.view_weights_.items()},
         "clusters": len(sizes),
         "cluster_sizes": sizes.tolist(),
         "plausible_clusters": clusterer.n_clusters_candidates_.tolist(),
@@ -488,6 +495,18 @@ def describe_trust(record: Mapping[str, Any]) -> str:
     return f"{share}; look through the {doubtful} in the report."
 
 
+def views_text(trust: Mapping[str, float]) -> str:
+    """Return how images were compared, in words.
+
+    >>> views_text({"shape": 1.0, "colour": 0.0, "semantic": 0.37})
+    'shape 1.00, semantic 0.37 (not by colour)'
+    """
+    used = ", ".join(f"{name} {value:.2f}" for name, value in trust.items() if value > 0.0)
+    unused = [name for name, value in trust.items() if value <= 0.0]
+    used = used if len(trust) > 1 else next(iter(trust))
+    return f"{used} (not by {' or '.join(unused)})" if unused else used
+
+
 def show_summary(terminal: Terminal, record: Mapping[str, Any], out: Path) -> None:
     """Print the table at the end of a run, and the record as JSON if ``--json`` was given."""
     sizes, scores = record["cluster_sizes"], record["scores"]
@@ -495,6 +514,7 @@ def show_summary(terminal: Terminal, record: Mapping[str, Any], out: Path) -> No
     rows = [
         ("images", f"{record['images']} of {shape_text(record['image_shape'])}, {record['skipped']} skipped"),
         ("clusters", f"{record['clusters']}{estimated} (smallest {min(sizes)}, largest {max(sizes)})"),
+        ("compared by", views_text(record["views"])),
         ("outliers", str(record["outliers"])),
         ("near-duplicates", count(record["duplicate_groups"], "group")),
     ]

@@ -1,18 +1,18 @@
 """ImageClusterer: images in, clusters out.
 
-``fit`` runs the whole method in order: neighbour lists, near-copies, the number of clusters, the graph, GTSC codes,
-edge weights, labels, and measures for single images.
+``fit`` runs the whole method in order: neighbour lists, near-copies, the number of clusters, the graph, other views of
+the images, GTSC codes, edge weights, labels, and measures for single images.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,7 @@ from tubal.clustering.affinity import (
     find_distinct,
     neighbor_lists,
     one_label_per_image,
+    with_second_order,
 )
 from tubal.clustering.cuts import (
     ClusterCount,
@@ -39,7 +40,7 @@ from tubal.clustering.cuts import (
     estimate_n_clusters,
     kmeans,
     most_clusters,
-    n_diffusion_vectors,
+    n_cut_vectors,
     nearest_centers,
     order_by_size,
     partition_graph,
@@ -58,7 +59,16 @@ from tubal.clustering.quality import (
     stranger_scores,
     vote,
 )
-from tubal.clustering.tree import ClusterTree, cluster_tree
+from tubal.clustering.views import (
+    ONLY_SHAPE,
+    SHAPE,
+    Request,
+    check_view_results,
+    describe_new,
+    fuse_views,
+    look_at,
+    requested_views,
+)
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.tubal_coders import GTSC, GraphSC
@@ -80,6 +90,9 @@ from tubal.problems.layout import unit_rows
 from tubal.solvers import Admm
 from tubal.solvers.base import check_integer, check_number
 from tubal.text import count
+
+if TYPE_CHECKING:
+    from tubal.clustering.tree import ClusterTree
 
 
 @dataclass(frozen=True)
@@ -140,6 +153,10 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     pooled codes. The one with the largest modularity on the graph is kept. No step uses labels. Near-copies, which
     would fill the neighbour lists of each other, count once and get one label.
 
+    Images can be compared in several views: by shape (the deformable graph), by colour, and by what a network trained
+    on photographs sees. Edges of all views are added, each view weighted by how well its own edges agree with each
+    other; see :mod:`tubal.clustering.views`.
+
     Parameters
     ----------
     n_clusters : int or None, default=None
@@ -157,6 +174,13 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     graph : {"deformable", "euclidean", "cosine"}, Graph, sparse matrix or None, default=None
         Neighbour graph, built by name or given; None for the preset's value: "deformable" for images, "cosine" for
         rows without ``image_shape``, such as embeddings, and always "euclidean" with the preset "paper".
+    views : "auto", str, sequence of str or dict, default="auto"
+        What to compare images by. "auto" takes "shape", the graph; "colour" where images have colour; and "semantic"
+        and "layout", what a network sees and where, if it is installed (``pip install 'tubal[photos]'``) and images
+        have at least 32 pixels on each side. With rows of features, a given ``graph`` or the preset "paper" it takes
+        the graph alone.
+        A dict maps names to features (n_images, n_features), a graph, or a function from images, with values in
+        [0, 1], to features; names of built-in views map to None.
     code_power : float, default=0.0
         Edges are weighted by this power of the cosine of their images' codes; 0 leaves them unchanged.
     max_iter : int or None, default=None
@@ -203,7 +227,15 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     embedding_ : ndarray of shape (n_images, 2)
         2-D map with neighbours close together; computed on first use.
     graph_ : Graph
-        The neighbour graph.
+        The neighbour graph, which is the view "shape".
+    views_ : dict of str to str
+        How each view was made: "graph", "images" for features that are computed from images, or "given".
+    view_weights_ : dict of str to float
+        How far each view is trusted: 1 for the best, 0 for one that has no influence.
+    view_graphs_ : dict of str to Graph
+        Graphs of the views other than "shape".
+    white_ : float
+        Value of white in the images, by which views divide them.
     model_ : GTSC
         The fitted coder; for rows of features a ``GraphSC``, which does not shift its atoms.
     affinity_ : sparse matrix of shape (n_images, n_images)
@@ -239,6 +271,10 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     duplicates_: list[IndexArray]
     medoids_: IndexArray
     graph_: Graph
+    views_: dict[str, str]
+    view_weights_: dict[str, float]
+    view_graphs_: dict[str, Graph]
+    white_: float
     model_: GTSC
     affinity_: SparseMatrix
     copy_of_: IndexArray
@@ -255,6 +291,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         sparsity: float | None = None,
         graph_weight: float | None = None,
         graph: str | Graph | SparseMatrix | NDArray[Any] | None = None,
+        views: str | Sequence[str] | Mapping[str, Any] = "auto",
         code_power: float = 0.0,
         max_iter: int | None = None,
         max_clusters: int | None = None,
@@ -270,6 +307,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         self.sparsity = sparsity
         self.graph_weight = graph_weight
         self.graph = graph
+        self.views = views
         self.code_power = code_power
         self.max_iter = max_iter
         self.max_clusters = max_clusters
@@ -311,6 +349,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         images = scale_images(stack, "unit")[0]
         are_rows = self.image_shape is None and np.ndim(X) == 2
         settings = self._settings(len(images), are_rows=are_rows)
+        request = self._request(stack, are_rows=are_rows)
         stages = self._stages(images, checkpoint, progress)
         seed = recall_seed(stages, self.random_state)
 
@@ -320,9 +359,14 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
         model = self._learn(images, settings, joined, seed, stages)
         features = to_numpy(unit_rows(model._pool(model.codes_)))
+        views = look_at(request, stack, distinct, settings.n_neighbors, stages)
+        if not request.only_shape:
+            n_clusters, _ = self._count_clusters(with_second_order(choice_weights(cut)), seed, stages, "count by shape")
+            fusion = fuse_views(views.edges(cut, settings.n_neighbors), n_clusters, seed=seed)
+            views, cut = replace(views, trust=fusion.trust), Graph(fusion.weights)
         affinity = build_affinity(cut, features[distinct.kept], self.code_power)
         n_clusters, counted = self._count_clusters(affinity, seed, stages)
-        n_vectors = n_diffusion_vectors(n_clusters, affinity.shape[0])
+        n_vectors = n_cut_vectors(n_clusters, affinity.shape[0])
         eigenpairs = counted.eigenpairs if counted else spectrum(affinity, n_vectors, seed=seed)
         affinity = distinct.spread(affinity)
         pieces = Pieces(affinity, graph, features, distinct.copy_of, eigenpairs)
@@ -331,6 +375,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
+        fitted |= {"views_": views.sources, "view_weights_": views.trust, "view_graphs_": views.graphs}
+        fitted["white_"] = views.white
         fitted |= {"affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters)
         fitted |= describe_images(labels, pieces, seed, to_numpy(stack.reshape(len(images), -1) if are_rows else stack))
@@ -359,6 +405,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     @cached_property
     def tree_(self) -> ClusterTree:
         """Nested clusters at every number; computed on first use, and not stored in files."""
+        from tubal.clustering.tree import cluster_tree
+
         check_is_fitted(self, "affinity_")
         # Models stored by earlier versions do not know copies.
         copy_of = getattr(self, "copy_of_", np.arange(len(self.labels_)))
@@ -372,7 +420,8 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
     def embedding_(self) -> NDArray[np.float32]:
         """2-D map (n_images, 2) with neighbours close together; computed on first use."""
         check_is_fitted(self, "affinity_")
-        return graph_map(choice_weights(self.graph_), seed=self.seed_ % 2**16)
+        fused = any(trust > 0.0 for name, trust in getattr(self, "view_weights_", {}).items() if name != SHAPE)
+        return graph_map(self.affinity_ if fused else choice_weights(self.graph_), seed=self.seed_ % 2**16)
 
     # --- the steps of fit --------------------------------------------------------------------------------
     def _new_images(self, X: ArrayLike) -> Array:
@@ -414,9 +463,19 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         stages = Stages(progress)
         if checkpoint is not None:
             digest = digest_arrays(images.shape, [to_numpy(images)])
-            identity = fit_identity(type(self).__name__, self.get_params(deep=False), digest)
+            identity = fit_identity(type(self).__name__, self._identifying_parameters(), digest)
             stages.keep_in(as_checkpoint(checkpoint), identity)
         return stages
+
+    def _identifying_parameters(self) -> dict[str, Any]:
+        """Return the parameters that a checkpoint is compared by; of a function only its name."""
+        found: dict[str, Any] = self.get_params(deep=False)
+        if isinstance(self.views, Mapping):
+            found["views"] = {
+                name: getattr(value, "__qualname__", repr(type(value))) if callable(value) else value
+                for name, value in self.views.items()
+            }
+        return found
 
     def _find_neighbors(
         self, images: Array, settings: Preset, seed: int, stages: Stages
@@ -462,12 +521,22 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         model.set_params(callbacks=self.callbacks)
         return model
 
-    def _count_clusters(self, affinity: SparseMatrix, seed: int, stages: Stages) -> tuple[int, ClusterCount | None]:
+    def _request(self, stack: Array, *, are_rows: bool) -> Request:
+        """Return the views of this fit; a graph that was given is compared with no other by itself."""
+        automatic = isinstance(self.views, str) and self.views == "auto"
+        if self.preset == "paper" and not automatic:
+            raise ValueError("preset='paper' clusters codes and has no views; leave views='auto'")
+        alone = are_rows or self.graph is not None or self.preset == "paper"
+        return ONLY_SHAPE if automatic and alone else requested_views(self.views, stack)
+
+    def _count_clusters(
+        self, affinity: SparseMatrix, seed: int, stages: Stages, stage: str = "count"
+    ) -> tuple[int, ClusterCount | None]:
         """Return the number of clusters, and the estimate unless it was given."""
         if self.n_clusters is not None:
             return int(self.n_clusters), None
-        stage = stages.stage("count", "counting clusters")
-        found = estimate_n_clusters(affinity, max_clusters=self.max_clusters, seed=seed, stage=stage)
+        shown = stages.stage(stage, "counting clusters")
+        found = estimate_n_clusters(affinity, max_clusters=self.max_clusters, seed=seed, stage=shown)
         return found.n_clusters, found
 
     def _new_coder(self, settings: Preset, graph: Graph, n_images: int, seed: int) -> GTSC:
@@ -484,13 +553,18 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         )
 
     # --- new images --------------------------------------------------------------------------------------
-    def predict(self, X: ArrayLike) -> LabelArray:
+    def predict(self, X: ArrayLike, *, views: Mapping[str, ArrayLike] | None = None) -> LabelArray:
         """Return the clusters of images; a training image gets its own.
+
+        The nearest training images vote, in every view, and views count as far as they are trusted.
 
         Parameters
         ----------
         X : array-like of shape (m, height, width[, channels]) or (m, n_features)
             Images of the training shape.
+        views : dict of str to ndarray of shape (m, n_features), or None, default=None
+            Features of the images in views whose features were given in ``fit``. Without them, and in a model from a
+            file also without those of functions, these views have no vote.
 
         Returns
         -------
@@ -498,15 +572,30 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
             Cluster of each image.
         """
         check_is_fitted(self, "labels_")
-        images = self._new_images(X)
+        stack = check_new_stack(X, self.image_shape, self)
+        images = scale_images(stack, "unit")[0]
         if choose_preset(self.preset).assignment == "kmeans":
             labels = self._nearest_center(images)
         else:
-            indices, weights = self.graph_.query(images)
-            shares = vote(indices, weights, self.labels_, trust=self.confidence_, n_clusters=self.n_clusters_)
-            labels = shares.argmax(axis=1).astype(np.intp)
+            labels = self._votes(stack, images, views or {}).argmax(axis=1).astype(np.intp)
         same = self.graph_.identical(images)
         return np.where(same >= 0, self.labels_[same], labels).astype(np.intp)
+
+    def _votes(self, stack: Array, images: Array, given: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
+        """Return the votes (m, n_clusters) of the nearest training images, over all views that can be compared."""
+        trust = getattr(self, "view_weights_", {SHAPE: 1.0})  # models of earlier versions have one view
+        described = describe_new(self, stack, given) if len(trust) > 1 or SHAPE not in trust else {}
+        queries: list[tuple[float, Graph, Array]] = [
+            (trust[name], self.view_graphs_[name], rows) for name, rows in described.items()
+        ]
+        # The shape always decides where no other view can.
+        weight = trust.get(SHAPE, 0.0) if queries else 1.0
+        total = np.zeros((len(stack), self.n_clusters_))
+        for factor, graph, rows in [*queries, (weight, self.graph_, images)]:
+            if factor > 0.0:
+                found, edges = graph.query(rows, min(self.graph_.n_neighbors or 1, graph.n_images))
+                total += factor * vote(found, edges, self.labels_, trust=self.confidence_, n_clusters=self.n_clusters_)
+        return total
 
     def _nearest_center(self, images: Array) -> LabelArray:
         """Return the cluster whose mean code is nearest to the code of each image."""
@@ -593,6 +682,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         if not n_images == self.graph_.n_images == len(self.model_.codes_):
             raise ValueError("its labels, codes and graph are not of the same number of images")
         check_loaded_clusters(self, n_images)
+        check_view_results(self, n_images)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

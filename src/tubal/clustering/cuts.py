@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
@@ -23,8 +23,11 @@ from tubal.text import count
 
 # Diffusion times of the candidate partitions, in units of the first eigenvalue gap.
 DIFFUSION_TIMES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
-# Resolution of the modularity that chooses among candidates; above 1 it penalises large clusters.
-RESOLUTION = 2.0
+# Resolution of the modularity that chooses among candidates; above 1 it penalises large clusters. With many clusters it
+# grows with their number, such that two of equal size gain by merging if they share a fifth of their edges.
+RESOLUTION, CLUSTERS_PER_RESOLUTION = 2.0, 5.0
+# Further candidates have so many times more clusters at first, and those that share most edges are merged.
+FINER = (1.25, 1.5, 2.0)
 # Above this many points Ward's tree is built on a sample: so many points per cluster, but half the limit at least.
 _TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
 _KMEANS_ITERATIONS = 100
@@ -133,8 +136,9 @@ def diffusion_cut(
     """Cut a graph into parts, choosing among several cuts by modularity.
 
     Candidates are the cut of :func:`spectral_cut` and K-means partitions of the diffusion coordinates
-    ``exp(-t (1 - mu_l) / (1 - mu_{K+1})) v_l``, with rows of unit length, for several times t. The candidate with the
-    largest modularity, at resolution 2, is returned.
+    ``exp(-t (1 - mu_l) / (1 - mu_{K+1})) v_l``, with rows of unit length, for several times t; and partitions into up
+    to twice as many clusters, of which those with the largest gain in modularity are merged. The candidate with the
+    largest modularity, at resolution 2 or K / 5 if that is larger, is returned.
 
     Parameters
     ----------
@@ -146,7 +150,7 @@ def diffusion_cut(
         With fewer clusters than connected components, components are joined by the smallest distances between rows of
         ``features``; without features this raises an error.
     eigenpairs : Spectrum or None, default=None
-        Leading eigenpairs of the graph, if they are known; ``3 * n_clusters`` of them are used.
+        Leading eigenpairs of the graph, if they are known; ``6 * n_clusters`` of them are used.
     proposals : sequence of ndarray of shape (n_images,) or callable, default=()
         Further candidate labels, for instance of K-means on codes, or functions that return them.
     seed : int, default=0
@@ -171,16 +175,18 @@ def diffusion_cut(
     n_vectors = n_diffusion_vectors(n_clusters, n_images)
     if n_clusters == 1 or n_vectors <= n_clusters:
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=eigenpairs, seed=seed)
-    pairs = _leading_eigenpairs(adjacency, n_vectors, eigenpairs, seed)
+    many = _leading_eigenpairs(adjacency, n_cut_vectors(n_clusters, n_images), eigenpairs, seed)
+    pairs = many.leading(n_vectors)
     if pairs.values[n_clusters] >= 1.0:
         # More components than clusters: no edge of the graph can join them.
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=pairs, seed=seed)
     with own_threads():
-        found = _find_candidates([*_diffusion_partitions(pairs, n_clusters, seed), *proposals], n_images, stage)
+        cuts = [*_diffusion_partitions(pairs, n_clusters, seed), *_merged_partitions(adjacency, many, n_clusters, seed)]
+        found = _find_candidates([*cuts, *proposals], n_images, stage)
     candidates = [labels for labels in found if len(np.unique(labels)) == n_clusters]
     if not candidates:
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=pairs, seed=seed)
-    scores = [modularity(adjacency, labels, resolution=RESOLUTION) for labels in candidates]
+    scores = [modularity(adjacency, labels, resolution=resolution_for(n_clusters)) for labels in candidates]
     return order_by_size(candidates[int(np.argmax(scores))])
 
 
@@ -347,12 +353,21 @@ def assign_by_pivots(vectors: Float64Array) -> LabelArray:
 
 
 def n_diffusion_vectors(n_clusters: int, n_images: int) -> int:
-    """Return how many eigenpairs :func:`diffusion_cut` uses; the weight of later ones is negligible.
+    """Return how many eigenpairs a partition into so many clusters uses; the weight of later ones is negligible.
 
     >>> n_diffusion_vectors(10, 1000)
     30
     """
     return min(3 * n_clusters, n_images // 2)
+
+
+def n_cut_vectors(n_clusters: int, n_images: int) -> int:
+    """Return how many eigenpairs :func:`diffusion_cut` needs, its finer partitions included.
+
+    >>> n_cut_vectors(10, 1000)
+    60
+    """
+    return n_diffusion_vectors(max(finer_counts(n_clusters, n_images), default=n_clusters), n_images)
 
 
 def diffusion_coordinates(pairs: Spectrum, n_clusters: int, time: float) -> Float64Array:
@@ -369,6 +384,67 @@ def _diffusion_partitions(pairs: Spectrum, n_clusters: int, seed: int) -> Iterat
     yield lambda: assign_by_pivots(pairs.vectors[:, :n_clusters])
     for time in DIFFUSION_TIMES:
         yield partial(_diffused_partition, pairs, n_clusters, time, seed)
+
+
+def finer_counts(n_clusters: int, n_images: int) -> list[int]:
+    """Return the numbers of clusters from which candidates are merged, at most a third of the images.
+
+    >>> finer_counts(10, 1000), finer_counts(4, 15)
+    ([13, 15, 20], [5])
+    """
+    counts = {min(int(np.ceil(factor * n_clusters)), n_images // 3) for factor in FINER}
+    return sorted(count for count in counts if count > n_clusters)
+
+
+def resolution_for(n_clusters: int) -> float:
+    """Return the resolution of the modularity that compares partitions into ``n_clusters`` clusters."""
+    return max(RESOLUTION, n_clusters / CLUSTERS_PER_RESOLUTION)
+
+
+def _merged_partitions(
+    adjacency: SparseMatrix, pairs: Spectrum, n_clusters: int, seed: int
+) -> Iterator[Callable[[], LabelArray]]:
+    """Yield functions that return partitions into more clusters, merged to ``n_clusters``."""
+    n_images = adjacency.shape[0]
+    for n_finer in finer_counts(n_clusters, n_images):
+        leading = pairs.leading(min(n_diffusion_vectors(n_finer, n_images), len(pairs.values)))
+        # With as many components as clusters, no coordinate tells the finer ones apart.
+        if n_finer < len(leading.values) and leading.values[n_finer] < 1.0:
+            yield partial(_merged_partition, adjacency, leading, n_finer, n_clusters, seed)
+
+
+def _merged_partition(adjacency: SparseMatrix, pairs: Spectrum, n_finer: int, n_clusters: int, seed: int) -> LabelArray:
+    labels = _diffused_partition(pairs, n_finer, 1.0, seed)
+    return merge_clusters(adjacency, labels, n_clusters, resolution=resolution_for(n_clusters))
+
+
+def merge_clusters(
+    adjacency: SparseMatrix, labels: LabelArray, n_clusters: int, *, resolution: float = 1.0
+) -> LabelArray:
+    """Merge the two clusters with the largest gain in modularity until ``n_clusters`` are left.
+
+    >>> from scipy import sparse
+    >>> path = sparse.csr_matrix(np.array([[0, 9, 1, 0], [9, 0, 0, 0], [1, 0, 0, 9], [0, 0, 9, 0]], dtype=float))
+    >>> merge_clusters(path, np.array([0, 1, 2, 3]), 2)
+    array([0, 0, 1, 1])
+    """
+    _, group = np.unique(labels, return_inverse=True)
+    members = sparse.csr_matrix((np.ones(len(group)), (np.arange(len(group)), group)))
+    shared = (members.T @ adjacency @ members).toarray()
+    shared /= max(float(shared.sum()), 1e-300)
+    volume = shared.sum(axis=1)
+    target = np.arange(len(shared))
+    alive = np.arange(len(shared))
+    while len(alive) > n_clusters:
+        gain = shared[np.ix_(alive, alive)] - resolution * np.outer(volume[alive], volume[alive])
+        np.fill_diagonal(gain, -np.inf)
+        kept, gone = alive[list(np.unravel_index(gain.argmax(), gain.shape))]
+        shared[kept] += shared[gone]
+        shared[:, kept] += shared[:, gone]
+        volume[kept] += volume[gone]
+        target[target == gone] = kept
+        alive = alive[alive != gone]
+    return np.asarray(np.unique(target[group], return_inverse=True)[1], dtype=np.intp)
 
 
 def _diffused_partition(pairs: Spectrum, n_clusters: int, time: float, seed: int) -> LabelArray:

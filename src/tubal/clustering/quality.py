@@ -138,8 +138,22 @@ def robust_scores(values: Float64Array) -> Float64Array:
 
 
 def neighbor_outlier_scores(distances: FloatArray) -> Float64Array:
-    """Return robust scores (n,) of the mean distances of images to their neighbours (n, q), see :func:`robust_scores`.
+    """Return how far each image lies from its nearest neighbours, as a robust score.
 
+    The score is ``(log d_i - median) / (1.4826 MAD)`` of the mean distances d, and 0 for fewer than eight images.
+
+    Parameters
+    ----------
+    distances : ndarray of shape (n_images, n_neighbors)
+        Distance of each image to its neighbours.
+
+    Returns
+    -------
+    ndarray of shape (n_images,)
+        Robust z-scores; above 3.5 an image is an outlier.
+
+    Examples
+    --------
     >>> distances = np.array([[1.0], [1.1], [0.9], [1.0], [1.2], [0.8], [1.1], [30.0]])
     >>> np.flatnonzero(neighbor_outlier_scores(distances) > OUTLIER_CUTOFF)
     array([7])

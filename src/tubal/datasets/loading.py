@@ -14,6 +14,7 @@ from sklearn.utils import Bunch
 from tubal.images.folders import (
     MAX_PIXELS,
     ProgressCallback,
+    SecondLook,
     Size,
     check_image_options,
     frame_size,
@@ -43,6 +44,7 @@ def load_images(
     value_range: ValueRange | None = None,
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
+    look: SecondLook | None = None,
 ) -> Bunch:
     """Read images from folders, archives, pictures, an array file or a collection.
 
@@ -55,7 +57,7 @@ def load_images(
         ``"digits"`` or ``"coil20"``.
     size : int or (int, int), optional
         Common size in pixels: the longer side, or ``(height, width)``. By default the median height and the median
-        width of the images, reduced so that the longer side is at most 64.
+        width of the images, reduced so that the longer side is at most 32 in picture files and 64 elsewhere.
     colour : {"auto", "grey", "rgb"}, default="auto"
         Whether to read in colour. ``"auto"`` keeps colour if more than half of the pictures in a folder show any,
         and elsewhere if the images have colour channels.
@@ -81,6 +83,8 @@ def load_images(
         Number of images read at the same time; by default one per core, at most 8.
     progress : callable, optional
         Called as ``progress(images_read, images_in_all)``.
+    look : SecondLook, optional
+        Describes picture files at a larger size while they are read.
 
     Returns
     -------
@@ -106,6 +110,8 @@ def load_images(
             Darkest and brightest value of floats and 32-bit integers; give it again to read further images alike.
         target : ndarray of shape (n,) or None
             Labels found beside the images, for scoring only.
+        described : ndarray of shape (n, d) or None
+            Features of ``look``; None without it, and where it is not worthwhile.
 
     Examples
     --------
@@ -127,6 +133,7 @@ def load_images(
             value_range=value_range,
             n_threads=n_threads,
             progress=progress,
+            look=look,
         )
     if paths[0].exists():
         stack, value_range = _read_array_file(paths[0], variable, image_shape, max_pixels, value_range)
@@ -146,6 +153,7 @@ def load_images(
         fit=fit,
         value_range=value_range,
         target=stack.target,
+        described=None,
     )
 
 

@@ -172,7 +172,7 @@ def draw_beyond(datasets: Sequence[str], folder: Path) -> list[Path]:
     paths = []
     for name in datasets:
         bunch = fetch(name)
-        model = ImageClusterer(len(np.unique(bunch.target)), random_state=0).fit(bunch.images)
+        model = ImageClusterer(len(np.unique(bunch.target)), views="shape", random_state=0).fit(bunch.images)
         paths.append(_draw_pairs(bunch.images, model.graph_, folder / f"beyond-{name}-neighbours.png"))
         paths.append(_draw_errors(bunch.images, bunch.target, model, folder / f"beyond-{name}-errors.png"))
     return paths

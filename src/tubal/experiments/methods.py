@@ -407,6 +407,7 @@ def fit_default_preset(images: Images, n_clusters: int, settings: Settings, seed
         None if settings.get("estimate") else n_clusters,
         graph=graph,
         n_neighbors=n_neighbors,
+        views="shape",  # the same on machines with and without the network
         graph_weight=settings.get("graph_weight"),
         code_power=settings.get("code_power", 0.0),
         random_state=seed,

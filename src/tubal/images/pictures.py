@@ -366,10 +366,12 @@ class Page:
     """One decoded page.
 
     ``needs_scaling`` marks floats and 32-bit integers: their full scale is known only when all pictures are read.
+    ``large`` is the same page in a second frame, as bytes; None if that was not asked for.
     """
 
     pixels: Pixels
     needs_scaling: bool
+    large: NDArray[np.uint8] | None = None
 
 
 def read_header(path: Path, *, max_pixels: int) -> Header:
@@ -395,12 +397,15 @@ def read_header(path: Path, *, max_pixels: int) -> Header:
         raise PictureError(_reason(error)) from error
 
 
-def read_pages(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:
-    """Yield ``(page number, page resized to the frame)``, or the reason in place of a damaged page."""
+def read_pages(header: Header, frame: Frame, large: Frame | None = None) -> Iterator[tuple[int, Page | PictureError]]:
+    """Yield ``(page number, page resized to the frame)``, or the reason in place of a damaged page.
+
+    With a second, larger frame the page is also resized to that one.
+    """
     reader = _read_series if header.reader == "tifffile" else _read_with_pillow
     try:
         with _memory_for(header):
-            yield from reader(header, frame)
+            yield from reader(header, frame, large)
     except Exception as error:  # the file can no longer be opened
         for page in range(len(header.sizes)):
             yield page, PictureError(_reason(error))
@@ -463,9 +468,11 @@ def _open_checked(header: Header) -> Iterator[Image.Image]:
         yield image
 
 
-def _read_with_pillow(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:
+def _read_with_pillow(header: Header, frame: Frame, large: Frame | None) -> Iterator[tuple[int, Page | PictureError]]:
     # A picture that is cut fills the frame with a part of itself, so it is decoded at a larger size.
     side = (8 if frame.cut else 2) * max(frame.height, frame.width)
+    if large is not None:
+        side = max(side, (2 if frame.cut else 1) * max(large.height, large.width))
     with _open_checked(header) as image:
         for page in range(len(header.sizes)):
             try:
@@ -473,7 +480,7 @@ def _read_with_pillow(header: Header, frame: Frame) -> Iterator[tuple[int, Page 
                     image.seek(page)
                 # A JPEG can be decoded directly at a half, a quarter or an eighth of its size.
                 image.draft(None, (side, side))
-                yield page, _decode_page(_load_upright(image, 2 * side), frame)
+                yield page, _decode_page(_load_upright(image, 2 * side), frame, large)
             except Exception as error:
                 yield page, PictureError(_reason(error))
 
@@ -512,9 +519,9 @@ def _plain(image: Image.Image) -> Image.Image:
     return opaque.convert("L" if opaque.mode in GREY_MODES else "RGB")
 
 
-def _decode_page(image: Image.Image, frame: Frame) -> Page:
+def _decode_page(image: Image.Image, frame: Frame, large: Frame | None) -> Page:
     if _is_deep(image):
-        return _decode_deep(image, frame)
+        return _decode_deep(image, frame, large)
     plain, ground = _plain(image), None
     if frame.cut:
         values = np.asarray(plain)
@@ -525,26 +532,33 @@ def _decode_page(image: Image.Image, frame: Frame) -> Page:
     pixels = placed.astype(np.float32) / np.float32(255.0)
     if frame.in_color and pixels.ndim == 2:
         pixels = np.repeat(pixels[..., None], 3, axis=-1)
-    return Page(pixels if frame.in_color or pixels.ndim == 2 else to_grey(pixels), needs_scaling=False)
+    second = None if large is None else place(np.asarray(fit_into(plain, large)), large, ground)
+    return Page(pixels if frame.in_color or pixels.ndim == 2 else to_grey(pixels), needs_scaling=False, large=second)
 
 
-def _decode_deep(image: Image.Image, frame: Frame) -> Page:
+def _decode_deep(image: Image.Image, frame: Frame, large: Frame | None) -> Page:
     """Decode a picture of more than eight bits per channel."""
     values = np.asarray(image).astype(np.float32)
     # Pillow keeps 16-bit PGM and PNG pictures as 32-bit integers, in the range of 16 bits.
     sixteen_bits = image.mode.startswith("I;16") or getattr(image, "format", None) in ("PPM", "PNG")
     if sixteen_bits:
         values /= np.float32(65535.0)
-    return _deep_page(values, frame, needs_scaling=not sixteen_bits)
+    return _deep_page(values, frame, large, needs_scaling=not sixteen_bits)
 
 
-def _deep_page(values: Pixels, frame: Frame, *, needs_scaling: bool) -> Page:
+def _deep_page(values: Pixels, frame: Frame, large: Frame | None, *, needs_scaling: bool) -> Page:
     if not np.isfinite(values).all():
         raise PictureError("contains NaN or infinity")
     pixels = resize_array(values, frame)
     if not np.isfinite(pixels).all():
         raise PictureError(f"values up to {float(np.abs(values).max()):.0e} are too large to compute with")
-    return Page(pixels, needs_scaling)
+    return Page(pixels, needs_scaling, None if large is None else _as_bytes(resize_array(values, large)))
+
+
+def _as_bytes(pixels: Pixels) -> NDArray[np.uint8]:
+    """Return a picture in bytes, its darkest value 0 and its brightest 255; a blank one stays blank."""
+    low, extent = float(pixels.min()), _extent(pixels)
+    return np.asarray((pixels - low) * (255.0 / extent if extent > 0.0 else 0.0) + 0.5).astype(np.uint8)
 
 
 def _without_alpha(image: Image.Image) -> Image.Image:
@@ -621,7 +635,7 @@ def _series_header(path: Path, allowance: Allowance) -> Header:
     return Header(path, ((height, width),) * n_pages, bool(channels), allowance, reader="tifffile")
 
 
-def _read_series(header: Header, frame: Frame) -> Iterator[tuple[int, Page | PictureError]]:
+def _read_series(header: Header, frame: Frame, large: Frame | None) -> Iterator[tuple[int, Page | PictureError]]:
     with _open_series(header.path) as series:
         shape = _series_shape(series)
         planar = series.axes.endswith("SYX") and len(shape) == 4
@@ -631,7 +645,7 @@ def _read_series(header: Header, frame: Frame) -> Iterator[tuple[int, Page | Pic
             with np.errstate(over="ignore"):  # too large for 32 bits: infinite, and an error below
                 pixels = np.asarray(upright, dtype=np.float32) / np.float32(scale or 1.0)
             try:
-                yield page, _deep_page(pixels, frame, needs_scaling=scale is None)
+                yield page, _deep_page(pixels, frame, large, needs_scaling=scale is None)
             except PictureError as reason:
                 yield page, reason
 

@@ -203,7 +203,12 @@ class Encoder:
             found = {field.name: getattr(value, field.name) for field in fields(value)}
             return {"$object": name, "fields": self.encode(found, where)}
         if _is_estimator(value):
-            given = {key: item for key, item in value.get_params(deep=False).items() if key not in _NOT_STORED}
+            # Views of a user's own come as a dict, often of functions; their graphs are stored, they are not.
+            given = {
+                key: item
+                for key, item in value.get_params(deep=False).items()
+                if key not in _NOT_STORED and not isinstance(item, dict)
+            }
             fitted = self.encode(_fitted_attributes(value), name)
             return {"$estimator": name, "parameters": self.encode(given, name), "fitted": fitted}
         raise TypeError(

@@ -1,0 +1,498 @@
+"""Views: several ways to compare the same images, and the rule that joins them without labels.
+
+A view is a graph of the images. "shape" compares outlines under small deformations, "colour" compares colours. Two
+views compare what a network trained on photographs sees: "semantic" what there is, "layout" what is where. No view is
+best for every collection: outlines tell letters, signs and faces apart, the network tells photographs apart.
+
+The rule. Every view is cut into clusters by itself. The modularity of that cut says how far the view's own edges agree
+with each other, so it needs no labels. A view whose modularity is lower by d than the best one is trusted by
+``exp(-25 d)``, and not at all below 0.05. The edges of all views, each times its trust, make the graph that is cut. A
+view that is clearly worse than the best one (by 0.12) has no influence, so adding a view does no harm.
+
+Colour only assists. Colours have few dimensions, and any cloud of points in few dimensions falls into compact pieces,
+so its modularity counts 0.1 less, and its edges count at most 0.35 of those of the best other view.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from tubal.backends.arrays import Array, to_numpy
+from tubal.clustering.affinity import (
+    LIST_FACTOR,
+    DistinctImages,
+    choice_weights,
+    choose_neighbors,
+    with_second_order,
+)
+from tubal.clustering.cuts import diffusion_cut, modularity, order_by_size
+from tubal.graph import Graph, Stage, knn_graph
+from tubal.graph.structure import SparseMatrix, check_adjacency, check_interval
+from tubal.learning.checkpoints import Stages
+from tubal.text import count
+
+SHAPE, COLOUR, SEMANTIC, LAYOUT = "shape", "colour", "semantic", "layout"
+BUILT_IN = (COLOUR, SEMANTIC, LAYOUT)
+FROM_NETWORK = (SEMANTIC, LAYOUT)
+# Trust falls by e for every 0.04 of modularity. Views below the least trust are left out.
+STEEPNESS, LEAST_TRUST = 25.0, 0.05
+COLOUR_DISCOUNT, MOST_COLOUR = 0.1, 0.35
+# Smaller pictures are glyphs or icons, whose outlines say it all; a network for photographs adds nothing.
+LEAST_SIDE = 32
+# Without a GPU the network needs about 50 ms a picture; with more pictures it is used only if it is asked for.
+MOST_WITHOUT_GPU = 20_000
+
+Features: TypeAlias = NDArray[np.floating[Any]]
+# What a user may give for one view: a function from images to features, features, or a graph.
+Given: TypeAlias = "Callable[[Array], ArrayLike] | Graph | SparseMatrix | ArrayLike"
+
+
+class View(Protocol):
+    """A way to describe images by rows of features, which are compared by their cosine."""
+
+    def describe(self, images: NDArray[Any], stage: Stage | None = None) -> Features:
+        """Return features (n, d) of images (n, height, width[, channels]) with values in [0, 1]."""
+
+
+@dataclass(frozen=True)
+class ColourView:
+    """Histograms of the colours in the four quarters of a picture, in the perceptual colour space CIELAB."""
+
+    def describe(self, images: NDArray[Any], stage: Stage | None = None) -> Features:
+        """Return square roots of histograms (n, d), whose cosine is the affinity of Bhattacharyya."""
+        return colour_histograms(images)
+
+
+class NetworkPass:
+    """One pass of the network over some images, which two views share, see :mod:`tubal.backends.network`."""
+
+    def __init__(self) -> None:
+        self._images: NDArray[Any] | None = None
+        self._rows: Features | None = None
+
+    def rows(self, images: NDArray[Any], stage: Stage | None) -> Features:
+        """Return the features of both views; those of the same array are computed once."""
+        from tubal.backends.network import describe_pictures
+
+        if self._rows is None or self._images is not images:
+            self._images, self._rows = images, describe_pictures(images, report=None if stage is None else stage.show)
+        return self._rows
+
+
+@dataclass(frozen=True)
+class NetworkView:
+    """What a network trained on photographs sees: what there is ("semantic"), or what is where ("layout")."""
+
+    name: str
+    network: NetworkPass
+
+    def describe(self, images: NDArray[Any], stage: Stage | None = None) -> Features:
+        """Return the part (n, d) of the network's features that belongs to this view."""
+        return network_parts(self.network.rows(images, stage))[self.name]
+
+
+def network_parts(rows: Features) -> dict[str, Features]:
+    """Return the two parts of the network's features, by the name of their view."""
+    from tubal.backends.network import N_LAYOUT
+
+    return {SEMANTIC: rows[:, N_LAYOUT:], LAYOUT: rows[:, :N_LAYOUT]}
+
+
+@dataclass(frozen=True)
+class FunctionView:
+    """Features from a function of the user's, which is called with all images at once."""
+
+    name: str
+    function: Callable[[Array], ArrayLike]
+
+    def describe(self, images: NDArray[Any], stage: Stage | None = None) -> Features:
+        """Return what the function returns, checked."""
+        return check_features(self.name, to_numpy(self.function(images)), len(images))
+
+
+def built_in_views() -> dict[str, View]:
+    """Return the views that need nothing from the user; the two of the network share one pass over the images."""
+    network = NetworkPass()
+    return {COLOUR: ColourView(), SEMANTIC: NetworkView(SEMANTIC, network), LAYOUT: NetworkView(LAYOUT, network)}
+
+
+# --- which views --------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Request:
+    """The views of one fit: whether shape counts, views to compute, and features or graphs that were given."""
+
+    shape: bool
+    computed: Mapping[str, View]
+    given: Mapping[str, Features | Graph]
+
+    @property
+    def only_shape(self) -> bool:
+        """Whether there is nothing to fuse."""
+        return self.shape and not self.computed and not self.given
+
+
+ONLY_SHAPE = Request(True, {}, {})
+
+
+def requested_views(views: str | Sequence[str] | Mapping[str, Any], images: Array) -> Request:
+    """Return the views that ``views`` asks for, for images (n, height, width[, channels]).
+
+    "auto" takes shape, colour where the images have colour, and the network where it is installed and can help.
+    """
+    known = built_in_views()
+    if isinstance(views, str) and views == "auto":
+        return Request(True, {name: known[name] for name in _useful(images)}, {})
+    wanted = dict.fromkeys([views] if isinstance(views, str) else views) if not isinstance(views, Mapping) else views
+    if not wanted:
+        raise ValueError("views is empty; name at least one, such as 'shape'")
+    computed: dict[str, View] = {}
+    given: dict[str, Features | Graph] = {}
+    for name, value in wanted.items():
+        if not isinstance(name, str):
+            raise TypeError(f"views has the name {name!r}; names are text")
+        if value is None or (isinstance(value, str) and value == name):
+            if name != SHAPE:
+                computed[name] = _built_in(name, known)
+        elif name == SHAPE:
+            raise ValueError("the view 'shape' is the neighbour graph itself; give another one as graph=")
+        elif callable(value):
+            computed[name] = FunctionView(name, value)
+        else:
+            given[name] = _check_given(name, value, len(images))
+    return Request(SHAPE in wanted, computed, given)
+
+
+def _built_in(name: str, known: Mapping[str, View]) -> View:
+    if name not in known:
+        names = ", ".join(map(repr, ("auto", SHAPE, *known)))
+        raise ValueError(f"views={name!r}; choose from {names}, or give features, a graph or a function by name")
+    return known[name]
+
+
+def _useful(images: Array) -> list[str]:
+    """Return the views beside shape that are available and can help with these images."""
+    found = [COLOUR] if has_colour(images) else []
+    return [*found, *FROM_NETWORK] if network_can_help(len(images), tuple(images.shape[1:3])) else found
+
+
+def has_colour(images: Array) -> bool:
+    """Return whether images have three channels that differ: a grey picture stored in colour has none."""
+    if images.ndim != 4 or images.shape[-1] != 3:
+        return False
+    step = max(1, len(images) // 200)
+    sample = to_numpy(images[::step])
+    spread = sample.max(axis=-1) - sample.min(axis=-1)
+    return bool(spread.mean() > 0.02 * max(float(np.abs(sample).max()), 1e-12))
+
+
+def network_can_help(n_images: int, size: tuple[int, ...]) -> bool:
+    """Return whether the network is there, pictures of that size show enough, and there are not too many of them."""
+    if min(size) < LEAST_SIDE:
+        return False
+    from tubal.backends.network import has_gpu, why_missing
+
+    return not why_missing() and (n_images <= MOST_WITHOUT_GPU or has_gpu())
+
+
+def _check_given(name: str, value: Any, n_images: int) -> Features | Graph:
+    """Return the features or the graph that a user gave for a view."""
+    if isinstance(value, Graph):
+        if value.n_images != n_images:
+            raise ValueError(f"the view {name!r} joins {value.n_images} images, but {n_images} were given")
+        return value
+    if sparse.issparse(value):
+        return Graph(check_adjacency(value, n_images))
+    return check_features(name, to_numpy(value), n_images)
+
+
+def check_features(name: str, values: NDArray[Any], n_images: int) -> Features:
+    """Return features (n, d) as floats, or raise an error that says what is wrong with them."""
+    rows = np.asarray(values)
+    if rows.dtype.kind not in "buif" or rows.ndim < 2 or len(rows) != n_images:
+        raise ValueError(
+            f"the view {name!r} has features of shape {rows.shape} and type {rows.dtype} for "
+            f"{count(n_images, 'image')}; one row of numbers per image is wanted"
+        )
+    rows = rows.reshape(len(rows), -1).astype(np.float32)
+    if not np.isfinite(rows).all():
+        raise ValueError(f"the view {name!r} has features that are infinite or not a number")
+    return rows
+
+
+def in_unit_range(images: Array, peak: float) -> NDArray[Any]:
+    """Return images as NumPy floats in [0, 1], given the value of white."""
+    values: NDArray[Any] = np.asarray(to_numpy(images), dtype=np.float32) / np.float32(peak)
+    return np.asarray(np.clip(values, 0.0, 1.0))
+
+
+def white_of(images: Array) -> float:
+    """Return the value of white in images: 1, or the largest value if that is larger."""
+    return max(1.0, float(to_numpy(images).max()))
+
+
+# --- from features to graphs ------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Views:
+    """The views of a fit.
+
+    ``lists`` are longer neighbour lists among the distinct images, "shape" included if it counts. ``graphs`` are those
+    of all images, for views other than shape. ``sources`` says how each view was made: "graph", "images" or "given".
+    """
+
+    lists: dict[str, Graph]
+    graphs: dict[str, Graph]
+    sources: dict[str, str]
+    trust: dict[str, float]
+    white: float
+
+    def edges(self, shape: Graph, n_neighbors: int) -> dict[str, SparseMatrix]:
+        """Return the edge weights of every view among its best neighbours, given the graph of the view shape."""
+        return {
+            name: choice_weights(shape) if name == SHAPE else _best_edges(lists, n_neighbors)
+            for name, lists in self.lists.items()
+        }
+
+
+def look_at(request: Request, stack: Array, distinct: DistinctImages, n_neighbors: int, stages: Stages) -> Views:
+    """Return the views that were requested of images (n, height, width[, channels])."""
+    lists: dict[str, Graph] = {SHAPE: distinct.lists} if request.shape else {}
+    sources = {SHAPE: "graph"} if request.shape else {}
+    white = white_of(stack)
+    graphs: dict[str, Graph] = {}
+    pictures = in_unit_range(stack, white) if request.computed else None
+    found: dict[str, Features | Graph] = dict(request.given)
+    for name, view in request.computed.items():
+        found[name] = _describe(view, pictures, stages.stage(f"view {name}", f"comparing pictures by {name}"))
+    for name, value in found.items():
+        sources[name] = "images" if name in request.computed else "given"
+        graphs[name] = value if isinstance(value, Graph) else feature_graph(value, n_neighbors)
+        lists[name] = _among(graphs[name], value, distinct, n_neighbors)
+    return Views(lists, graphs, sources, dict.fromkeys(lists, 1.0), white)
+
+
+def _describe(view: View, pictures: NDArray[Any] | None, stage: Stage) -> Features:
+    """Return the features of a view; those that an interrupted run has kept are not computed again."""
+    kept = stage.kept()
+    if pictures is None or "features" in kept:
+        return np.asarray(kept["features"])
+    features = view.describe(pictures, stage)
+    stage.keep(lambda: {"features": features}, finished=True)
+    return features
+
+
+def feature_graph(features: Features, n_neighbors: int) -> Graph:
+    """Return longer neighbour lists of rows of features by their cosine, as the view shape has them."""
+    return knn_graph(features, min(LIST_FACTOR * n_neighbors, len(features) - 1), metric="cosine")
+
+
+def _among(graph: Graph, value: Features | Graph, distinct: DistinctImages, n_neighbors: int) -> Graph:
+    """Return the lists of a view among the distinct images."""
+    if not distinct.any_copies:
+        return graph
+    if not isinstance(value, Graph):
+        return feature_graph(value[distinct.kept], n_neighbors)
+    kept = distinct.kept
+    return Graph(sparse.csr_matrix(choice_weights(graph)[kept][:, kept]))
+
+
+def _best_edges(lists: Graph, n_neighbors: int) -> SparseMatrix:
+    """Return the edges of a view among its best neighbours; weights of a given matrix are divided by the largest."""
+    if lists.neighbors is not None:
+        return choice_weights(choose_neighbors(lists, n_neighbors))
+    largest = lists.adjacency.data.max(initial=0.0)
+    return lists.adjacency if largest <= 0.0 else sparse.csr_matrix(lists.adjacency / largest)
+
+
+# --- new images ---------------------------------------------------------------------------------------------------
+class Viewed(Protocol):
+    """A fitted clusterer, as far as its views are concerned."""
+
+    views: Any
+    views_: dict[str, str]
+    view_weights_: dict[str, float]
+    view_graphs_: dict[str, Graph]
+    white_: float
+
+
+def describe_new(model: Viewed, stack: Array, given: Mapping[str, ArrayLike]) -> dict[str, Features]:
+    """Return features of new images in every view of a model that has any trust and can be computed or is given.
+
+    A network that is not installed here is left out with a warning.
+    """
+    unknown = sorted(set(given) - set(model.view_graphs_))
+    if unknown:
+        raise ValueError(
+            f"views has {unknown[0]!r}, which is no view of this model; it has {sorted(model.view_graphs_)}"
+        )
+    found, known = {}, built_in_views()
+    pictures = in_unit_range(stack, model.white_)
+    for name, graph in model.view_graphs_.items():
+        if model.view_weights_[name] <= 0.0 or graph.search is None:
+            continue
+        if name in given:
+            found[name] = check_features(name, to_numpy(given[name]), len(stack))
+        elif (view := _view_of(model, name, known)) is not None:
+            try:
+                found[name] = view.describe(pictures)
+            except ImportError as error:
+                warnings.warn(f"the view {name!r} has no vote: {error}", stacklevel=4)
+    return found
+
+
+def _view_of(model: Viewed, name: str, known: Mapping[str, View]) -> View | None:
+    """Return what computes a view from images; None if its features were given, or its function is not stored."""
+    if model.views_.get(name) != "images":
+        return None
+    value = model.views.get(name) if isinstance(model.views, Mapping) else None
+    if callable(value):
+        return FunctionView(name, value)
+    return known.get(name)
+
+
+def check_view_results(model: object, n_images: int) -> None:
+    """Raise an error for fitted views that no fit leaves; models of earlier versions have none."""
+    state = vars(model)
+    if "view_weights_" not in state:
+        return
+    trust, sources, graphs = (state.get(name) for name in ("view_weights_", "views_", "view_graphs_"))
+    if not isinstance(trust, dict) or not isinstance(sources, dict) or not isinstance(graphs, dict):
+        raise TypeError("its views are not tables of names")
+    if set(trust) != set(sources) or set(graphs) != set(trust) - {SHAPE}:
+        raise ValueError("its views have different names in different tables")
+    for value in trust.values():
+        check_interval("view_weights_", value, 0.0, 1.0)
+    if not set(sources.values()) <= {"graph", "images", "given"}:
+        raise ValueError("a view was made in a way that this version does not know")
+    if any(not isinstance(graph, Graph) or graph.n_images != n_images for graph in graphs.values()):
+        raise ValueError(f"a view is not a graph of {n_images} images")
+    check_interval("white_", state.get("white_"), 1e-300, 1e300)
+
+
+# --- fusion -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Fusion:
+    """Edges of all views together, and how far each view is trusted, from 0 to 1.
+
+    Parameters
+    ----------
+    weights : sparse matrix of shape (n_images, n_images)
+        Sum of the views' edge weights, each times its trust.
+    trust : dict of str to float
+        Trust in each view; 1 for the best.
+    quality : dict of str to float
+        Modularity of each view's own cut.
+    """
+
+    weights: SparseMatrix
+    trust: dict[str, float]
+    quality: dict[str, float]
+
+
+def fuse_views(views: Mapping[str, SparseMatrix], n_clusters: int, *, seed: int = 0) -> Fusion:
+    """Join the edges of several views by the rule above.
+
+    Parameters
+    ----------
+    views : mapping of str to sparse matrix of shape (n_images, n_images)
+        Edge weights of each view, as :func:`mutual_adjacency` gives them.
+    n_clusters : int
+        Number of clusters into which each view is cut.
+    seed : int, default=0
+        Seed of the eigensolver's start.
+
+    Returns
+    -------
+    Fusion
+        The joined edges and the trust in each view.
+
+    Examples
+    --------
+    >>> blocks = sparse.csr_matrix(np.kron(np.eye(4), np.ones((6, 6))) - np.eye(24))
+    >>> rng = np.random.default_rng(0)
+    >>> noise = sparse.random(24, 24, 0.3, random_state=0, data_rvs=np.ones)
+    >>> noise = sparse.csr_matrix(noise.maximum(noise.T) - sparse.diags(noise.diagonal()))
+    >>> fuse_views({"good": blocks, "noise": noise}, 4).trust
+    {'good': 1.0, 'noise': 0.0}
+    """
+    quality = {}
+    for name, edges in views.items():
+        discount = COLOUR_DISCOUNT if name == COLOUR else 0.0
+        quality[name] = own_modularity(edges, n_clusters, seed=seed) - discount
+    leading = {name: value for name, value in quality.items() if name != COLOUR} or quality
+    best = max(leading.values())
+    trust = {name: min(1.0, float(np.exp(STEEPNESS * (value - best)))) for name, value in quality.items()}
+    if COLOUR not in leading and COLOUR in trust:
+        trust[COLOUR] *= MOST_COLOUR
+    trust = {name: value if value >= LEAST_TRUST else 0.0 for name, value in trust.items()}
+    terms = [trust[name] * edges for name, edges in views.items() if trust[name] > 0.0]
+    return Fusion(sparse.csr_matrix(sum(terms[1:], start=terms[0])), trust, quality)
+
+
+def own_modularity(edges: SparseMatrix, n_clusters: int, *, seed: int = 0) -> float:
+    """Return the modularity of a view's own cut: how far its edges agree with each other."""
+    affinity = with_second_order(edges)
+    n_components, component = connected_components(affinity, directed=False)
+    if n_components > n_clusters:
+        # No edge says how to join the components; the largest are clusters, and all others together one.
+        labels = np.minimum(order_by_size(component), n_clusters - 1)
+    else:
+        labels = diffusion_cut(affinity, n_clusters, seed=seed)
+    return modularity(affinity, labels)
+
+
+# --- colour -------------------------------------------------------------------------------------------------------
+# Linear sRGB to CIE XYZ, and the white of daylight (D65).
+_TO_XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+_WHITE = np.array([0.95047, 1.0, 1.08883])
+# Centres of the bins along lightness, green to red, and blue to yellow; colours between two count for both.
+_BINS = (np.linspace(0.0, 100.0, 4), np.linspace(-60.0, 60.0, 8), np.linspace(-60.0, 60.0, 8))
+_IMAGES_AT_A_TIME = 256
+
+
+def to_lab(pixels: NDArray[Any]) -> NDArray[np.float64]:
+    """Return CIELAB values (..., 3) of sRGB colours (..., 3) in [0, 1]: equal distances look equally different.
+
+    >>> to_lab(np.array([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])).round(1) + 0.0
+    array([[100. ,   0. ,   0. ],
+           [ 53.2,  80.1,  67.2]])
+    """
+    values = np.asarray(pixels, dtype=np.float64)
+    linear = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+    relative = linear @ _TO_XYZ.T / _WHITE
+    roots = np.where(relative > 216 / 24389, np.cbrt(relative), (24389 / 27 * relative + 16.0) / 116.0)
+    x, y, z = np.moveaxis(roots, -1, 0)
+    return np.stack([116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)], axis=-1)
+
+
+def colour_histograms(images: NDArray[Any]) -> NDArray[np.float32]:
+    """Return square roots of CIELAB histograms (n, 4 * 256) of the quarters of images (n, height, width, 3)."""
+    if images.ndim != 4 or images.shape[-1] != 3:
+        raise ValueError(f"the view 'colour' needs images (n, height, width, 3); they have shape {images.shape}")
+    parts = []
+    for start in range(0, len(images), _IMAGES_AT_A_TIME):
+        lab = to_lab(images[start : start + _IMAGES_AT_A_TIME])
+        quarters = [part for half in np.array_split(lab, 2, axis=1) for part in np.array_split(half, 2, axis=2)]
+        parts.append(np.concatenate([_soft_histogram(part) for part in quarters if part.size], axis=1))
+    return np.asarray(np.sqrt(np.concatenate(parts)), dtype=np.float32)
+
+
+def _soft_histogram(lab: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the share (n, 256) of pixels near each bin; a colour between two bins counts for both."""
+    pixels = lab.reshape(len(lab), -1, 3)
+    near = []
+    for channel, centers in enumerate(_BINS):
+        values = np.clip(pixels[..., channel], centers[0], centers[-1])
+        step = centers[1] - centers[0]
+        near.append(np.maximum(1.0 - np.abs(values[..., None] - centers) / step, 0.0))
+    shares = np.einsum("npa,npb,npc->nabc", *near, optimize=True)
+    return np.asarray(shares.reshape(len(lab), -1) / pixels.shape[1])
