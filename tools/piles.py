@@ -118,8 +118,8 @@ TUBAL: Mapping[str, tuple[str, ...]] = {
 METHODS = (*(f"{peer}, {kind}" for kind in INPUTS for peer in PEERS), *TUBAL)
 
 
-def fit_tubal(pile: Pile, n_clusters: int, seed: int, names: Sequence[str]) -> tuple[Labels, dict[str, float]]:
-    """Return labels and the trust in each view; a view that a pile does not have is left out."""
+def views_of(pile: Pile, names: Sequence[str]) -> dict[str, NDArray[Any] | None]:
+    """Return the views of a pile by name, for ImageClusterer; a view that it does not have is left out."""
     from tubal.clustering.views import FROM_NETWORK, LEAST_SIDE, has_colour, network_parts
 
     views: dict[str, NDArray[Any] | None] = {}
@@ -129,7 +129,12 @@ def fit_tubal(pile: Pile, n_clusters: int, seed: int, names: Sequence[str]) -> t
             views[name] = network_parts(pile["described"])[name]
         elif name == "shape" or (name == "colour" and has_colour(pile["images"])):
             views[name] = None
-    model = ImageClusterer(n_clusters, views=views or "shape", random_state=seed).fit(pile["images"])
+    return views
+
+
+def fit_tubal(pile: Pile, n_clusters: int, seed: int, names: Sequence[str]) -> tuple[Labels, dict[str, float]]:
+    """Return labels and the trust in each view."""
+    model = ImageClusterer(n_clusters, views=views_of(pile, names) or "shape", random_state=seed).fit(pile["images"])
     return model.labels_, model.view_weights_
 
 

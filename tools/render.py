@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import bench_page, gpu_page, target_table
-from tools import criterion, piles
+from tools import confidence, criterion, piles
 from tubal.experiments import beyond, family, table2
 from tubal.storage.files import atomic_write
 
@@ -27,6 +27,7 @@ PAGES: Mapping[str, Callable[[Any], str]] = {
     "family": family.page,
     "criterion": criterion.page,
     "piles": piles.page,
+    "confidence": confidence.page,
     "bench": bench_page,
 }
 
