@@ -2,7 +2,7 @@
 
 On every pile (see :mod:`tools.piles`) and collection: the mean confidence against the accuracy, how well confidence
 tells right from wrong images, the numbers of clusters it names, and how many of 20 pictures of another pile are among
-its first 30 outliers. An image is right if its label is the one matched with its cluster, one to one. Results go to
+the first 30 by ``stranger_scores``. An image is right if its label is the one matched with its cluster, one to one. Results go to
 ``confidence.json`` and ``confidence.md``.
 """
 

@@ -50,6 +50,7 @@ from tubal.clustering.cuts import (
 from tubal.clustering.eigenvectors import Float64Array, LabelArray, Spectrum, spectrum
 from tubal.clustering.embedding import graph_map
 from tubal.clustering.quality import (
+    MOST_OUTLIERS,
     OUTLIER_CUTOFF,
     confidence,
     medoids,
@@ -217,7 +218,7 @@ class ImageClusterer(NotebookView, ClusterMixin, BaseEstimator):
         How unusual each image is: the larger of two robust scores, of its distance to its nearest neighbours and of
         its unlikeness to the collection, see :func:`stranger_scores`.
     outliers_ : ndarray of bool of shape (n_images,)
-        True where the score is above 3.5.
+        True where the score is above 3.5, for at most a twentieth of the images.
     duplicates_ : list of ndarray
         Groups of near-identical images, each an array of indices.
     medoids_ : ndarray of shape (n_clusters_,)
@@ -782,7 +783,7 @@ def describe_images(labels: LabelArray, pieces: Pieces, seed: int, images: NDArr
         "confidence_": sure,
         "medoids_": medoids(pieces.features, labels, sure),
         "outlier_scores_": odd,
-        "outliers_": odd > OUTLIER_CUTOFF,
+        "outliers_": odd > max(OUTLIER_CUTOFF, float(np.quantile(odd, 1.0 - MOST_OUTLIERS))),
         "duplicates_": [],
     }
     if graph.neighbors is not None and graph.distances is not None:

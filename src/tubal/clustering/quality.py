@@ -114,6 +114,8 @@ def _matched(other: LabelArray, labels: LabelArray) -> LabelArray:
 
 # A score above this is an outlier: so many robust standard deviations above the median.
 OUTLIER_CUTOFF = 3.5
+# Largest share of outliers: where more images have large scores, they are part of the collection.
+MOST_OUTLIERS = 0.05
 # Images are compared with so many others at most, and the nearest tenth of these counts.
 _REFERENCES, _NEAREST_SHARE = 1000, 0.1
 # Pixels of each side that are used for histograms, about; bins for the values, and limits of those for gradients.
