@@ -2,8 +2,8 @@
 
 On every pile (see :mod:`tools.piles`) and collection: the mean confidence against the accuracy, how well confidence
 tells right from wrong images, the numbers of clusters it names, and how many of 20 pictures of another pile are among
-the first 30 by ``stranger_scores``. An image is right if its label is the one matched with its cluster, one to one. Results go to
-``confidence.json`` and ``confidence.md``.
+the first 30 by ``stranger_scores``. An image is right if its label is the one matched with its cluster, one to one.
+Results go to ``confidence.json`` and ``confidence.md``.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def resized(images: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.f
 
     pictures = [Image.fromarray(np.uint8(np.round(255 * np.clip(image, 0, 1)))) for image in images]
     small = [np.asarray(picture.resize((shape[1], shape[0]), Image.Resampling.BOX)) for picture in pictures]
-    return np.stack(small).astype(np.float32) / 255
+    return np.asarray(np.stack(small) / 255, dtype=np.float32)
 
 
 def run(folder: Path, out: Path, *, cache: Path, seed: int = 0, collections: Sequence[str] = COLLECTIONS) -> Summary:
@@ -163,7 +163,7 @@ def _means(measured: Mapping[str, Measured]) -> str:
     """Return the means of all piles and collections in a sentence."""
     gaps = [abs(item["confidence"] - item["accuracy"]) for item in measured.values()]
     areas = [item["auroc"] for item in measured.values() if item["auroc"] is not None]
-    found = [item["strangers"] for item in measured.values() if item["strangers"] is not None]
+    found = [float(item["strangers"]) for item in measured.values() if item["strangers"] is not None]
     return (
         f"Means: |confidence − accuracy| {100 * np.mean(gaps):.1f} points, AUROC {np.mean(areas or [np.nan]):.2f}, "
         f"strangers {np.mean(found or [np.nan]):.1f} of {N_STRANGERS}."
