@@ -94,8 +94,8 @@ def command(
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
     from tubal.backends.network import SeenPictures
+    from tubal.cli import inputs
     from tubal.cli.console import Terminal
-    from tubal.cli.inputs import check_label_file, choose_views, is_collection, read_images, read_labels, second_look
     from tubal.cli.pipeline import (
         Plan,
         check_apart,
@@ -110,9 +110,9 @@ def command(
     terminal = Terminal(state)
     for source in sources:
         check_apart(source, out)
-    check_label_file(labels)
+    inputs.check_label_file(labels)
     seen = SeenPictures(out / "views.npz")
-    look = second_look(seen, views, preset)
+    look = inputs.second_look(seen, views, preset)
     stale = earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
@@ -121,12 +121,11 @@ def command(
         checkpoint_beside(out, resume, terminal, state) as checkpoint,
         staged_folder(out, force=force, stale=stale, hidden=hidden) as stage,
     ):
-        stack = read_images(terminal, state, sources, image_settings, look=look)
-        known_labels = read_labels(labels, stack, is_collection=is_collection(sources))
+        stack = inputs.read_images(terminal, state, sources, image_settings, look=look)
+        known_labels = inputs.read_labels(labels, stack, is_collection=inputs.is_collection(sources))
         check_sorting(sort, stack, stage)
-        chosen = choose_views(terminal, views, preset, stack)
+        chosen = inputs.choose_views(terminal, views, preset, stack)
         settings = {"labels": labels, "sort": sort, "views": views, **image_settings}
-        source = sources[0] if len(sources) == 1 else ", ".join(Path(name).name for name in sources)
-        plan = Plan(source, clusters, preset, seed, sort, known_labels, settings, out, chosen, seen)
+        plan = Plan(inputs.name_of(sources), clusters, preset, seed, sort, known_labels, settings, out, chosen, seen)
         record = cluster_images(plan, stack, stage, terminal, state, checkpoint)
     show_summary(terminal, record, out)
