@@ -94,39 +94,31 @@ def command(
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
     from tubal.backends.network import SeenPictures
+    from tubal.cli import inputs, pipeline
     from tubal.cli.console import Terminal
-    from tubal.cli.inputs import check_label_file, choose_views, is_collection, read_images, read_labels, second_look
-    from tubal.cli.pipeline import (
-        Plan,
-        check_apart,
-        check_sorting,
-        checkpoint_beside,
-        cluster_images,
-        earlier_sorted_folder,
-        show_summary,
-    )
     from tubal.storage.files import reserve, staged_folder
 
     terminal = Terminal(state)
     for source in sources:
-        check_apart(source, out)
-    check_label_file(labels)
+        pipeline.check_apart(source, out)
+    inputs.check_label_file(labels)
     seen = SeenPictures(out / "views.npz")
-    look = second_look(seen, views, preset)
-    stale = earlier_sorted_folder(out) if force else ()
+    look = inputs.second_look(seen, views, preset)
+    stale = pipeline.earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
         reserve(out) as hidden,
         terminal.announce_compiling(),
-        checkpoint_beside(out, resume, terminal, state) as checkpoint,
+        pipeline.checkpoint_beside(out, resume, terminal, state) as checkpoint,
         staged_folder(out, force=force, stale=stale, hidden=hidden) as stage,
     ):
-        stack = read_images(terminal, state, sources, image_settings, look=look)
-        known_labels = read_labels(labels, stack, is_collection=is_collection(sources))
-        check_sorting(sort, stack, stage)
-        chosen = choose_views(terminal, views, preset, stack)
+        stack = inputs.read_images(terminal, state, sources, image_settings, look=look)
+        known_labels = inputs.read_labels(labels, stack, is_collection=inputs.is_collection(sources))
+        pipeline.check_sorting(sort, stack, stage)
+        chosen = inputs.choose_views(terminal, views, preset, stack)
         settings = {"labels": labels, "sort": sort, "views": views, **image_settings}
-        source = sources[0] if len(sources) == 1 else ", ".join(Path(name).name for name in sources)
-        plan = Plan(source, clusters, preset, seed, sort, known_labels, settings, out, chosen, seen)
-        record = cluster_images(plan, stack, stage, terminal, state, checkpoint)
-    show_summary(terminal, record, out)
+        plan = pipeline.Plan(
+            inputs.name_of(sources), clusters, preset, seed, sort, known_labels, settings, out, chosen, seen
+        )
+        record = pipeline.cluster_images(plan, stack, stage, terminal, state, checkpoint)
+    pipeline.show_summary(terminal, record, out)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tubal.backends.network import SeenPictures
     from tubal.clustering import ImageClusterer
-    from tubal.images.folders import SecondLook
+    from tubal.images.pictures import SecondLook
 
 __all__ = [
     "check_label_file",
@@ -36,6 +36,7 @@ __all__ = [
     "is_collection",
     "look_for",
     "model_file",
+    "name_of",
     "open_clusterer",
     "open_model",
     "read_images",
@@ -57,6 +58,15 @@ _LIMIT, _TOO_LARGE = "(max_pixels)", re.compile(r"too large: (\d+) pixels")
 def is_collection(sources: Sequence[str]) -> bool:
     """Tell whether SOURCE names a collection rather than files, folders or standard input."""
     return len(sources) == 1 and sources[0] != "-" and not Path(sources[0]).exists()
+
+
+def name_of(sources: Sequence[str]) -> str:
+    """Return what a run is called: its source, or the last parts of several.
+
+    >>> name_of(["photos/june", "photos/july.zip"])
+    'june, july.zip'
+    """
+    return sources[0] if len(sources) == 1 else ", ".join(Path(source).name for source in sources)
 
 
 def read_images(
@@ -123,7 +133,7 @@ def second_look(seen: SeenPictures, views: str, preset: str) -> SecondLook | Non
     """Return what shows pictures to the network while they are read; None without the view or the network."""
     from tubal.backends.network import SIDE, has_gpu, why_missing
     from tubal.clustering.views import BUILT_IN, FROM_NETWORK, LEAST_SIDE, MOST_WITHOUT_GPU, SHAPE
-    from tubal.images.folders import SecondLook
+    from tubal.images.pictures import SecondLook
 
     names, missing = views.split(","), why_missing()
     unknown = [name for name in names if name not in ("auto", SHAPE, *BUILT_IN)]
