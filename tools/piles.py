@@ -111,25 +111,30 @@ INPUTS: Mapping[str, Callable[[Pile], NDArray[np.float32]]] = {"pixels": pixels_
 # Views of tubal by the name of the method; the first two are what users get without and with the extra `photos`.
 TUBAL: Mapping[str, tuple[str, ...]] = {
     "tubal": ("shape", "colour"),
-    "tubal with network": ("shape", "colour", "semantic"),
+    "tubal with network": ("shape", "colour", "semantic", "layout"),
     "shape alone": ("shape",),
-    "network alone": ("semantic",),
+    "network alone": ("semantic", "layout"),
 }
 METHODS = (*(f"{peer}, {kind}" for kind in INPUTS for peer in PEERS), *TUBAL)
 
 
-def fit_tubal(pile: Pile, n_clusters: int, seed: int, names: Sequence[str]) -> tuple[Labels, dict[str, float]]:
-    """Return labels and the trust in each view; a view that a pile does not have is left out."""
-    from tubal.clustering.views import LEAST_SIDE, has_colour
+def views_of(pile: Pile, names: Sequence[str]) -> dict[str, NDArray[Any] | None]:
+    """Return the views of a pile by name, for ImageClusterer; a view that it does not have is left out."""
+    from tubal.clustering.views import FROM_NETWORK, LEAST_SIDE, has_colour, network_parts
 
     views: dict[str, NDArray[Any] | None] = {}
     for name in names:
         # As tubal cluster does, which does not show the network pictures that are smaller than this.
-        if name == "semantic" and (len(names) == 1 or max(pile["images"].shape[1:3]) >= LEAST_SIDE):
-            views[name] = pile["described"]
+        if name in FROM_NETWORK and ("shape" not in names or max(pile["images"].shape[1:3]) >= LEAST_SIDE):
+            views[name] = network_parts(pile["described"])[name]
         elif name == "shape" or (name == "colour" and has_colour(pile["images"])):
             views[name] = None
-    model = ImageClusterer(n_clusters, views=views or "shape", random_state=seed).fit(pile["images"])
+    return views
+
+
+def fit_tubal(pile: Pile, n_clusters: int, seed: int, names: Sequence[str]) -> tuple[Labels, dict[str, float]]:
+    """Return labels and the trust in each view."""
+    model = ImageClusterer(n_clusters, views=views_of(pile, names) or "shape", random_state=seed).fit(pile["images"])
     return model.labels_, model.view_weights_
 
 

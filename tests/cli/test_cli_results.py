@@ -52,6 +52,22 @@ def test_run_json_records_seed_versions_and_hashes(results: Path) -> None:
     assert set(record["outputs"]) == RESULTS - {"run.json"}
 
 
+def test_run_ends_with_other_numbers_and_how_far_to_trust_it(
+    shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert run(["cluster", str(shapes), "--out", str(out), "--json"]) == 0
+    printed = capsys.readouterr()
+    record = json.loads(printed.out)
+    best, second, *_ = record["plausible_clusters"]
+    assert record["clusters"] == best
+    *_, numbers, trust, last = printed.err.splitlines()
+    assert numbers.startswith(f"{best} clusters fit best, {second} or ")
+    assert numbers.endswith(f"--clusters {second} --force")
+    assert trust.startswith(f"About {100 * record['mean_confidence']:.0f} % of the images are probably in the right")
+    assert last.startswith("Open ")
+
+
 def test_same_seed_gives_same_results(results: Path, shapes: Path, tmp_path: Path) -> None:
     out = tmp_path / "again"
     assert run(["cluster", str(shapes), "-k", "3", "-o", str(out), "-q", "--labels", "folders"]) == 0

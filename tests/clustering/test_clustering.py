@@ -12,9 +12,10 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
-from tubal.clustering import cuts
+from tubal.clustering import cuts, quality
 from tubal.clustering.affinity import crowding_groups, near_copies
 from tubal.clustering.cuts import cheapest_links, join_components, ward_kmeans, warn_if_lopsided
+from tubal.clustering.quality import OUTLIER_CUTOFF
 from tubal.clustering.spectral import _DENSE_LIMIT
 from tubal.graph import knn_graph
 from tubal.metrics import clustering_accuracy
@@ -304,12 +305,63 @@ def test_confidence_is_lower_for_images_between_clusters(rng):
     assert_array_equal(sure[1:20], 1.0)
 
 
+def test_stability_is_lower_for_a_group_joined_to_a_wrong_cluster(rng):
+    adjacency, groups = planted(rng, [30, 30, 30, 12], inside=0.5, outside=0.005)
+    joined = np.where(groups == 3, 0, groups)
+    sure = clustering.stability(clustering.spectrum(adjacency, 9), joined)
+    assert sure[groups != 3].mean() > 0.8 > 0.7 > sure[groups == 3].max()
+    # All edges of the group are inside the wrong cluster, or nearly all.
+    assert clustering.confidence(adjacency, joined)[groups == 3].mean() > 0.8
+
+
+@pytest.mark.parametrize("n_images", [1, 2, 3, 4, 7])
+def test_stability_of_tiny_graphs_is_a_share(n_images):
+    adjacency = sparse.csr_matrix(np.ones((n_images, n_images)))
+    labels = np.arange(n_images) % 2
+    sure = clustering.stability(clustering.spectrum(adjacency, max(1, n_images // 2)), labels)
+    assert sure.shape == (n_images,)
+    assert ((sure >= 0.0) & (sure <= 1.0)).all()
+
+
+def test_stability_is_found_on_a_sample(rng, monkeypatch):
+    monkeypatch.setattr(quality, "_TREE_SAMPLE", 60)
+    adjacency, labels = planted(rng, [40, 40, 40], inside=0.5, outside=0.005)
+    assert clustering.stability(clustering.spectrum(adjacency, 9), labels).mean() > 0.75
+
+
 def test_only_far_images_are_outliers(rng):
     distances = rng.uniform(0.9, 1.1, size=(50, 5))
-    assert not clustering.outliers(distances).any()
+    assert not (clustering.neighbor_outlier_scores(distances) > OUTLIER_CUTOFF).any()
     distances[7] *= 8.0
     distances[8] /= 8.0
-    assert_array_equal(np.flatnonzero(clustering.outliers(distances)), [7])
+    assert_array_equal(np.flatnonzero(clustering.neighbor_outlier_scores(distances) > OUTLIER_CUTOFF), [7])
+
+
+@pytest.mark.parametrize("channels", [(), (3,)])
+def test_a_group_of_strangers_comes_first(rng, channels):
+    """Strangers that are alike are near to each other, and still unlike the collection."""
+    images = rng.random((200, 20, 20, *channels))
+    images[:12, 5:15, 5:15] = 0.9
+    images[:12, :5] = 0.1
+    scores = clustering.stranger_scores(images)
+    assert_array_equal(np.sort(np.argsort(-scores)[:12]), np.arange(12))
+
+
+def test_histograms_are_those_of_numpy(rng):
+    images = rng.random((5, 9, 7, 2))
+    low, high = images.min(), images.max()
+    found = quality.appearance(images) ** 2
+    for image, row in zip(images, found, strict=True):
+        for channel in range(2):
+            expected = np.histogram(image[..., channel], 8, (low, high))[0] / 63
+            assert_allclose(row[8 * channel : 8 * channel + 8], expected, atol=1e-12)
+    assert_allclose(found[:, 16:].sum(axis=1), 2.0)
+
+
+@pytest.mark.parametrize("n_images", [2, 7, 9])
+def test_strangers_of_tiny_or_equal_collections_have_finite_scores(n_images):
+    for images in (np.zeros((n_images, 4, 4)), np.zeros((n_images, 1, 5)), np.eye(n_images)):
+        assert np.isfinite(clustering.stranger_scores(images)).all()
 
 
 def test_near_duplicates_are_transitive():

@@ -60,6 +60,12 @@ def test_ward_merges_are_those_of_scipy(rng, n_points):
         assert found.shape == (0, 3)
 
 
+def test_equal_points_have_a_tree(rng):
+    points = np.repeat(rng.normal(size=(5, 9)), 20, axis=0) + 1e-9 * rng.normal(size=(100, 9))
+    heights = tree.ward_merges(points, np.ones(100))[:, 2]
+    assert (np.diff(heights) >= 0.0).all()
+
+
 def test_weights_count_as_repeated_points(rng):
     points, repeats = rng.normal(size=(12, 3)), rng.integers(1, 5, size=12)
     found = tree.ward_merges(points, repeats.astype(float))

@@ -16,12 +16,13 @@ from tubal.clustering.affinity import mutual_adjacency, with_second_order
 from tubal.clustering.cuts import diffusion_cut, merge_clusters
 from tubal.clustering.views import (
     LEAST_TRUST,
+    MOST_COLOUR,
     STEEPNESS,
     colour_histograms,
     fuse_views,
     has_colour,
+    network_can_help,
     requested_views,
-    semantic_can_help,
     to_lab,
 )
 from tubal.metrics import clustering_accuracy
@@ -241,7 +242,7 @@ def test_interrupted_fit_keeps_features(tmp_path, images):
 @pytest.mark.parametrize(
     ("views", "message"),
     [
-        ("colors", "choose from 'auto', 'shape', 'colour', 'semantic'"),
+        ("colors", "choose from 'auto', 'shape', 'colour', 'semantic', 'layout'"),
         ([], "views is empty"),
         ({"own": np.zeros((3, 2))}, "one row of numbers per image"),
         ({"own": np.full((36, 2), np.nan)}, "not a number"),
@@ -310,7 +311,7 @@ def test_missing_network_is_said_in_one_line(monkeypatch):
     assert "a_package_that_is_not_there" in network.why_missing()
     with pytest.raises(network.MissingNetworkError, match=r"tubal\[photos\]"):
         network.load_network()
-    assert not semantic_can_help(100, (64, 64))
+    assert not network_can_help(100, (64, 64))
 
 
 def test_without_the_network_photographs_are_clustered(monkeypatch):
@@ -352,19 +353,34 @@ def test_network_features_do_not_depend_on_the_batch():
     assert together.shape == (3, network.N_FEATURES)
     assert_allclose(np.linalg.norm(together, axis=1), 1.0, rtol=1e-4)
     apart = np.concatenate([network.describe_pictures(pictures[i : i + 1]) for i in range(3)])
-    assert_allclose(together, apart, atol=1e-5)
+    assert_allclose(together, apart, atol=1e-3)
 
 
 @needs_network
 def test_grey_bytes_and_floats_look_alike():
     grey = np.random.default_rng(0).integers(0, 256, (2, 50, 50), dtype=np.uint8)
     colour = np.repeat(grey[..., None] / 255.0, 3, axis=3)
-    assert_allclose(network.describe_pictures(grey), network.describe_pictures(colour), atol=1e-5)
+    assert_allclose(network.describe_pictures(grey), network.describe_pictures(colour), atol=1e-3)
 
 
 @needs_network
 def test_network_view_is_used_for_photographs():
     pictures = np.random.default_rng(0).random((10, 32, 32))
     fitted = ImageClusterer(2, random_state=0).fit(pictures)
-    assert fitted.views_ == {"shape": "graph", "semantic": "images"}
+    assert fitted.views_ == {"shape": "graph", "semantic": "images", "layout": "images"}
     assert_array_equal(fitted.predict(pictures), fitted.labels_)
+
+
+@needs_network
+def test_two_views_share_one_pass(monkeypatch):
+    calls = []
+    real = network.describe_pictures
+    monkeypatch.setattr(network, "describe_pictures", lambda *args, **kwargs: calls.append(1) or real(*args, **kwargs))
+    ImageClusterer(2, views=["semantic", "layout"], random_state=0).fit(np.random.default_rng(0).random((8, 12, 12)))
+    assert calls == [1]
+
+
+def test_colour_assists_and_never_leads():
+    views = {"shape": block_graph(0.3), "colour": block_graph(0.0, seed=7)}
+    assert fuse_views(views, 3).trust == {"shape": 1.0, "colour": MOST_COLOUR}
+    assert fuse_views({"colour": views["colour"]}, 3).trust == {"colour": 1.0}

@@ -38,14 +38,15 @@ def write_signs(folder: Path, *, ground: int = 255, ink: int = 0, alpha: bool = 
 @pytest.mark.parametrize("kind", [{}, {"ground": 20, "ink": 240}, {"alpha": True}])
 def test_clear_content_is_cut(tmp_path: Path, kind: dict[str, int]) -> None:
     write_signs(tmp_path / "signs", **kind)
-    stack = load_image_folder(tmp_path / "signs")
+    stack = load_image_folder(tmp_path / "signs", size=64)
     assert stack.crop == "content"
     assert "cut to their content" in stack.rule
     assert stack.images.shape[1:3] == (36, 36)  # 32 pixels of content, and a sixteenth on every side
     assert_array_equal(stack.images, np.repeat(stack.images[:1], 12, axis=0))
     margin = stack.images[0][:2]
     assert_array_equal(margin, np.full_like(margin, kind.get("ground", 255) / 255))
-    assert load_image_folder(tmp_path / "signs", crop="none").images.shape[1:3] == (64, 51)
+    assert load_image_folder(tmp_path / "signs").images.shape[1:3] == (32, 32)
+    assert load_image_folder(tmp_path / "signs", crop="none").images.shape[1:3] == (32, 26)
 
 
 def test_white_drawing_on_nothing_is_seen(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ def test_white_drawing_on_nothing_is_seen(tmp_path: Path) -> None:
     pixels[10:30, 5:25, 3] = 255
     Image.fromarray(pixels).save(tmp_path / "white.png")
     Image.fromarray(np.zeros_like(pixels)).save(tmp_path / "clear.png")
-    clear, white = load_image_folder(tmp_path, crop="none").images
+    clear, white = load_image_folder(tmp_path, size=64, crop="none").images
     assert_array_equal(white, pixels[..., 3] / 255)
     assert_array_equal(clear, np.ones((40, 40)))
 
@@ -90,7 +91,7 @@ def test_array_files_are_cut_only_on_demand(tmp_path: Path) -> None:
     np.save(tmp_path / "signs.npy", np.stack(pictures))
     assert load_images(tmp_path / "signs.npy", size=(100, 80)).crop == "none"
     cut = load_images(tmp_path / "signs.npy", size=(36, 36), crop="content")
-    assert_allclose(cut.images, load_images(tmp_path / "signs").images, atol=1e-6)
+    assert_allclose(cut.images, load_images(tmp_path / "signs", size=64).images, atol=1e-6)
 
 
 def test_blank_picture_is_not_cut(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_blank_picture_is_not_cut(tmp_path: Path) -> None:
     Image.new("L", (80, 100), 255).save(tmp_path / "signs" / "blank.png")
     stack = load_image_folder(tmp_path / "signs")
     assert stack.crop == "content"
-    assert_array_equal(stack.images[stack.names.index("blank.png")], np.ones((36, 36)))
+    assert_array_equal(stack.images[stack.names.index("blank.png")], np.ones((32, 32)))
 
 
 def test_one_picture_reads_like_its_folder(tmp_path: Path) -> None:

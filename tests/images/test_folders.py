@@ -8,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
 from PIL import Image
 
 from helpers.mixed_folder import ODD_NAMES, build_mixed_folder, grey, png_bytes
 from tubal.datasets import load_image_folder
+from tubal.images.folders import load_pictures
+from tubal.images.pictures import SecondLook
 
 
 def test_equal_sizes_are_read_exactly(tmp_path: Path) -> None:
@@ -40,7 +43,8 @@ def test_mixed_sizes_get_the_median_size(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     for i, (height, width) in enumerate([(100, 200), (100, 200), (50, 300)]):
         Image.fromarray(grey(rng, height, width)).save(tmp_path / f"{i}.png")
-    assert load_image_folder(tmp_path).images.shape == (3, 32, 64)
+    assert load_image_folder(tmp_path).images.shape == (3, 16, 32)
+    assert load_image_folder(tmp_path, size=64).images.shape == (3, 32, 64)
     assert load_image_folder(tmp_path, size=20).images.shape == (3, 10, 20)
     assert load_image_folder(tmp_path, size=(9, 7), fit="crop").images.shape == (3, 9, 7)
 
@@ -147,7 +151,7 @@ def test_too_large_floats_are_listed(tmp_path: Path) -> None:
     values[::2] = -3e38
     Image.fromarray(values).save(tmp_path / "wild.tif")
     Image.fromarray(np.eye(90, dtype=np.float32)).save(tmp_path / "good.tif")
-    stack = load_image_folder(tmp_path)
+    stack = load_image_folder(tmp_path, size=64)
     assert np.isfinite(stack.images).all()
     assert stack.images.min() >= 0
     assert stack.images.max() <= 1
@@ -256,3 +260,32 @@ def test_too_large_stack_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "b.png").write_bytes(png_bytes(grey(np.random.default_rng(10))))
     with pytest.raises(ValueError, match="GiB"):
         load_image_folder(tmp_path, size=(60_000, 60_000))
+
+
+def test_pictures_are_described_at_a_larger_size(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for i in range(7):
+        Image.fromarray(rng.integers(0, 256, (60 + i, 80, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
+    (tmp_path / "3.png").write_bytes(b"not a picture")
+    shapes = []
+
+    def describe(pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
+        shapes.append(pictures.shape[1:])
+        assert pictures.dtype == np.uint8
+        return pictures.reshape(len(pictures), -1).mean(axis=1, keepdims=True).astype(np.float32)
+
+    look = SecondLook(describe, 50, least_side=32, most=100, batch=2)
+    stack = load_pictures([tmp_path], size=10, colour="auto", fit="pad", crop="none", max_pixels=10**6, look=look)
+    large = load_image_folder(tmp_path, size=(50, 50), crop="none")
+    assert set(shapes) == {(50, 50, 3)}
+    assert_allclose(stack.described[:, 0], 255 * large.images.mean(axis=(1, 2, 3)), atol=0.5)
+    assert len(stack.described) == len(stack.images) == 6
+
+
+@pytest.mark.parametrize(("least_side", "most"), [(61, 100), (10, 2)])
+def test_small_or_very_many_pictures_are_not_described(tmp_path: Path, least_side: int, most: int) -> None:
+    for i in range(3):
+        Image.fromarray(np.full((60, 80), 40 * i, dtype=np.uint8)).save(tmp_path / f"{i}.png")
+    look = SecondLook(lambda pictures: pytest.fail("it was called"), 50, least_side=least_side, most=most)
+    stack = load_pictures([tmp_path], size=10, colour="auto", fit="pad", crop="none", max_pixels=10**6, look=look)
+    assert stack.described is None

@@ -33,9 +33,10 @@ SIDE = 224  # pixels of the square pictures that the network was trained on
 _MIDDLE, _HALF_RANGE = 127.0, 128.0
 _EPSILON = 1e-3  # of the batch normalisation
 _BATCH = 32
-# Features of a picture: 7 x 7 places with 64 mixtures of channels each, and the 1280 channels of the head.
-N_MIXED = 64
-N_FEATURES = 7 * 7 * N_MIXED + 1280
+# Features of a picture: 7 x 7 places with 128 mixtures of channels each, and the 1280 channels of the head.
+N_MIXED = 128
+N_LAYOUT = 7 * 7 * N_MIXED
+N_FEATURES = N_LAYOUT + 1280
 
 
 class Stage(NamedTuple):
@@ -244,10 +245,10 @@ def has_gpu() -> bool:
 def describe_pictures(
     pictures: NDArray[Any], *, report: Callable[[int, int], object] | None = None, device: str | None = None
 ) -> NDArray[np.float32]:
-    """Return what the network sees in pictures, as rows to be compared by their cosine.
+    """Return what the network sees in pictures, as rows of two parts, each to be compared by its cosine.
 
-    A row has two halves of equal length. The first is the last block's map, which says what is where. The second is
-    the square root of the head's mean over all places, which says what there is, wherever it is.
+    The first part is the last block's map, which says what is where. The second is the square root of the head's mean
+    over all places, which says what there is, wherever it is.
 
     Parameters
     ----------
@@ -260,8 +261,8 @@ def describe_pictures(
 
     Returns
     -------
-    ndarray of shape (n, 4416)
-        Features in float32; rows of unit length.
+    ndarray of shape (n, 7552)
+        Features in float32: 6272 of the layout and 1280 of the whole, each part of unit length.
     """
     parts = []
     for done, features in _batches(pictures, device or ("cuda" if has_gpu() else "cpu")):
@@ -285,12 +286,12 @@ def _batches(pictures: NDArray[Any], device: str) -> Iterator[tuple[int, NDArray
         whole = head.mean(dim=(2, 3)).sqrt()
         rows = torch.cat([torch.nn.functional.normalize(part, dim=1) for part in (layout, whole)], dim=1)
         # Rounded to half precision, so that they can be stored in little space and read again unchanged.
-        yield start + len(batch), to_numpy((rows / 2**0.5).half().float())
+        yield start + len(batch), to_numpy(rows.half().float())
 
 
 @cache
 def _channel_mixing() -> NDArray[np.float32]:
-    """Return 64 orthonormal mixtures (320, 64) of the last block's channels; always the same."""
+    """Return orthonormal mixtures (320, 128) of the last block's channels; always the same."""
     drawn = np.random.default_rng(0).standard_normal((STAGES[-1].channels, N_MIXED))
     return np.linalg.qr(drawn)[0].astype(np.float32)
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     metavar="auto|NAME,...",
     default="auto",
     show_default=True,
-    help="How to compare images: shape, colour, semantic (needs the extra 'photos'), or several. "
+    help="How to compare images: shape, colour, semantic and layout (both need the extra 'photos'), or several. "
     "'auto' takes all that are available and useful.",
 )
 @click.option(
@@ -110,45 +110,39 @@ def cluster(
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
     from tubal.backends.network import SeenPictures
+    from tubal.cli import inputs, pipeline
     from tubal.cli.console import Terminal
     from tubal.cli.hints import check_hint_file, teach_known_hints
-    from tubal.cli.inputs import check_label_file, choose_views, is_collection, read_images, read_labels, second_look
-    from tubal.cli.pipeline import (
-        Plan,
-        check_apart,
-        check_sorting,
-        checkpoint_beside,
-        cluster_images,
-        earlier_sorted_folder,
-        show_summary,
-    )
     from tubal.storage.files import reserve, staged_folder
 
     terminal = Terminal(state)
     for source in sources:
-        check_apart(source, out)
-    check_label_file(labels)
+        pipeline.check_apart(source, out)
+    inputs.check_label_file(labels)
     check_hint_file(hints)
     seen = SeenPictures(out / "views.npz")
-    look = second_look(seen, views, preset)
-    stale = earlier_sorted_folder(out) if force else ()
+    look = inputs.second_look(seen, views, preset)
+    stale = pipeline.earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
         reserve(out) as hidden,
         terminal.announce_compiling(),
-        checkpoint_beside(out, resume, terminal, state) as checkpoint,
+        pipeline.checkpoint_beside(out, resume, terminal, state) as checkpoint,
         staged_folder(out, force=force, stale=stale, hidden=hidden) as stage,
     ):
-        stack = read_images(terminal, state, sources, image_settings, look=look, listed_in=str(out / "skipped.csv"))
-        known_labels = read_labels(labels, stack, is_collection=is_collection(sources))
-        check_sorting(sort, stack, stage)
-        chosen = choose_views(terminal, views, preset, stack)
+        stack = inputs.read_images(
+            terminal, state, sources, image_settings, look=look, listed_in=str(out / "skipped.csv")
+        )
+        known_labels = inputs.read_labels(labels, stack, is_collection=inputs.is_collection(sources))
+        pipeline.check_sorting(sort, stack, stage)
+        chosen = inputs.choose_views(terminal, views, preset, stack)
         settings = {"labels": labels, "hints": hints, "sort": sort, "views": views, **image_settings}
-        source = sources[0] if len(sources) == 1 else ", ".join(Path(name).name for name in sources)
-        plan = Plan(source, clusters, preset, seed, sort, known_labels, settings, out, chosen, seen)
+        plan = pipeline.Plan(
+            inputs.name_of(sources), clusters, preset, seed, sort, known_labels, settings, out, chosen, seen
+        )
         teach = teach_known_hints(out, hints, stack)
-        record = cluster_images(plan, stack, stage, terminal, state, checkpoint, teach)
-    show_summary(terminal, record, out)
+        record = pipeline.cluster_images(plan, stack, stage, terminal, state, checkpoint, teach)
+    pipeline.show_summary(terminal, record, out)
 
 
 # --- demo ----------------------------------------------------------------------------------------------------------

@@ -23,18 +23,20 @@ if TYPE_CHECKING:
 
     from tubal.backends.network import SeenPictures
     from tubal.clustering import ImageClusterer
-    from tubal.images.folders import SecondLook
+    from tubal.images.pictures import SecondLook
 
 __all__ = [
     "check_label_file",
     "choose_views",
     "coder_of",
     "compare_with_labels",
+    "described_views",
     "image_names",
     "image_shape_of",
     "is_collection",
     "look_for",
     "model_file",
+    "name_of",
     "open_clusterer",
     "open_model",
     "read_images",
@@ -58,6 +60,15 @@ _LIMIT, _TOO_LARGE = "(max_pixels)", re.compile(r"too large: (\d+) pixels")
 def is_collection(sources: Sequence[str]) -> bool:
     """Tell whether SOURCE names a collection rather than files, folders or standard input."""
     return len(sources) == 1 and sources[0] != "-" and not Path(sources[0]).exists()
+
+
+def name_of(sources: Sequence[str]) -> str:
+    """Return what a run is called: its source, or the last parts of several.
+
+    >>> name_of(["photos/june", "photos/july.zip"])
+    'june, july.zip'
+    """
+    return sources[0] if len(sources) == 1 else ", ".join(Path(source).name for source in sources)
 
 
 def read_images(
@@ -133,19 +144,19 @@ def read_images_for(
 def second_look(seen: SeenPictures, views: str, preset: str) -> SecondLook | None:
     """Return what shows pictures to the network while they are read; None without the view or the network."""
     from tubal.backends.network import SIDE, has_gpu, why_missing
-    from tubal.clustering.views import BUILT_IN, LEAST_SIDE, MOST_WITHOUT_GPU, SEMANTIC, SHAPE
-    from tubal.images.folders import SecondLook
+    from tubal.clustering.views import BUILT_IN, FROM_NETWORK, LEAST_SIDE, MOST_WITHOUT_GPU, SHAPE
+    from tubal.images.pictures import SecondLook
 
     names, missing = views.split(","), why_missing()
     unknown = [name for name in names if name not in ("auto", SHAPE, *BUILT_IN)]
     if unknown or ("auto" in names and len(names) > 1):
         known = ", ".join((SHAPE, *BUILT_IN))
         raise ValueError(f"--views {views!r} is not 'auto' or some of {known}, separated by commas")
-    if missing and SEMANTIC in names:
+    asked = bool(set(FROM_NETWORK) & set(names))
+    if missing and asked:
         raise ValueError(f"--views {views}: {missing}")
-    if missing or preset != "default" or not {"auto", SEMANTIC} & set(names):
+    if missing or preset != "default" or not (asked or views == "auto"):
         return None
-    asked = SEMANTIC in names
     most = sys.maxsize if asked or has_gpu() else MOST_WITHOUT_GPU
     return SecondLook(seen.describe, SIDE, least_side=1 if asked else LEAST_SIDE, most=most)
 
@@ -156,7 +167,7 @@ def choose_views(terminal: Terminal, views: str, preset: str, stack: Bunch) -> s
     Prints one line if pictures are compared without a network because it is not installed.
     """
     from tubal.backends.network import why_missing
-    from tubal.clustering.views import COLOUR, SEMANTIC, SHAPE, has_colour
+    from tubal.clustering.views import COLOUR, FROM_NETWORK, SHAPE, has_colour, network_parts
 
     if views == "auto" and stack.described is None:
         if preset == "default" and any(stack.files) and (missing := why_missing()):
@@ -164,22 +175,33 @@ def choose_views(terminal: Terminal, views: str, preset: str, stack: Bunch) -> s
         return "auto"
     names = views.split(",")
     if views == "auto":
-        names = [SHAPE, *([COLOUR] if has_colour(stack.images) else []), SEMANTIC]
-    return {name: stack.described if name == SEMANTIC else None for name in names}
+        names = [SHAPE, *([COLOUR] if has_colour(stack.images) else []), *FROM_NETWORK]
+    described = {} if stack.described is None else network_parts(stack.described)
+    return {name: described.get(name) for name in names}
 
 
 def look_for(clusterer: ImageClusterer, terminal: Terminal) -> SecondLook | None:
     """Return what shows new pictures to the network, if the model's own pictures were shown to it."""
-    trust = getattr(clusterer, "view_weights_", {})
-    if trust.get("semantic", 0.0) <= 0.0 or clusterer.views_["semantic"] != "given":
-        return None
     from tubal.backends.network import SeenPictures, why_missing
+    from tubal.clustering.views import FROM_NETWORK
+
+    trust, sources = getattr(clusterer, "view_weights_", {}), getattr(clusterer, "views_", {})
+    if not any(trust.get(name, 0.0) > 0.0 and sources[name] == "given" for name in FROM_NETWORK):
+        return None
 
     missing = why_missing()
     if missing:
         terminal.print_line(f"compared without a network for photographs: {missing}")
         return None
     return second_look(SeenPictures(), "semantic", "default")
+
+
+def described_views(clusterer: ImageClusterer, stack: Bunch) -> dict[str, NDArray[Any]]:
+    """Return what the network saw in new pictures, for the views of a model that came from it."""
+    from tubal.clustering.views import network_parts
+
+    parts = {} if stack.described is None else network_parts(stack.described)
+    return {name: rows for name, rows in parts.items() if name in clusterer.view_graphs_}
 
 
 # --- models ------------------------------------------------------------------------------------------------------

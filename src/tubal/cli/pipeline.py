@@ -430,6 +430,10 @@ def _write_page(
     write_report(data, path)
 
 
+# Images with a lower confidence are doubtful, as in the report.
+DOUBTFUL = 0.5
+
+
 # --- the record of a run -----------------------------------------------------------------------------------------
 
 
@@ -451,6 +455,9 @@ def _describe_run(
         "cluster_sizes": sizes.tolist(),
         "cluster_names": list(clusterer.names_),
         "hints": len(clusterer.hints_),
+        "plausible_clusters": clusterer.n_clusters_candidates_.tolist(),
+        "mean_confidence": round(float(clusterer.confidence_.mean()), 4),
+        "doubtful": int((clusterer.confidence_ < DOUBTFUL).sum()),
         "outliers": int(as_mask(clusterer.outliers_, len(stack.images)).sum()),
         "duplicate_groups": len(clusterer.duplicates_),
         "scores": scores,
@@ -530,6 +537,33 @@ def _foreign_files(folder: Path) -> list[str]:
     return [name for name in names if name not in uses and uses[re.sub(r"-\d+(\.[^./]*)?$", r"\1", name)] < 2]
 
 
+def name_other_numbers(record: Mapping[str, Any]) -> str:
+    """Return a sentence with the next most plausible numbers of clusters, and the command that uses the first.
+
+    >>> name_other_numbers({"plausible_clusters": [14, 10, 30], "command": ["tubal", "cluster", "my photos"]})
+    "14 clusters fit best, 10 or 30 nearly as well; for 10, run: tubal cluster 'my photos' --clusters 10 --force"
+    """
+    best, *others = record["plausible_clusters"]
+    command = [part for part in record["command"] if part not in ("--force", "--resume")]
+    again = shlex.join([*command, "--clusters", str(others[0]), "--force"])
+    return f"{best} clusters fit best, {' or '.join(map(str, others))} nearly as well; for {others[0]}, run: {again}"
+
+
+def describe_trust(record: Mapping[str, Any]) -> str:
+    """Return a sentence on how far the clusters can be trusted, and what to try.
+
+    >>> describe_trust({"mean_confidence": 0.93, "doubtful": 4, "images": 200})
+    'About 93 % of the images are probably in the right cluster; look through the 4 doubtful ones in the report.'
+    """
+    share = f"About {100 * record['mean_confidence']:.0f} % of the images are probably in the right cluster"
+    if record["mean_confidence"] < 0.7:
+        return f"{share}, so take the clusters as a first guess; try another number of clusters with -k."
+    if record["doubtful"] == 0:
+        return f"{share}; none is doubtful."
+    doubtful = "doubtful one" if record["doubtful"] == 1 else f"{record['doubtful']} doubtful ones"
+    return f"{share}; look through the {doubtful} in the report."
+
+
 def views_text(trust: Mapping[str, float]) -> str:
     """Return how images were compared, in words.
 
@@ -558,6 +592,9 @@ def show_summary(terminal: Terminal, record: Mapping[str, Any], out: Path) -> No
         rows.append(("against labels", text))
     rows.append(("time", f"{sum(record['seconds'].values()):.1f} s"))
     terminal.print_table(rows)
+    if estimated and len(record["plausible_clusters"]) > 1:
+        terminal.print_line(name_other_numbers(record))
+    terminal.print_line(describe_trust(record))
     # Not in the table: a path folded into a column cannot be copied.
     terminal.print_line(f"Open {out / 'report.html'}")
     shown = {name: value for name, value in record.items() if name != "files"}  # labels.csv lists them

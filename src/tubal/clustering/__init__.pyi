@@ -2,7 +2,7 @@ from .affinity import mutual_adjacency, weight_edges_by_codes, with_second_order
 from .clusterer import ImageClusterer
 from .cuts import ClusterCount, diffusion_cut, estimate_n_clusters, kmeans, modularity, spectral_cut
 from .hints import Hints
-from .quality import confidence, medoids, near_duplicates, outliers, vote
+from .quality import confidence, medoids, near_duplicates, neighbor_outlier_scores, stability, stranger_scores, vote
 from .spectral import Spectrum, graph_map, spectrum
 from .tree import ClusterTree, cluster_tree
 
@@ -22,9 +22,11 @@ __all__ = [
     "modularity",
     "mutual_adjacency",
     "near_duplicates",
-    "outliers",
+    "neighbor_outlier_scores",
     "spectral_cut",
     "spectrum",
+    "stability",
+    "stranger_scores",
     "vote",
     "weight_edges_by_codes",
     "with_second_order",

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +33,7 @@ from tubal.clustering.affinity import (
     find_distinct,
     neighbor_lists,
     one_label_per_image,
+    with_second_order,
 )
 from tubal.clustering.cuts import (
     ClusterCount,
@@ -41,6 +42,7 @@ from tubal.clustering.cuts import (
     estimate_n_clusters,
     kmeans,
     most_clusters,
+    n_cut_vectors,
     nearest_centers,
     order_by_size,
     partition_graph,
@@ -49,9 +51,18 @@ from tubal.clustering.cuts import (
 )
 from tubal.clustering.growth import GrowingClusters
 from tubal.clustering.hints import Hints
-from tubal.clustering.quality import confidence, medoids, near_duplicates, outliers, vote
-from tubal.clustering.spectral import LabelArray, Spectrum, graph_map
-from tubal.clustering.tree import ClusterTree, cluster_tree
+from tubal.clustering.quality import (
+    MOST_OUTLIERS,
+    OUTLIER_CUTOFF,
+    confidence,
+    medoids,
+    near_duplicates,
+    neighbor_outlier_scores,
+    stability,
+    stranger_scores,
+    vote,
+)
+from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum, graph_map, spectrum
 from tubal.clustering.views import (
     ONLY_SHAPE,
     SHAPE,
@@ -83,6 +94,9 @@ from tubal.problems.layout import unit_rows
 from tubal.solvers import Admm
 from tubal.solvers.base import check_integer, check_number
 from tubal.text import count
+
+if TYPE_CHECKING:
+    from tubal.clustering.tree import ClusterTree
 
 
 @dataclass(frozen=True)
@@ -165,9 +179,10 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         Neighbour graph, built by name or given; None for the preset's value: "deformable" for images, "cosine" for
         rows without ``image_shape``, such as embeddings, and always "euclidean" with the preset "paper".
     views : "auto", str, sequence of str or dict, default="auto"
-        What else to compare images by. "auto" takes "shape", the graph; "colour" where images have colour; and
-        "semantic", the network, where it is installed (``pip install 'tubal[photos]'``) and images have at least 32
-        pixels on each side. With rows of features, a given ``graph`` or the preset "paper" it takes the graph alone.
+        What to compare images by. "auto" takes "shape", the graph; "colour" where images have colour; and "semantic"
+        and "layout", what a network sees and where, if it is installed (``pip install 'tubal[photos]'``) and images
+        have at least 32 pixels on each side. With rows of features, a given ``graph`` or the preset "paper" it takes
+        the graph alone.
         A dict maps names to features (n_images, n_features), a graph, or a function from images, with values in
         [0, 1], to features; names of built-in views map to None.
     code_power : float, default=0.0
@@ -206,9 +221,14 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     features_ : ndarray of shape (n_images, n_atoms)
         Pooled codes of the learning, rows of unit length.
     confidence_ : ndarray of shape (n_images,)
-        Share of each image's edge weight that stays inside its cluster; 1 for images that hints are about.
+        How far each image's cluster can be trusted, from 0 to 1: the mean of the share of its edge weight that stays
+        inside its cluster, and the share of other partitions that agree, see :func:`stability`;
+        1 for images that hints are about.
+    outlier_scores_ : ndarray of shape (n_images,)
+        How unusual each image is: the larger of two robust scores, of its distance to its nearest neighbours and of
+        its unlikeness to the collection, see :func:`stranger_scores`.
     outliers_ : ndarray of bool of shape (n_images,)
-        True where an image lies unusually far from its nearest neighbours.
+        True where the score is above 3.5, for at most a twentieth of the images.
     duplicates_ : list of ndarray
         Groups of near-identical images, each an array of indices.
     medoids_ : ndarray of shape (n_clusters_,)
@@ -258,6 +278,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     n_clusters_scores_: dict[str, NDArray[Any]] | None
     features_: NDArray[Any]
     confidence_: NDArray[np.float64]
+    outlier_scores_: Float64Array
     outliers_: NDArray[np.bool_]
     duplicates_: list[IndexArray]
     medoids_: IndexArray
@@ -350,17 +371,17 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
         model = self._learn(images, settings, joined, seed, stages)
         features = to_numpy(unit_rows(model._pool(model.codes_)))
-        affinity = build_affinity(cut, features[distinct.kept], self.code_power)
-        n_clusters, counted = self._count_clusters(affinity, seed, stages.stage("count", "counting clusters"))
         views = look_at(request, stack, distinct, settings.n_neighbors, stages)
         if not request.only_shape:
+            n_clusters, _ = self._count_clusters(with_second_order(choice_weights(cut)), seed, stages, "count by shape")
             fusion = fuse_views(views.edges(cut, settings.n_neighbors), n_clusters, seed=seed)
-            views = replace(views, trust=fusion.trust)
-            affinity = build_affinity(Graph(fusion.weights), features[distinct.kept], self.code_power)
-            stage = stages.stage("count in all views", "counting clusters")
-            n_clusters, counted = self._count_clusters(affinity, seed, stage)
+            views, cut = replace(views, trust=fusion.trust), Graph(fusion.weights)
+        affinity = build_affinity(cut, features[distinct.kept], self.code_power)
+        n_clusters, counted = self._count_clusters(affinity, seed, stages)
+        n_vectors = n_cut_vectors(n_clusters, affinity.shape[0])
+        eigenpairs = counted.eigenpairs if counted else spectrum(affinity, n_vectors, seed=seed)
         affinity = distinct.spread(affinity)
-        pieces = Pieces(affinity, graph, features, distinct.copy_of, counted.eigenpairs if counted else None)
+        pieces = Pieces(affinity, graph, features, distinct.copy_of, eigenpairs)
         labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
 
         if settings.assignment == "diffusion" and joined.search is not None:
@@ -369,18 +390,24 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
-        fitted |= {"affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
-        fitted |= describe_count(counted, n_clusters)
         fitted |= {"views_": views.sources, "view_weights_": views.trust, "view_graphs_": views.graphs}
         fitted["white_"] = views.white
-        fitted |= describe_images(labels, pieces)
+        fitted |= {"affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
+        fitted |= describe_count(counted, n_clusters)
+        fitted |= describe_images(labels, pieces, seed, to_numpy(stack.reshape(len(images), -1) if are_rows else stack))
         fitted |= {"hints_": Hints(), "names_": [None] * fitted["n_clusters_"]}
         replace_fitted(self, fitted)
         return self
 
     def _describe(self, labels: LabelArray, parts: Mapping[str, Any]) -> dict[str, Any]:
         copy_of = parts.get("copy_of_", np.arange(len(labels)))
-        return describe_images(labels, Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of))
+        search: Any = parts["graph_"].search
+        # Which images are unusual depends on the images alone, so it changes only when images come or go.
+        same = len(getattr(self, "outlier_scores_", ())) == len(labels)
+        images = None if same or search is None else to_numpy(search.images)
+        pieces = Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of)
+        found = describe_images(labels, pieces, self.seed_, images)
+        return found | ({"outlier_scores_": self.outlier_scores_, "outliers_": self.outliers_} if same else {})
 
     def labels_for(self, n_clusters: int) -> LabelArray:
         """Return labels for another number of clusters, cut from ``tree_`` without fitting anything again.
@@ -404,6 +431,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     @cached_property
     def tree_(self) -> ClusterTree:
         """Nested clusters at every number; computed on first use, and not stored in files."""
+        from tubal.clustering.tree import cluster_tree
+
         check_is_fitted(self, "affinity_")
         # Models stored by earlier versions do not know copies.
         copy_of = getattr(self, "copy_of_", np.arange(len(self.labels_)))
@@ -529,11 +558,14 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         alone = are_rows or self.graph is not None or self.preset == "paper"
         return ONLY_SHAPE if automatic and alone else requested_views(self.views, stack)
 
-    def _count_clusters(self, affinity: SparseMatrix, seed: int, stage: Stage) -> tuple[int, ClusterCount | None]:
+    def _count_clusters(
+        self, affinity: SparseMatrix, seed: int, stages: Stages, stage: str = "count"
+    ) -> tuple[int, ClusterCount | None]:
         """Return the number of clusters, and the estimate unless it was given."""
         if self.n_clusters is not None:
             return int(self.n_clusters), None
-        found = estimate_n_clusters(affinity, max_clusters=self.max_clusters, seed=seed, stage=stage)
+        shown = stages.stage(stage, "counting clusters")
+        found = estimate_n_clusters(affinity, max_clusters=self.max_clusters, seed=seed, stage=shown)
         return found.n_clusters, found
 
     def _new_coder(self, settings: Preset, graph: Graph, n_images: int, seed: int) -> GTSC:
@@ -767,20 +799,29 @@ def describe_count(counted: ClusterCount | None, n_clusters: int) -> dict[str, A
     return {"n_clusters_candidates_": counted.candidates, "n_clusters_scores_": curves}
 
 
-def describe_images(labels: LabelArray, pieces: Pieces) -> dict[str, Any]:
-    """Return the fitted attributes that describe clusters and single images."""
+def describe_images(labels: LabelArray, pieces: Pieces, seed: int, images: NDArray[Any] | None) -> dict[str, Any]:
+    """Return the fitted attributes that describe clusters and single images.
+
+    Without eigenpairs confidence counts edges only; without images only neighbours make an image unusual.
+    """
     kept, group = np.unique(pieces.copy_of, return_inverse=True)
-    sure = confidence(pieces.distinct().affinity, labels[kept])[group]
+    sure = confidence(pieces.distinct().affinity, labels[kept])
+    if pieces.eigenpairs is not None:
+        sure = (sure + stability(pieces.eigenpairs, labels[kept], seed=seed)) / 2.0
+    sure = sure[group]
     graph = pieces.graph
+    odd = np.zeros(len(labels)) if images is None else stranger_scores(images, seed=seed)
+    if graph.distances is not None:
+        odd = np.maximum(odd, neighbor_outlier_scores(graph.distances))
     found: dict[str, Any] = {
         "n_clusters_": int(labels.max()) + 1,
         "confidence_": sure,
         "medoids_": medoids(pieces.features, labels, sure),
-        "outliers_": np.zeros(len(labels), dtype=np.bool_),
+        "outlier_scores_": odd,
+        "outliers_": odd > max(OUTLIER_CUTOFF, float(np.quantile(odd, 1.0 - MOST_OUTLIERS))),
         "duplicates_": [],
     }
     if graph.neighbors is not None and graph.distances is not None:
-        found["outliers_"] = outliers(graph.distances)
         found["duplicates_"] = near_duplicates(graph.neighbors, graph.distances)
     return found
 
@@ -796,6 +837,8 @@ def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:
     check_stored("features_", model.features_, (n_images, None), least=-1.01, most=1.01)
     check_stored("confidence_", model.confidence_, (n_images,), least=0.0, most=1.01)
     check_stored("outliers_", model.outliers_, (n_images,), kinds="b")
+    if "outlier_scores_" in vars(model):  # models of earlier versions have none
+        check_stored("outlier_scores_", model.outlier_scores_, (n_images,))
     check_stored(
         "n_clusters_candidates_",
         getattr(model, "n_clusters_candidates_", np.array([1])),

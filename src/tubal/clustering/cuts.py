@@ -175,8 +175,7 @@ def diffusion_cut(
     n_vectors = n_diffusion_vectors(n_clusters, n_images)
     if n_clusters == 1 or n_vectors <= n_clusters:
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=eigenpairs, seed=seed)
-    finest = max(finer_counts(n_clusters, n_images), default=n_clusters)
-    many = _leading_eigenpairs(adjacency, n_diffusion_vectors(finest, n_images), eigenpairs, seed)
+    many = _leading_eigenpairs(adjacency, n_cut_vectors(n_clusters, n_images), eigenpairs, seed)
     pairs = many.leading(n_vectors)
     if pairs.values[n_clusters] >= 1.0:
         # More components than clusters: no edge of the graph can join them.
@@ -354,12 +353,21 @@ def assign_by_pivots(vectors: Float64Array) -> LabelArray:
 
 
 def n_diffusion_vectors(n_clusters: int, n_images: int) -> int:
-    """Return how many eigenpairs :func:`diffusion_cut` uses; the weight of later ones is negligible.
+    """Return how many eigenpairs a partition into so many clusters uses; the weight of later ones is negligible.
 
     >>> n_diffusion_vectors(10, 1000)
     30
     """
     return min(3 * n_clusters, n_images // 2)
+
+
+def n_cut_vectors(n_clusters: int, n_images: int) -> int:
+    """Return how many eigenpairs :func:`diffusion_cut` needs, its finer partitions included.
+
+    >>> n_cut_vectors(10, 1000)
+    60
+    """
+    return n_diffusion_vectors(max(finer_counts(n_clusters, n_images), default=n_clusters), n_images)
 
 
 def diffusion_coordinates(pairs: Spectrum, n_clusters: int, time: float) -> Float64Array:

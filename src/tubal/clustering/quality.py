@@ -7,10 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.cluster.hierarchy import linkage
+from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components
 
-from tubal.clustering.spectral import Float64Array, LabelArray
+from tubal.backends.arrays import own_threads
+from tubal.clustering.cuts import cluster_means, diffusion_coordinates, groups_after_merges, nearest_centers
+from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
+
+# Other partitions for the stability: numbers of clusters as multiples of the given one, and diffusion times.
+_OTHER_NUMBERS, _OTHER_TIMES = (0.75, 0.85, 1.0, 1.18, 1.33), (0.5, 1.0, 2.0)
+# The trees of these partitions are built on at most this many images.
+_TREE_SAMPLE = 1000
 
 
 def confidence(adjacency: SparseMatrix, labels: LabelArray) -> Float64Array:
@@ -40,39 +49,200 @@ def confidence(adjacency: SparseMatrix, labels: LabelArray) -> Float64Array:
     return own / np.where(total > 0.0, total, 1.0)
 
 
-def outliers(distances: FloatArray, *, cutoff: float = 3.5) -> NDArray[np.bool_]:
-    """Flag images that lie unusually far from their nearest neighbours.
+def stability(eigenpairs: Spectrum, labels: LabelArray, *, seed: int = 0) -> Float64Array:
+    """Return, for each image, the share of other partitions of the graph that agree with its cluster.
 
-    The score is the robust z-score of the log mean distance, ``(log d_i - median) / (1.4826 MAD)``. Small distances are
-    never flagged, nor is anything with fewer than eight images.
+    The others have up to a third fewer or more clusters, and diffuse for a shorter or longer time. Their clusters are
+    matched with the given ones, one to one, so that as many images as possible agree. Where two groups may as well be
+    one cluster, or one cluster two, some partitions disagree with the smaller part. Edges alone do not show this: a
+    group that was joined to a wrong cluster has all its edges inside it.
+
+    Parameters
+    ----------
+    eigenpairs : Spectrum
+        Leading eigenpairs of the graph, best three for each cluster.
+    labels : ndarray of shape (n_images,)
+        Cluster of each image.
+    seed : int, default=0
+        Seed of the sample of 1000 images on which the other partitions are found.
+
+    Returns
+    -------
+    ndarray of shape (n_images,)
+        Between 0 and 1; 1 for a single cluster, and for fewer than four images.
+
+    Examples
+    --------
+    >>> from tubal.clustering import spectrum
+    >>> blocks = sparse.block_diag([np.ones((9, 9)), np.ones((3, 3)), np.ones((9, 9))], format="csr")
+    >>> joined = np.repeat([0, 0, 1], [9, 3, 9])  # the small group was joined to the first
+    >>> stability(spectrum(blocks, 6), joined)[[0, 9, 12]].round(1)
+    array([1. , 0.5, 1. ])
+    """
+    n_images, n_clusters = len(labels), int(labels.max()) + 1
+    n_vectors = min(3 * n_clusters, n_images // 2, len(eigenpairs.values))
+    if n_clusters == 1 or n_vectors < 2:
+        return np.ones(n_images)
+    chosen = np.sort(np.random.default_rng(seed).permutation(n_images)[:_TREE_SAMPLE])
+    numbers = {max(2, round(share * n_clusters)) for share in _OTHER_NUMBERS} | {max(2, n_clusters - 1), n_clusters + 1}
+    agreement, n_others = np.zeros(n_images), 0
+    with own_threads():
+        for time in _OTHER_TIMES:
+            points = diffusion_coordinates(eigenpairs.leading(n_vectors), min(n_clusters, n_vectors - 1), time)
+            tree = linkage(points[chosen], method="ward")
+            for number in sorted(number for number in numbers if number <= len(chosen)):
+                parts = groups_after_merges(tree[: len(chosen) - number], len(chosen))
+                other = nearest_centers(points, cluster_means(points[chosen], parts, number))
+                agreement += _matched(other, labels) == labels
+                n_others += 1
+    return agreement / max(n_others, 1)
+
+
+def _matched(other: LabelArray, labels: LabelArray) -> LabelArray:
+    """Return other labels renamed to agree with ``labels`` for as many images as possible; -1 without a match.
+
+    >>> _matched(np.array([1, 1, 0, 2]), np.array([0, 0, 0, 1]))
+    array([ 0,  0, -1,  1])
+    """
+    counts = np.zeros((int(other.max()) + 1, int(labels.max()) + 1))
+    np.add.at(counts, (other, labels), 1.0)
+    rows, columns = linear_sum_assignment(-counts)
+    names = np.full(len(counts), -1, dtype=np.intp)
+    names[rows] = columns
+    return names[other]
+
+
+# A score above this is an outlier: so many robust standard deviations above the median.
+OUTLIER_CUTOFF = 3.5
+# Largest share of outliers: where more images have large scores, they are part of the collection.
+MOST_OUTLIERS = 0.05
+# Images are compared with so many others at most, and the nearest tenth of these counts.
+_REFERENCES, _NEAREST_SHARE = 1000, 0.1
+# Pixels of each side that are used for histograms, about; bins for the values, and limits of those for gradients.
+_HISTOGRAM_SIDE, _VALUE_BINS = 24, 8
+_GRADIENT_LIMITS = 0.005 * 2.0 ** np.arange(7)
+
+
+def robust_scores(values: Float64Array) -> Float64Array:
+    """Return robust z-scores of logarithms, ``(log v_i - median) / (1.4826 MAD)``; 0 for fewer than eight values.
+
+    >>> robust_scores(np.array([1.0, 1.1, 0.9, 1.0, 1.2, 0.8, 1.1, 30.0])).argmax()
+    np.int64(7)
+    """
+    positive = values[values > 0.0]
+    if len(values) < 8 or len(positive) < 8:
+        return np.zeros(len(values))
+    logs = np.log(np.maximum(values, positive.min()))
+    deviation = logs - np.median(logs)
+    spread = 1.4826 * float(np.median(np.abs(deviation)))
+    scores: Float64Array = deviation / max(spread, 1e-9)
+    return scores
+
+
+def neighbor_outlier_scores(distances: FloatArray) -> Float64Array:
+    """Return how far each image lies from its nearest neighbours, as a robust score.
+
+    The score is ``(log d_i - median) / (1.4826 MAD)`` of the mean distances d, and 0 for fewer than eight images.
 
     Parameters
     ----------
     distances : ndarray of shape (n_images, n_neighbors)
         Distance of each image to its neighbours.
-    cutoff : float, default=3.5
-        Smallest score of an outlier.
 
     Returns
     -------
-    ndarray of bool of shape (n_images,)
-        True for outliers.
+    ndarray of shape (n_images,)
+        Robust z-scores; above 3.5 an image is an outlier.
 
     Examples
     --------
-    >>> outliers(np.array([[1.0], [1.1], [0.9], [1.0], [1.2], [0.8], [1.1], [30.0]])).nonzero()[0]
+    >>> distances = np.array([[1.0], [1.1], [0.9], [1.0], [1.2], [0.8], [1.1], [30.0]])
+    >>> np.flatnonzero(neighbor_outlier_scores(distances) > OUTLIER_CUTOFF)
     array([7])
     """
     lengths = np.asarray(distances, dtype=np.float64)
     listed = np.isfinite(lengths)  # a list may be shorter than the others
-    mean = np.where(listed, lengths, 0.0).sum(axis=1) / np.maximum(listed.sum(axis=1), 1)
-    positive = mean[mean > 0.0]
-    if len(mean) < 8 or len(positive) < 8:
-        return np.zeros(len(mean), dtype=np.bool_)
-    logs = np.log(np.maximum(mean, positive.min()))
-    deviation = logs - np.median(logs)
-    spread = 1.4826 * np.median(np.abs(deviation))
-    return np.asarray(deviation > cutoff * max(spread, 1e-9), dtype=np.bool_)
+    return robust_scores(np.where(listed, lengths, 0.0).sum(axis=1) / np.maximum(listed.sum(axis=1), 1))
+
+
+def stranger_scores(images: NDArray[Any], *, seed: int = 0) -> Float64Array:
+    """Return how unlike the rest of a collection each image is, as a robust score.
+
+    A few pictures of another kind are neighbours of each other, so distances to the nearest neighbours do not show
+    them. Here each image is described by what hardly depends on its content: histograms of its values and of its
+    gradients; see :func:`appearance`. The score is the robust score of its mean distance to the nearest tenth of all
+    images, more than any small group of strangers.
+
+    Parameters
+    ----------
+    images : ndarray of shape (n_images, height, width[, channels]) or (n_images, n_features)
+        Images, not scaled one by one; rows of features are compared as they are.
+    seed : int, default=0
+        Seed of the sample of 1000 images with which all are compared.
+
+    Returns
+    -------
+    ndarray of shape (n_images,)
+        Robust z-scores; above 3.5 an image is an outlier.
+
+    Examples
+    --------
+    >>> images = np.random.default_rng(0).random((40, 6, 6))
+    >>> images[7:9] = 0.5
+    >>> np.flatnonzero(stranger_scores(images) > OUTLIER_CUTOFF)
+    array([7, 8])
+    """
+    rows = np.asarray(appearance(images) if images.ndim > 2 else images, dtype=np.float32)
+    n_images = len(rows)
+    chosen = np.random.default_rng(seed).permutation(n_images)[:_REFERENCES]
+    references = rows[chosen]
+    squares = (references**2).sum(axis=1)
+    n_nearest = max(1, round(_NEAREST_SHARE * len(chosen)))
+    means = np.empty(n_images)
+    with own_threads():
+        for first in range(0, n_images, 1024):
+            block = rows[first : first + 1024]
+            gaps = (block**2).sum(axis=1)[:, None] - 2.0 * block @ references.T + squares
+            nearest = np.partition(gaps, n_nearest - 1, axis=1)[:, :n_nearest]
+            means[first : first + 1024] = np.sqrt(np.maximum(nearest, 0.0)).mean(axis=1)
+    return robust_scores(means)
+
+
+def appearance(images: NDArray[Any]) -> Float64Array:
+    """Return square roots of histograms (n, b) of images (n, height, width[, channels]).
+
+    The first 8 bins of each channel are of its values, between the smallest and largest value of all images. The
+    last 8 are of the sizes of gradients, in bins that double. Large images are thinned out. Euclidean distances of
+    these rows are Hellinger distances of the histograms; values and gradients count the same.
+    """
+    step = max(1, round(max(images.shape[1:3]) / _HISTOGRAM_SIDE))
+    low, high = float(images.min()), float(images.max())
+    scale = 1.0 / max(high - low, 1e-12)
+    parts = []
+    for first in range(0, len(images), 1024):
+        block = (np.asarray(images[first : first + 1024, ::step, ::step], dtype=np.float64) - low) * scale
+        block = block.reshape(*block.shape[:3], -1)
+        levels = np.minimum((block * _VALUE_BINS).astype(np.intp), _VALUE_BINS - 1)
+        values = [_histograms(levels[..., channel], _VALUE_BINS) for channel in range(block.shape[3])]
+        sizes = _gradient_sizes(block.mean(axis=3))
+        gradients = _histograms(np.searchsorted(_GRADIENT_LIMITS, sizes), len(_GRADIENT_LIMITS) + 1)
+        parts.append(np.concatenate([*values, len(values) * gradients], axis=1))
+    rows: Float64Array = np.sqrt(np.concatenate(parts))
+    return rows
+
+
+def _gradient_sizes(images: Float64Array) -> Float64Array:
+    """Return the lengths (n, h, w) of the gradients of images (n, h, w)."""
+    along = [np.gradient(images, axis=axis) for axis in (1, 2) if images.shape[axis] > 1]
+    return np.asarray(np.sqrt(sum((part**2 for part in along), start=np.zeros_like(images))))
+
+
+def _histograms(bins: NDArray[np.intp], n_bins: int) -> Float64Array:
+    """Return the shares (n, n_bins) of the bins of each image's pixels (n, h, w)."""
+    n_images = len(bins)
+    flat = bins.reshape(n_images, -1) + n_bins * np.arange(n_images)[:, None]
+    counts = np.bincount(flat.ravel(), minlength=n_images * n_bins).reshape(n_images, n_bins)
+    return np.asarray(counts / flat.shape[1], dtype=np.float64)
 
 
 def near_duplicates(neighbors: IndexArray, distances: FloatArray, *, share: float = 0.1) -> list[IndexArray]:

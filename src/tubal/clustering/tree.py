@@ -260,4 +260,6 @@ def ward_merges(points: Float64Array, weights: Float64Array) -> Float64Array:
         if step < n_points - 2:
             # Ward's criterion is reducible: a merged node is never nearer to others than its nearer part was.
             search(np.flatnonzero(alive & ((nearest == first) | (nearest == second) | (np.arange(n_points) == first))))
+    # Heights of merges of nearly equal points may decrease by rounding.
+    merges[:, 2] = np.maximum.accumulate(merges[:, 2])
     return merges

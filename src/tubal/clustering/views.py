@@ -1,13 +1,16 @@
 """Views: several ways to compare the same images, and the rule that joins them without labels.
 
-A view is a graph of the images. "shape" compares outlines under small deformations, "colour" compares colours, and
-"semantic" compares what a network trained on photographs sees. No view is best for every collection: outlines tell
-letters, signs and faces apart, the network tells photographs apart.
+A view is a graph of the images. "shape" compares outlines under small deformations, "colour" compares colours. Two
+views compare what a network trained on photographs sees: "semantic" what there is, "layout" what is where. No view is
+best for every collection: outlines tell letters, signs and faces apart, the network tells photographs apart.
 
 The rule. Every view is cut into clusters by itself. The modularity of that cut says how far the view's own edges agree
 with each other, so it needs no labels. A view whose modularity is lower by d than the best one is trusted by
 ``exp(-25 d)``, and not at all below 0.05. The edges of all views, each times its trust, make the graph that is cut. A
 view that is clearly worse than the best one (by 0.12) has no influence, so adding a view does no harm.
+
+Colour only assists. Colours have few dimensions, and any cloud of points in few dimensions falls into compact pieces,
+so its modularity counts 0.1 less, and its edges count at most 0.35 of those of the best other view.
 """
 
 from __future__ import annotations
@@ -36,12 +39,12 @@ from tubal.graph.structure import SparseMatrix, check_adjacency, check_interval
 from tubal.learning.checkpoints import Stages
 from tubal.text import count
 
-SHAPE, COLOUR, SEMANTIC = "shape", "colour", "semantic"
+SHAPE, COLOUR, SEMANTIC, LAYOUT = "shape", "colour", "semantic", "layout"
+BUILT_IN = (COLOUR, SEMANTIC, LAYOUT)
+FROM_NETWORK = (SEMANTIC, LAYOUT)
 # Trust falls by e for every 0.04 of modularity. Views below the least trust are left out.
 STEEPNESS, LEAST_TRUST = 25.0, 0.05
-# Colours have few dimensions, and any cloud of points in few dimensions falls into compact pieces. So much of the
-# modularity of a graph of colours says nothing about the collection.
-COLOUR_DISCOUNT = 0.1
+COLOUR_DISCOUNT, MOST_COLOUR = 0.1, 0.35
 # Smaller pictures are glyphs or icons, whose outlines say it all; a network for photographs adds nothing.
 LEAST_SIDE = 32
 # Without a GPU the network needs about 50 ms a picture; with more pictures it is used only if it is asked for.
@@ -68,15 +71,39 @@ class ColourView:
         return colour_histograms(images)
 
 
-@dataclass(frozen=True)
-class SemanticView:
-    """What a network trained on photographs sees, see :mod:`tubal.backends.network`."""
+class NetworkPass:
+    """One pass of the network over some images, which two views share, see :mod:`tubal.backends.network`."""
 
-    def describe(self, images: NDArray[Any], stage: Stage | None = None) -> Features:
-        """Return features (n, d) of the network."""
+    def __init__(self) -> None:
+        self._images: NDArray[Any] | None = None
+        self._rows: Features | None = None
+
+    def rows(self, images: NDArray[Any], stage: Stage | None) -> Features:
+        """Return the features of both views; those of the same array are computed once."""
         from tubal.backends.network import describe_pictures
 
-        return describe_pictures(images, report=None if stage is None else stage.show)
+        if self._rows is None or self._images is not images:
+            self._images, self._rows = images, describe_pictures(images, report=None if stage is None else stage.show)
+        return self._rows
+
+
+@dataclass(frozen=True)
+class NetworkView:
+    """What a network trained on photographs sees: what there is ("semantic"), or what is where ("layout")."""
+
+    name: str
+    network: NetworkPass
+
+    def describe(self, images: NDArray[Any], stage: Stage | None = None) -> Features:
+        """Return the part (n, d) of the network's features that belongs to this view."""
+        return network_parts(self.network.rows(images, stage))[self.name]
+
+
+def network_parts(rows: Features) -> dict[str, Features]:
+    """Return the two parts of the network's features, by the name of their view."""
+    from tubal.backends.network import N_LAYOUT
+
+    return {SEMANTIC: rows[:, N_LAYOUT:], LAYOUT: rows[:, :N_LAYOUT]}
 
 
 @dataclass(frozen=True)
@@ -91,7 +118,10 @@ class FunctionView:
         return check_features(self.name, to_numpy(self.function(images)), len(images))
 
 
-BUILT_IN: dict[str, Callable[[], View]] = {COLOUR: ColourView, SEMANTIC: SemanticView}
+def built_in_views() -> dict[str, View]:
+    """Return the views that need nothing from the user; the two of the network share one pass over the images."""
+    network = NetworkPass()
+    return {COLOUR: ColourView(), SEMANTIC: NetworkView(SEMANTIC, network), LAYOUT: NetworkView(LAYOUT, network)}
 
 
 # --- which views --------------------------------------------------------------------------------------------
@@ -117,8 +147,9 @@ def requested_views(views: str | Sequence[str] | Mapping[str, Any], images: Arra
 
     "auto" takes shape, colour where the images have colour, and the network where it is installed and can help.
     """
+    known = built_in_views()
     if isinstance(views, str) and views == "auto":
-        return Request(True, {name: BUILT_IN[name]() for name in _useful(images)}, {})
+        return Request(True, {name: known[name] for name in _useful(images)}, {})
     wanted = dict.fromkeys([views] if isinstance(views, str) else views) if not isinstance(views, Mapping) else views
     if not wanted:
         raise ValueError("views is empty; name at least one, such as 'shape'")
@@ -129,7 +160,7 @@ def requested_views(views: str | Sequence[str] | Mapping[str, Any], images: Arra
             raise TypeError(f"views has the name {name!r}; names are text")
         if value is None or (isinstance(value, str) and value == name):
             if name != SHAPE:
-                computed[name] = _built_in(name)
+                computed[name] = _built_in(name, known)
         elif name == SHAPE:
             raise ValueError("the view 'shape' is the neighbour graph itself; give another one as graph=")
         elif callable(value):
@@ -139,17 +170,17 @@ def requested_views(views: str | Sequence[str] | Mapping[str, Any], images: Arra
     return Request(SHAPE in wanted, computed, given)
 
 
-def _built_in(name: str) -> View:
-    if name not in BUILT_IN:
-        known = ", ".join(map(repr, ("auto", SHAPE, *BUILT_IN)))
-        raise ValueError(f"views={name!r}; choose from {known}, or give features, a graph or a function by name")
-    return BUILT_IN[name]()
+def _built_in(name: str, known: Mapping[str, View]) -> View:
+    if name not in known:
+        names = ", ".join(map(repr, ("auto", SHAPE, *known)))
+        raise ValueError(f"views={name!r}; choose from {names}, or give features, a graph or a function by name")
+    return known[name]
 
 
 def _useful(images: Array) -> list[str]:
     """Return the views beside shape that are available and can help with these images."""
     found = [COLOUR] if has_colour(images) else []
-    return [*found, SEMANTIC] if semantic_can_help(len(images), tuple(images.shape[1:3])) else found
+    return [*found, *FROM_NETWORK] if network_can_help(len(images), tuple(images.shape[1:3])) else found
 
 
 def has_colour(images: Array) -> bool:
@@ -162,7 +193,7 @@ def has_colour(images: Array) -> bool:
     return bool(spread.mean() > 0.02 * max(float(np.abs(sample).max()), 1e-12))
 
 
-def semantic_can_help(n_images: int, size: tuple[int, ...]) -> bool:
+def network_can_help(n_images: int, size: tuple[int, ...]) -> bool:
     """Return whether the network is there, pictures of that size show enough, and there are not too many of them."""
     if min(size) < LEAST_SIDE:
         return False
@@ -228,10 +259,6 @@ class Views:
             name: choice_weights(shape) if name == SHAPE else _best_edges(lists, n_neighbors)
             for name, lists in self.lists.items()
         }
-
-    def weighted_lists(self) -> list[tuple[float, Graph]]:
-        """Return the trust in each view that has any, and its lists."""
-        return [(self.trust[name], lists) for name, lists in self.lists.items() if self.trust[name] > 0.0]
 
 
 def look_at(request: Request, stack: Array, distinct: DistinctImages, n_neighbors: int, stages: Stages) -> Views:
@@ -305,28 +332,29 @@ def describe_new(model: Viewed, stack: Array, given: Mapping[str, ArrayLike]) ->
         raise ValueError(
             f"views has {unknown[0]!r}, which is no view of this model; it has {sorted(model.view_graphs_)}"
         )
-    found = {}
+    found, known = {}, built_in_views()
+    pictures = in_unit_range(stack, model.white_)
     for name, graph in model.view_graphs_.items():
         if model.view_weights_[name] <= 0.0 or graph.search is None:
             continue
         if name in given:
             found[name] = check_features(name, to_numpy(given[name]), len(stack))
-        elif (view := _view_of(model, name)) is not None:
+        elif (view := _view_of(model, name, known)) is not None:
             try:
-                found[name] = view.describe(in_unit_range(stack, model.white_))
+                found[name] = view.describe(pictures)
             except ImportError as error:
                 warnings.warn(f"the view {name!r} has no vote: {error}", stacklevel=4)
     return found
 
 
-def _view_of(model: Viewed, name: str) -> View | None:
+def _view_of(model: Viewed, name: str, known: Mapping[str, View]) -> View | None:
     """Return what computes a view from images; None if its features were given, or its function is not stored."""
     if model.views_.get(name) != "images":
         return None
     value = model.views.get(name) if isinstance(model.views, Mapping) else None
     if callable(value):
         return FunctionView(name, value)
-    return BUILT_IN[name]() if name in BUILT_IN else None
+    return known.get(name)
 
 
 def check_view_results(model: object, n_images: int) -> None:
@@ -398,8 +426,11 @@ def fuse_views(views: Mapping[str, SparseMatrix], n_clusters: int, *, seed: int 
     for name, edges in views.items():
         discount = COLOUR_DISCOUNT if name == COLOUR else 0.0
         quality[name] = own_modularity(edges, n_clusters, seed=seed) - discount
-    best = max(quality.values())
-    trust = {name: float(np.exp(STEEPNESS * (value - best))) for name, value in quality.items()}
+    leading = {name: value for name, value in quality.items() if name != COLOUR} or quality
+    best = max(leading.values())
+    trust = {name: min(1.0, float(np.exp(STEEPNESS * (value - best)))) for name, value in quality.items()}
+    if COLOUR not in leading and COLOUR in trust:
+        trust[COLOUR] *= MOST_COLOUR
     trust = {name: value if value >= LEAST_TRUST else 0.0 for name, value in trust.items()}
     terms = [trust[name] * edges for name, edges in views.items() if trust[name] > 0.0]
     return Fusion(sparse.csr_matrix(sum(terms[1:], start=terms[0])), trust, quality)

@@ -14,7 +14,6 @@ from sklearn.utils import Bunch
 from tubal.images.folders import (
     MAX_PIXELS,
     ProgressCallback,
-    SecondLook,
     Size,
     check_image_options,
     frame_size,
@@ -23,7 +22,7 @@ from tubal.images.folders import (
     load_pictures,
     map_in_threads,
 )
-from tubal.images.pictures import PICTURE_SUFFIXES, Frame, Pixels, resize_array
+from tubal.images.pictures import PICTURE_SUFFIXES, Frame, Pixels, SecondLook, resize_array
 from tubal.images.stacks import ARRAY_SUFFIXES, Stack, ValueRange, read_stack, to_unit_interval
 from tubal.text import count, shape_text
 
@@ -139,18 +138,23 @@ def load_images(
         stack, value_range = _read_array_file(paths[0], variable, image_shape, max_pixels, value_range)
     else:
         stack, value_range = _read_collection(str(paths[0])), None
-    images, name = stack.images, paths[0].name if paths[0].exists() else str(paths[0]).lower()
-    in_color = colour == "rgb" or (colour == "auto" and images.ndim == 4)
-    frame = Frame(*frame_size([images.shape[1:3]], size), in_color, fit, cut=crop == "content")
-    resized = _resize_stack(images, frame, n_threads, progress)
+    in_color = colour == "rgb" or (colour == "auto" and stack.images.ndim == 4)
+    frame = Frame(*frame_size([stack.images.shape[1:3]], size), in_color, fit, cut=crop == "content")
+    name = paths[0].name if paths[0].exists() else str(paths[0]).lower()
+    resized = _resize_stack(stack.images, frame, n_threads, progress)
+    return _as_bunch(stack, resized, frame, name, value_range)
+
+
+def _as_bunch(stack: Stack, resized: Pixels, frame: Frame, name: str, value_range: ValueRange | None) -> Bunch:
+    """Return what :func:`load_images` returns for images without files of their own."""
     return Bunch(
         images=resized,
         names=[f"{name}#{i + 1}" for i in range(len(resized))],
         files=[""] * len(resized),
         skipped=[],
-        rule=f"{count(len(resized), 'image')}{stack.note}, {_describe_resizing(images.shape[1:3], frame)}.",
+        rule=f"{count(len(resized), 'image')}{stack.note}, {_describe_resizing(stack.images.shape[1:3], frame)}.",
         crop="content" if frame.cut else "none",
-        fit=fit,
+        fit=frame.fit,
         value_range=value_range,
         target=stack.target,
         described=None,

@@ -39,6 +39,7 @@ from tubal.images.pictures import (
     Header,
     PictureError,
     Pixels,
+    SecondLook,
     check_stack_size,
     measure_content,
     read_header,
@@ -364,7 +365,7 @@ class _Bounded(io.RawIOBase):
 
 
 # --- from files to a stack ----------------------------------------------------------------------------------
-__all__ = ["SecondLook", "check_image_options", "frame_size", "load_image_folder", "load_pictures", "map_in_threads"]
+__all__ = ["check_image_options", "frame_size", "load_image_folder", "load_pictures", "map_in_threads"]
 
 LONGER_SIDE = 64  # of arrays and collections
 # Of pictures in files. Over ten collections of photographs, signs, letters and cells, clusters of pictures of 32 pixels
@@ -509,10 +510,7 @@ def load_pictures(
         if not pictures:
             raise ValueError(_nothing_readable(sources, skipped))
         in_color = colour == "rgb" or (colour == "auto" and any(header.in_color for _, header in pictures))
-        contents = _contents_to_cut(pictures, crop, n_threads)
-        side = size or WORKING_SIDE
-        height, width = _content_size(contents, side) if contents else frame_size(_page_sizes(pictures), side)
-        frame = Frame(height, width, in_color, fit, cut=bool(contents))
+        frame = _common_frame(pictures, _contents_to_cut(pictures, crop, n_threads), size, in_color, fit)
         look = look if look is not None and look.is_worthwhile(_page_sizes(pictures)) else None
         half = _half_of(progress, len(found))
         images, pages, value_range = _read_all(
@@ -537,62 +535,6 @@ def load_pictures(
         target=_folder_labels([item.name for _, item in pages]),
         described=None if look is None else look.features(),
     )
-
-
-class SecondLook:
-    """Describes pictures at a larger size while they are read, a few at a time, so that few are in memory.
-
-    Parameters
-    ----------
-    describe : callable
-        Returns features (m, d) of pictures (m, side, side, 3) in bytes.
-    side : int
-        Height and width of the pictures it is called with.
-    least_side, most : int
-        Collections whose typical picture has a shorter side than ``least_side``, or of more than ``most`` pictures, are
-        not described.
-    batch : int, default=32
-        Pictures per call.
-    """
-
-    def __init__(
-        self,
-        describe: Callable[[NDArray[np.uint8]], NDArray[np.float32]],
-        side: int,
-        *,
-        least_side: int,
-        most: int,
-        batch: int = 32,
-    ) -> None:
-        self._describe, self._batch = describe, batch
-        self.side, self._least_side, self._most = side, least_side, most
-        self._lock = threading.Lock()
-        self._waiting: list[tuple[int, NDArray[np.uint8]]] = []
-        self._rows: dict[int, NDArray[np.float32]] = {}
-
-    def is_worthwhile(self, sizes: Sequence[tuple[int, int]]) -> bool:
-        """Return whether pictures of these (height, width) are described."""
-        return len(sizes) <= self._most and float(np.median(np.min(sizes, axis=1))) >= self._least_side
-
-    def add(self, index: int, picture: NDArray[np.uint8]) -> None:
-        """Take one picture (side, side[, 3]); threads that add more wait while a batch is described."""
-        color = np.repeat(picture[..., None], 3, axis=-1) if picture.ndim == 2 else picture
-        with self._lock:
-            self._waiting.append((index, color))
-            if len(self._waiting) >= self._batch:
-                self._empty()
-
-    def features(self) -> NDArray[np.float32]:
-        """Return the features (n, d) of all pictures, in the order of their indices."""
-        with self._lock:
-            self._empty()
-            return np.stack([self._rows[index] for index in sorted(self._rows)])
-
-    def _empty(self) -> None:
-        if self._waiting:
-            found = self._describe(np.stack([picture for _, picture in self._waiting]))
-            self._rows.update(zip((index for index, _ in self._waiting), found, strict=True))
-            self._waiting = []
 
 
 def map_in_threads(
@@ -822,6 +764,15 @@ def _contents_to_cut(pictures: Sequence[Picture], crop: str, n_threads: int | No
     worth = [content.uniform and (content.height, content.width) != header.sizes[0] for header, content in shown]
     clear = float(np.median([content.moved for content in contents])) <= MAX_MOVE
     return contents if clear and 2 * sum(worth) >= len(worth) else []
+
+
+def _common_frame(
+    pictures: Sequence[Picture], contents: Sequence[Content], size: Size, in_color: bool, fit: str
+) -> Frame:
+    """Return the frame of all pictures, which are cut if ``contents`` were found."""
+    side = size or WORKING_SIDE
+    height, width = _content_size(contents, side) if contents else frame_size(_page_sizes(pictures), side)
+    return Frame(height, width, in_color, fit, cut=bool(contents))
 
 
 def _content_size(contents: Sequence[Content], size: Size) -> tuple[int, int]:

@@ -21,7 +21,7 @@ import threading
 import time
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -225,6 +225,7 @@ __all__ = [
     "Header",
     "Page",
     "PictureError",
+    "SecondLook",
     "measure_content",
     "read_header",
     "read_pages",
@@ -717,3 +718,60 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.lower()
     return f"damaged: {error_text(error)}"
+
+
+# --- a second look -------------------------------------------------------------------------------------------
+class SecondLook:
+    """Describes pictures at a larger size while they are read, a few at a time, so that few are in memory.
+
+    Parameters
+    ----------
+    describe : callable
+        Returns features (m, d) of pictures (m, side, side, 3) in bytes.
+    side : int
+        Height and width of the pictures it is called with.
+    least_side, most : int
+        Collections whose typical picture has a shorter side than ``least_side``, or of more than ``most`` pictures, are
+        not described.
+    batch : int, default=32
+        Pictures per call.
+    """
+
+    def __init__(
+        self,
+        describe: Callable[[NDArray[np.uint8]], NDArray[np.float32]],
+        side: int,
+        *,
+        least_side: int,
+        most: int,
+        batch: int = 32,
+    ) -> None:
+        self._describe, self._batch = describe, batch
+        self.side, self._least_side, self._most = side, least_side, most
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[int, NDArray[np.uint8]]] = []
+        self._rows: dict[int, NDArray[np.float32]] = {}
+
+    def is_worthwhile(self, sizes: Sequence[tuple[int, int]]) -> bool:
+        """Return whether pictures of these (height, width) are described."""
+        return len(sizes) <= self._most and float(np.median(np.min(sizes, axis=1))) >= self._least_side
+
+    def add(self, index: int, picture: NDArray[np.uint8]) -> None:
+        """Take one picture (side, side[, 3]); threads that add more wait while a batch is described."""
+        color = np.repeat(picture[..., None], 3, axis=-1) if picture.ndim == 2 else picture
+        with self._lock:
+            self._waiting.append((index, color))
+            if len(self._waiting) >= self._batch:
+                self._empty()
+
+    def features(self) -> NDArray[np.float32]:
+        """Return the features (n, d) of all pictures, in the order of their indices."""
+        with self._lock:
+            self._empty()
+            return np.stack([self._rows[index] for index in sorted(self._rows)])
+
+    def _empty(self) -> None:
+        if self._waiting:
+            found = self._describe(np.stack([picture for _, picture in self._waiting]))
+            self._rows.update(zip((index for index, _ in self._waiting), found, strict=True))
+            self._waiting = []
