@@ -48,7 +48,7 @@ COLOUR_DISCOUNT, MOST_COLOUR = 0.1, 0.35
 # Smaller pictures are glyphs or icons, whose outlines say it all; a network for photographs adds nothing.
 LEAST_SIDE = 32
 # Without a GPU the network needs about 50 ms a picture; with more pictures it is used only if it is asked for.
-MOST_WITHOUT_GPU = 20_000
+MOST_WITHOUT_GPU = 5000
 
 Features: TypeAlias = NDArray[np.floating[Any]]
 # What a user may give for one view: a function from images to features, features, or a graph.
