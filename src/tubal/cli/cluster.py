@@ -93,7 +93,6 @@ def command(
       find . -name '*.jpg' | tubal cluster -       a list of files
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
-    from tubal.backends.network import SeenPictures
     from tubal.cli import inputs, pipeline
     from tubal.cli.console import Terminal
     from tubal.storage.files import reserve, staged_folder
@@ -102,8 +101,8 @@ def command(
     for source in sources:
         pipeline.check_apart(source, out)
     inputs.check_label_file(labels)
-    seen = SeenPictures(out / "views.npz")
-    look = inputs.second_look(seen, views, preset)
+    network = inputs.NetworkLook(out / "views.npz")
+    look = inputs.second_look(network, views, preset)
     stale = pipeline.earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
@@ -118,7 +117,7 @@ def command(
         chosen = inputs.choose_views(terminal, views, preset, stack)
         settings = {"labels": labels, "sort": sort, "views": views, **image_settings}
         plan = pipeline.Plan(
-            inputs.name_of(sources), clusters, preset, seed, sort, known_labels, settings, out, chosen, seen
+            inputs.name_of(sources), clusters, preset, seed, sort, known_labels, settings, out, chosen, network
         )
         record = pipeline.cluster_images(plan, stack, stage, terminal, state, checkpoint)
     pipeline.show_summary(terminal, record, out)

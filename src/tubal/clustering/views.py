@@ -138,11 +138,6 @@ class Request:
     computed: Mapping[str, View]
     given: Mapping[str, Features | Graph]
 
-    @property
-    def only_shape(self) -> bool:
-        """Whether there is nothing to fuse."""
-        return self.shape and not self.computed and not self.given
-
 
 ONLY_SHAPE = Request(True, {}, {})
 
@@ -154,7 +149,8 @@ def requested_views(views: str | Sequence[str] | Mapping[str, Any], images: Arra
     """
     known = built_in_views()
     if isinstance(views, str) and views == "auto":
-        return Request(True, {name: known[name] for name in _useful(images)}, {})
+        useful = _useful(images)
+        return Request(True, {name: known[name] for name in useful}, {}) if useful else ONLY_SHAPE
     wanted = dict.fromkeys([views] if isinstance(views, str) else views) if not isinstance(views, Mapping) else views
     if not wanted:
         raise ValueError("views is empty; name at least one, such as 'shape'")
@@ -172,7 +168,7 @@ def requested_views(views: str | Sequence[str] | Mapping[str, Any], images: Arra
             computed[name] = FunctionView(name, value)
         else:
             given[name] = _check_given(name, value, len(images))
-    return Request(SHAPE in wanted, computed, given)
+    return Request(SHAPE in wanted, computed, given) if computed or given else ONLY_SHAPE
 
 
 def _built_in(name: str, known: Mapping[str, View]) -> View:
@@ -268,6 +264,9 @@ class Views:
     def weighted_lists(self) -> list[tuple[float, Graph]]:
         """Return the trust in each view that has any, and its lists."""
         return [(self.trust[name], lists) for name, lists in self.lists.items() if self.trust[name] > 0.0]
+
+
+SHAPE_ALONE = Views({}, {}, {SHAPE: "graph"}, {SHAPE: 1.0}, 1.0)
 
 
 def look_at(request: Request, stack: Array, distinct: DistinctImages, n_neighbors: int, stages: Stages) -> Views:
