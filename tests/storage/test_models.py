@@ -180,7 +180,7 @@ def test_sparse_codes_take_little_room(tmp_path):
 
 def test_clusterer_with_sparse_codes_takes_little_more_room_than_its_pictures(tmp_path):
     images = _eight_bit(255).repeat(8, axis=1).repeat(8, axis=2)
-    model = tubal.ImageClusterer(2, n_atoms=3, random_state=0).fit(images)
+    model = tubal.ImageClusterer(2, n_atoms=3, views="shape", random_state=0).fit(images)
     coder = model.model_
     coder.codes_ = np.where(np.random.default_rng(0).random(coder.codes_.shape) < 0.05, coder.codes_, np.float32(0))
     tubal.save(model, tmp_path / "model")
