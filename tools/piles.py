@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tubal import ImageClusterer
 from tubal.backends.network import N_FEATURES, why_missing
-from tubal.cli.inputs import second_look
+from tubal.cli.inputs import NetworkLook, second_look
 from tubal.datasets import load_images
 from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.runner import PACKAGES
@@ -159,13 +159,11 @@ def run_one(file: Path, name: str, method: str, seed: int) -> Run:
 # --- all runs ------------------------------------------------------------------------------------------------
 def read_pile(source: Path, cache: Path) -> Path:
     """Read a pile as ``tubal cluster`` does, network included, and return the file that keeps it."""
-    from tubal.backends.network import SeenPictures
-
     file = cache / f"{source.stem}.npz"
     if not file.exists():
         cache.mkdir(parents=True, exist_ok=True)
         stack = load_images(
-            source, look=second_look(SeenPictures(), "semantic" if not why_missing() else "auto", "default")
+            source, look=second_look(NetworkLook(), "semantic" if not why_missing() else "auto", "default")
         )
         target = np.unique(stack.target, return_inverse=True)[1]
         described = np.empty((0, N_FEATURES), np.float32) if stack.described is None else stack.described

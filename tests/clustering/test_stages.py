@@ -159,7 +159,7 @@ def test_finished_codes_survive_an_interrupted_cut(images, tmp_path):
         checkpoint=Checkpoint(path, resume=True),
         progress=lambda stage, done, total: seen.append(done) if stage == "cutting the graph" else None,
     )
-    assert seen == list(range(5, seen[-1] + 1))  # no iteration, and five partitions were kept
+    assert seen == [*range(5, seen[-1] + 1)]  # no iteration, and five partitions were kept
 
 
 def test_exact_copies_are_resumed_in_every_round(images, blocks, tmp_path):

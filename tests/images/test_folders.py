@@ -274,7 +274,7 @@ def test_pictures_are_described_at_a_larger_size(tmp_path: Path) -> None:
         assert pictures.dtype == np.uint8
         return pictures.reshape(len(pictures), -1).mean(axis=1, keepdims=True).astype(np.float32)
 
-    look = SecondLook(describe, 50, least_side=32, most=100, batch=2)
+    look = SecondLook(describe, 50, least_side=32, ready=lambda n: True, batch=2)
     stack = load_pictures([tmp_path], size=10, colour="auto", fit="pad", crop="none", max_pixels=10**6, look=look)
     large = load_image_folder(tmp_path, size=(50, 50), crop="none")
     assert set(shapes) == {(50, 50, 3)}
@@ -286,6 +286,8 @@ def test_pictures_are_described_at_a_larger_size(tmp_path: Path) -> None:
 def test_small_or_very_many_pictures_are_not_described(tmp_path: Path, least_side: int, most: int) -> None:
     for i in range(3):
         Image.fromarray(np.full((60, 80), 40 * i, dtype=np.uint8)).save(tmp_path / f"{i}.png")
-    look = SecondLook(lambda pictures: pytest.fail("it was called"), 50, least_side=least_side, most=most)
+    look = SecondLook(
+        lambda pictures: pytest.fail("it was called"), 50, least_side=least_side, ready=lambda n: n <= most
+    )
     stack = load_pictures([tmp_path], size=10, colour="auto", fit="pad", crop="none", max_pixels=10**6, look=look)
     assert stack.described is None

@@ -109,7 +109,6 @@ def cluster(
       find . -name '*.jpg' | tubal cluster -       a list of files
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
-    from tubal.backends.network import SeenPictures
     from tubal.cli import inputs, pipeline
     from tubal.cli.console import Terminal
     from tubal.cli.hints import check_hint_file, teach_known_hints
@@ -120,8 +119,8 @@ def cluster(
         pipeline.check_apart(source, out)
     inputs.check_label_file(labels)
     check_hint_file(hints)
-    seen = SeenPictures(out / "views.npz")
-    look = inputs.second_look(seen, views, preset)
+    network = inputs.NetworkLook(out / "views.npz")
+    look = inputs.second_look(network, views, preset)
     stale = pipeline.earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
@@ -138,7 +137,7 @@ def cluster(
         chosen = inputs.choose_views(terminal, views, preset, stack)
         settings = {"labels": labels, "hints": hints, "sort": sort, "views": views, **image_settings}
         plan = pipeline.Plan(
-            inputs.name_of(sources), clusters, preset, seed, sort, known_labels, settings, out, chosen, seen
+            inputs.name_of(sources), clusters, preset, seed, sort, known_labels, settings, out, chosen, network
         )
         teach = teach_known_hints(out, hints, stack)
         record = pipeline.cluster_images(plan, stack, stage, terminal, state, checkpoint, teach)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from tubal.images.pictures import SecondLook
 
 __all__ = [
+    "NetworkLook",
     "check_label_file",
     "choose_views",
     "coder_of",
@@ -141,24 +141,55 @@ def read_images_for(
 # --- the network -------------------------------------------------------------------------------------------------
 
 
-def second_look(seen: SeenPictures, views: str, preset: str) -> SecondLook | None:
-    """Return what shows pictures to the network while they are read; None without the view or the network."""
+class NetworkLook:
+    """Shows pictures to the network, which is loaded with the first of them.
+
+    Parameters
+    ----------
+    earlier : Path or None, default=None
+        What an earlier run saw, see :class:`tubal.backends.network.SeenPictures`.
+    """
+
+    def __init__(self, earlier: Path | None = None) -> None:
+        self._earlier = earlier
+        self._seen: SeenPictures | None = None
+
+    def describe(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return the features (m, d) of pictures (m, side, side, 3)."""
+        if self._seen is None:
+            from tubal.backends.network import SeenPictures
+
+            self._seen = SeenPictures(self._earlier)
+        return self._seen.describe(pictures)
+
+    def save(self, path: Path) -> None:
+        """Write what was seen for a later run, if anything was."""
+        if self._seen is not None:
+            self._seen.save(path)
+
+
+def second_look(network: NetworkLook, views: str, preset: str) -> SecondLook | None:
+    """Return what shows pictures to the network while they are read; None without one of its views."""
     from tubal.backends.network import SIDE, has_gpu, why_missing
     from tubal.clustering.views import BUILT_IN, FROM_NETWORK, LEAST_SIDE, MOST_WITHOUT_GPU, SHAPE
     from tubal.images.pictures import SecondLook
 
-    names, missing = views.split(","), why_missing()
-    unknown = [name for name in names if name not in ("auto", SHAPE, *BUILT_IN)]
-    if unknown or ("auto" in names and len(names) > 1):
+    names = views.split(",")
+    if not set(names) <= {SHAPE, *BUILT_IN} and views != "auto":
         known = ", ".join((SHAPE, *BUILT_IN))
         raise ValueError(f"--views {views!r} is not 'auto' or some of {known}, separated by commas")
-    asked = bool(set(FROM_NETWORK) & set(names))
-    if missing and asked:
-        raise ValueError(f"--views {views}: {missing}")
-    if missing or preset != "default" or not (asked or views == "auto"):
+    if preset != "default" or not set(names) & {"auto", *FROM_NETWORK}:
         return None
-    most = sys.maxsize if asked or has_gpu() else MOST_WITHOUT_GPU
-    return SecondLook(seen.describe, SIDE, least_side=1 if asked else LEAST_SIDE, most=most)
+    if views == "auto":
+        return SecondLook(
+            network.describe,
+            SIDE,
+            least_side=LEAST_SIDE,
+            ready=lambda n_pictures: not why_missing() and (n_pictures <= MOST_WITHOUT_GPU or has_gpu()),
+        )
+    if why_missing():
+        raise ValueError(f"--views {views}: {why_missing()}")
+    return SecondLook(network.describe, SIDE, least_side=1, ready=lambda n_pictures: True)
 
 
 def choose_views(terminal: Terminal, views: str, preset: str, stack: Bunch) -> str | dict[str, NDArray[Any] | None]:
@@ -167,10 +198,11 @@ def choose_views(terminal: Terminal, views: str, preset: str, stack: Bunch) -> s
     Prints one line if pictures are compared without a network because it is not installed.
     """
     from tubal.backends.network import why_missing
-    from tubal.clustering.views import COLOUR, FROM_NETWORK, SHAPE, has_colour, network_parts
+    from tubal.clustering.views import COLOUR, FROM_NETWORK, LEAST_SIDE, SHAPE, has_colour, network_parts
 
     if views == "auto" and stack.described is None:
-        if preset == "default" and any(stack.files) and (missing := why_missing()):
+        could_help = preset == "default" and any(stack.files) and max(stack.images.shape[1:3]) >= LEAST_SIDE
+        if could_help and (missing := why_missing()):
             terminal.print_line(f"compared without a network for photographs: {missing}")
         return "auto"
     names = views.split(",")
@@ -182,7 +214,7 @@ def choose_views(terminal: Terminal, views: str, preset: str, stack: Bunch) -> s
 
 def look_for(clusterer: ImageClusterer, terminal: Terminal) -> SecondLook | None:
     """Return what shows new pictures to the network, if the model's own pictures were shown to it."""
-    from tubal.backends.network import SeenPictures, why_missing
+    from tubal.backends.network import why_missing
     from tubal.clustering.views import FROM_NETWORK
 
     trust, sources = getattr(clusterer, "view_weights_", {}), getattr(clusterer, "views_", {})
@@ -193,7 +225,7 @@ def look_for(clusterer: ImageClusterer, terminal: Terminal) -> SecondLook | None
     if missing:
         terminal.print_line(f"compared without a network for photographs: {missing}")
         return None
-    return second_look(SeenPictures(), "semantic", "default")
+    return second_look(NetworkLook(), "semantic", "default")
 
 
 def described_views(clusterer: ImageClusterer, stack: Bunch) -> dict[str, NDArray[Any]]:

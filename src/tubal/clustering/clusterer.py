@@ -64,8 +64,10 @@ from tubal.clustering.quality import (
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum, graph_map, spectrum
 from tubal.clustering.views import (
+    LEAST_SIDE,
     ONLY_SHAPE,
     SHAPE,
+    SHAPE_ALONE,
     Request,
     check_view_results,
     describe_new,
@@ -371,8 +373,9 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
         model = self._learn(images, settings, joined, seed, stages)
         features = to_numpy(unit_rows(model._pool(model.codes_)))
-        views = look_at(request, stack, distinct, settings.n_neighbors, stages)
-        if not request.only_shape:
+        views = SHAPE_ALONE
+        if request is not ONLY_SHAPE:
+            views = look_at(request, stack, distinct, settings.n_neighbors, stages)
             n_clusters, _ = self._count_clusters(with_second_order(choice_weights(cut)), seed, stages, "count by shape")
             fusion = fuse_views(views.edges(cut, settings.n_neighbors), n_clusters, seed=seed)
             views, cut = replace(views, trust=fusion.trust), Graph(fusion.weights)
@@ -390,7 +393,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
-        fitted |= {"views_": views.sources, "view_weights_": views.trust, "view_graphs_": views.graphs}
+        fitted |= {"views_": {**views.sources}, "view_weights_": {**views.trust}, "view_graphs_": {**views.graphs}}
         fitted["white_"] = views.white
         fitted |= {"affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters)
@@ -556,7 +559,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         if self.preset == "paper" and not automatic:
             raise ValueError("preset='paper' clusters codes and has no views; leave views='auto'")
         alone = are_rows or self.graph is not None or self.preset == "paper"
-        return ONLY_SHAPE if automatic and alone else requested_views(self.views, stack)
+        small_and_grey = stack.ndim == 3 and min(stack.shape[1:]) < LEAST_SIDE
+        return ONLY_SHAPE if automatic and (alone or small_and_grey) else requested_views(self.views, stack)
 
     def _count_clusters(
         self, affinity: SparseMatrix, seed: int, stages: Stages, stage: str = "count"

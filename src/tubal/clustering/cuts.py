@@ -27,7 +27,7 @@ DIFFUSION_TIMES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 # grows with their number, such that two of equal size gain by merging if they share a fifth of their edges.
 RESOLUTION, CLUSTERS_PER_RESOLUTION = 2.0, 5.0
 # Further candidates have so many times more clusters at first, and those that share most edges are merged.
-FINER = (1.25, 1.5, 2.0)
+FINER, FINER_TIMES = (1.25, 1.5, 2.0), (0.5, 1.0)
 # Above this many points Ward's tree is built on a sample: so many points per cluster, but half the limit at least.
 _TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
 _KMEANS_ITERATIONS = 100
@@ -138,7 +138,8 @@ def diffusion_cut(
     Candidates are the cut of :func:`spectral_cut` and K-means partitions of the diffusion coordinates
     ``exp(-t (1 - mu_l) / (1 - mu_{K+1})) v_l``, with rows of unit length, for several times t; and partitions into up
     to twice as many clusters, of which those with the largest gain in modularity are merged. The candidate with the
-    largest modularity, at resolution 2 or K / 5 if that is larger, is returned.
+    largest modularity, at resolution 2 or K / 5 if that is larger, is returned; a merged one only if it is better at
+    resolution 1, too.
 
     Parameters
     ----------
@@ -181,13 +182,34 @@ def diffusion_cut(
         # More components than clusters: no edge of the graph can join them.
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=pairs, seed=seed)
     with own_threads():
-        cuts = [*_diffusion_partitions(pairs, n_clusters, seed), *_merged_partitions(adjacency, many, n_clusters, seed)]
-        found = _find_candidates([*cuts, *proposals], n_images, stage)
-    candidates = [labels for labels in found if len(np.unique(labels)) == n_clusters]
-    if not candidates:
+        direct = [*_diffusion_partitions(pairs, n_clusters, seed), *proposals]
+        merged = list(_merged_partitions(adjacency, many, n_clusters, seed))
+        found = _find_candidates([*direct, *merged], n_images, stage)
+    best = _best_candidate(adjacency, found[: len(direct)], found[len(direct) :], n_clusters)
+    if best is None:
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=pairs, seed=seed)
-    scores = [modularity(adjacency, labels, resolution=resolution_for(n_clusters)) for labels in candidates]
-    return order_by_size(candidates[int(np.argmax(scores))])
+    return order_by_size(best)
+
+
+def _best_candidate(
+    adjacency: SparseMatrix, direct: Sequence[LabelArray], merged: Sequence[LabelArray], n_clusters: int
+) -> LabelArray | None:
+    """Return the candidate of the largest modularity, or None if no direct one has all clusters.
+
+    A merged candidate must be better at resolution 1, too. Merging balances sizes, which a higher resolution rewards;
+    where classes differ in size, only this second condition finds that out.
+    """
+    resolution = resolution_for(n_clusters)
+    complete = [labels for labels in direct if len(np.unique(labels)) == n_clusters]
+    if not complete:
+        return None
+    best = max(complete, key=lambda labels: modularity(adjacency, labels, resolution=resolution))
+    highest, least = modularity(adjacency, best, resolution=resolution), modularity(adjacency, best)
+    for labels in merged:
+        value = modularity(adjacency, labels, resolution=resolution)
+        if len(np.unique(labels)) == n_clusters and value > highest and modularity(adjacency, labels) >= least:
+            best, highest = labels, value
+    return best
 
 
 def modularity(adjacency: SparseMatrix, labels: LabelArray, *, resolution: float = 1.0) -> float:
@@ -410,11 +432,14 @@ def _merged_partitions(
         leading = pairs.leading(min(n_diffusion_vectors(n_finer, n_images), len(pairs.values)))
         # With as many components as clusters, no coordinate tells the finer ones apart.
         if n_finer < len(leading.values) and leading.values[n_finer] < 1.0:
-            yield partial(_merged_partition, adjacency, leading, n_finer, n_clusters, seed)
+            for time in FINER_TIMES:
+                yield partial(_merged_partition, adjacency, leading, n_finer, n_clusters, time, seed)
 
 
-def _merged_partition(adjacency: SparseMatrix, pairs: Spectrum, n_finer: int, n_clusters: int, seed: int) -> LabelArray:
-    labels = _diffused_partition(pairs, n_finer, 1.0, seed)
+def _merged_partition(
+    adjacency: SparseMatrix, pairs: Spectrum, n_finer: int, n_clusters: int, time: float, seed: int
+) -> LabelArray:
+    labels = _diffused_partition(pairs, n_finer, time, seed)
     return merge_clusters(adjacency, labels, n_clusters, resolution=resolution_for(n_clusters))
 
 

@@ -6,11 +6,14 @@ best for every collection: outlines tell letters, signs and faces apart, the net
 
 The rule. Every view is cut into clusters by itself. The modularity of that cut says how far the view's own edges agree
 with each other, so it needs no labels. A view whose modularity is lower by d than the best one is trusted by
-``exp(-25 d)``, and not at all below 0.05. The edges of all views, each times its trust, make the graph that is cut. A
-view that is clearly worse than the best one (by 0.12) has no influence, so adding a view does no harm.
+``exp(-100 d)``, and not at all below 0.05. The edges of all views, each times its trust, make the graph that is cut. So
+views of nearly equal worth are joined, and a view that is worse than the best one by 0.03 has no influence: adding a
+view does no harm.
 
-Colour only assists. Colours have few dimensions, and any cloud of points in few dimensions falls into compact pieces,
-so its modularity counts 0.1 less, and its edges count at most 0.35 of those of the best other view.
+Modularity is only comparable between views alike. The network's features are smoother than shapes, which makes their
+graphs look more orderly, so their modularity counts 0.03 less. Colours have few dimensions, and any cloud of points in
+few dimensions falls into compact pieces, so their modularity counts 0.1 less, and colour only assists: its edges count
+at most 0.35 of those of the best other view.
 """
 
 from __future__ import annotations
@@ -42,13 +45,15 @@ from tubal.text import count
 SHAPE, COLOUR, SEMANTIC, LAYOUT = "shape", "colour", "semantic", "layout"
 BUILT_IN = (COLOUR, SEMANTIC, LAYOUT)
 FROM_NETWORK = (SEMANTIC, LAYOUT)
-# Trust falls by e for every 0.04 of modularity. Views below the least trust are left out.
-STEEPNESS, LEAST_TRUST = 25.0, 0.05
-COLOUR_DISCOUNT, MOST_COLOUR = 0.1, 0.35
+# Trust falls by e for every 0.01 of modularity. Views below the least trust are left out.
+STEEPNESS, LEAST_TRUST = 100.0, 0.05
+# By how much less the modularity of a view counts.
+DISCOUNTS = {COLOUR: 0.1, SEMANTIC: 0.03, LAYOUT: 0.03}
+MOST_COLOUR = 0.35
 # Smaller pictures are glyphs or icons, whose outlines say it all; a network for photographs adds nothing.
 LEAST_SIDE = 32
 # Without a GPU the network needs about 50 ms a picture; with more pictures it is used only if it is asked for.
-MOST_WITHOUT_GPU = 20_000
+MOST_WITHOUT_GPU = 5000
 
 Features: TypeAlias = NDArray[np.floating[Any]]
 # What a user may give for one view: a function from images to features, features, or a graph.
@@ -133,11 +138,6 @@ class Request:
     computed: Mapping[str, View]
     given: Mapping[str, Features | Graph]
 
-    @property
-    def only_shape(self) -> bool:
-        """Whether there is nothing to fuse."""
-        return self.shape and not self.computed and not self.given
-
 
 ONLY_SHAPE = Request(True, {}, {})
 
@@ -149,7 +149,8 @@ def requested_views(views: str | Sequence[str] | Mapping[str, Any], images: Arra
     """
     known = built_in_views()
     if isinstance(views, str) and views == "auto":
-        return Request(True, {name: known[name] for name in _useful(images)}, {})
+        useful = _useful(images)
+        return Request(True, {name: known[name] for name in useful}, {}) if useful else ONLY_SHAPE
     wanted = dict.fromkeys([views] if isinstance(views, str) else views) if not isinstance(views, Mapping) else views
     if not wanted:
         raise ValueError("views is empty; name at least one, such as 'shape'")
@@ -167,7 +168,7 @@ def requested_views(views: str | Sequence[str] | Mapping[str, Any], images: Arra
             computed[name] = FunctionView(name, value)
         else:
             given[name] = _check_given(name, value, len(images))
-    return Request(SHAPE in wanted, computed, given)
+    return Request(SHAPE in wanted, computed, given) if computed or given else ONLY_SHAPE
 
 
 def _built_in(name: str, known: Mapping[str, View]) -> View:
@@ -259,6 +260,9 @@ class Views:
             name: choice_weights(shape) if name == SHAPE else _best_edges(lists, n_neighbors)
             for name, lists in self.lists.items()
         }
+
+
+SHAPE_ALONE = Views({}, {}, {SHAPE: "graph"}, {SHAPE: 1.0}, 1.0)
 
 
 def look_at(request: Request, stack: Array, distinct: DistinctImages, n_neighbors: int, stages: Stages) -> Views:
@@ -388,7 +392,7 @@ class Fusion:
     trust : dict of str to float
         Trust in each view; 1 for the best.
     quality : dict of str to float
-        Modularity of each view's own cut.
+        Modularity of each view's own cut, less what does not count of it.
     """
 
     weights: SparseMatrix
@@ -424,8 +428,7 @@ def fuse_views(views: Mapping[str, SparseMatrix], n_clusters: int, *, seed: int 
     """
     quality = {}
     for name, edges in views.items():
-        discount = COLOUR_DISCOUNT if name == COLOUR else 0.0
-        quality[name] = own_modularity(edges, n_clusters, seed=seed) - discount
+        quality[name] = own_modularity(edges, n_clusters, seed=seed) - DISCOUNTS.get(name, 0.0)
     leading = {name: value for name, value in quality.items() if name != COLOUR} or quality
     best = max(leading.values())
     trust = {name: min(1.0, float(np.exp(STEEPNESS * (value - best)))) for name, value in quality.items()}

@@ -730,9 +730,10 @@ class SecondLook:
         Returns features (m, d) of pictures (m, side, side, 3) in bytes.
     side : int
         Height and width of the pictures it is called with.
-    least_side, most : int
-        Collections whose typical picture has a shorter side than ``least_side``, or of more than ``most`` pictures, are
-        not described.
+    least_side : int
+        Collections whose typical picture has a shorter side than this are not described.
+    ready : callable
+        Called with the number of pictures; returns whether so many can be described.
     batch : int, default=32
         Pictures per call.
     """
@@ -743,18 +744,18 @@ class SecondLook:
         side: int,
         *,
         least_side: int,
-        most: int,
+        ready: Callable[[int], bool],
         batch: int = 32,
     ) -> None:
         self._describe, self._batch = describe, batch
-        self.side, self._least_side, self._most = side, least_side, most
+        self.side, self._least_side, self._ready = side, least_side, ready
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, NDArray[np.uint8]]] = []
         self._rows: dict[int, NDArray[np.float32]] = {}
 
     def is_worthwhile(self, sizes: Sequence[tuple[int, int]]) -> bool:
         """Return whether pictures of these (height, width) are described."""
-        return len(sizes) <= self._most and float(np.median(np.min(sizes, axis=1))) >= self._least_side
+        return float(np.median(np.min(sizes, axis=1))) >= self._least_side and self._ready(len(sizes))
 
     def add(self, index: int, picture: NDArray[np.uint8]) -> None:
         """Take one picture (side, side[, 3]); threads that add more wait while a batch is described."""

@@ -1,0 +1,51 @@
+"""``tubal cluster --views``: what pictures are compared by, with and without the network."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tubal.backends import network
+from tubal.cli import run
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for i, pixels in enumerate(np.random.default_rng(0).integers(0, 256, (8, 40, 40, 3), dtype=np.uint8)):
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+    return folder
+
+
+def record_of(folder):
+    return json.loads((folder / "run.json").read_text())
+
+
+def test_missing_network_is_said_and_does_no_harm(pictures, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(network, "WEIGHTS_PACKAGE", "a_package_that_is_not_there")
+    assert run(["cluster", str(pictures), "-k", "2", "-o", str(tmp_path / "out")]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "a_package_that_is_not_there" in line]
+    assert len(lines) == 1
+    assert set(record_of(tmp_path / "out")["views"]) == {"shape", "colour"}
+
+
+@pytest.mark.parametrize("views", ["nonsense", "auto,shape", "shape,", ""])
+def test_unknown_views_end_with_2(pictures, tmp_path, views):
+    assert run(["cluster", str(pictures), "--views", views, "-o", str(tmp_path / "out")]) == 2
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(bool(network.why_missing()), reason=f"no network: {network.why_missing()}")
+def test_pictures_are_shown_to_the_network_once(pictures, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert run(["cluster", str(pictures), "-k", "2", "-o", str(out)]) == 0
+    first = record_of(out)
+    assert set(first["views"]) == {"shape", "colour", "semantic", "layout"}
+    monkeypatch.setattr(network, "describe_pictures", lambda pictures: pytest.fail("it looked again"))
+    assert run(["cluster", str(pictures), "-k", "2", "-o", str(out), "--force"]) == 0
+    assert record_of(out)["views"] == first["views"]
+    assert record_of(out)["cluster_sizes"] == first["cluster_sizes"]
