@@ -37,7 +37,7 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
     show_default=True,
     metavar="NAME",
     help="Which table: '2' is the paper's Table 2, 'beyond' compares tubal's default with other programs, "
-    "'family' compares all models with and without a graph.",
+    "'family' compares all models with and without a graph, 'hints' measures what a few answers are worth.",
 )
 @_names_option("--datasets", "Collections")
 @_names_option("--methods", "Methods")
@@ -76,6 +76,7 @@ def command(
       tubal reproduce --table 2 --datasets orl,yale --methods gtsc --runs 3
       tubal reproduce --table beyond --out results
       tubal reproduce --table family --sweep --jobs 4
+      tubal reproduce --table hints --datasets orl,yale,digits
     """
     from tubal.cli.pipeline import check_output_file
     from tubal.experiments import find_table
@@ -87,7 +88,7 @@ def command(
         _check_writable(out)
         if json_file is not None:
             check_output_file(json_file, force=True)
-        _check_data(chosen[0])
+        _check_data(module, chosen[0])
         trials = module.plan(*chosen, runs, sweep=sweep)
     except (ValueError, OSError, ImportError) as failure:
         raise click.ClickException(str(failure)) from None
@@ -137,12 +138,13 @@ def _check_writable(out: Path) -> None:
         raise OSError(f"the folder {out} cannot be written ({reason}); choose another with --out") from None
 
 
-def _check_data(datasets: Sequence[str]) -> None:
+def _check_data(module: Table, datasets: Sequence[str]) -> None:
     """Find every file, and check its hash, before the first trial."""
     from tubal.datasets import fetch
 
+    load = getattr(module, "load", fetch)
     for name in datasets:
-        fetch(name)
+        load(name)
 
 
 def _run(trials: Sequence[Trial], store: TrialStore, jobs: int) -> None:

@@ -1,4 +1,4 @@
-"""The experiments: the paper's Table 2, the comparison beyond the paper, and the family of models.
+"""The experiments: the paper's Table 2, the comparison beyond the paper, the family of models, and answers.
 
 Each table is one module with the interface of :class:`tubal.experiments.trials.Table`; ``tubal reproduce`` runs it.
 Only :mod:`tubal.cli` imports this package, and this package may import everything below it.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tubal.experiments.trials import Table
 
-TABLES = ("2", "beyond", "family")
+TABLES = ("2", "beyond", "family", "hints")
 
 
 def find_table(name: str) -> Table:
@@ -32,4 +32,8 @@ def find_table(name: str) -> Table:
         from tubal.experiments import family
 
         return family
+    if name == "hints":
+        from tubal.experiments import hints
+
+        return hints
     raise ValueError(f"there is no table {name!r}; choose one of {', '.join(TABLES)}")
