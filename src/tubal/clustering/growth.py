@@ -54,7 +54,7 @@ from tubal.solvers.base import check_integer
 Self = TypeVar("Self", bound="GrowingClusters")
 
 # Diffusion time of the coordinates in which hints are compared, in units of the first eigenvalue after the clusters.
-_TIME = 1.0
+_TIME = 1.5
 # An image is unlike all others if the nearest is farther away than the last neighbour of this share of images.
 _USUAL = 0.99
 # Length of the lists in which the nearest image of the fit is looked for.

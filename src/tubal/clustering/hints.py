@@ -43,6 +43,8 @@ _SMALLEST_DISTANCE = 0.01
 _VOTE_POWER = -4.0
 # Share of an image's votes that comes from its neighbours in each step of smoothing, and the number of steps.
 _SMOOTHING, _SMOOTHING_STEPS = 0.8, 12
+# Share of the distances in a piece that count as near where its densest place is looked for; images compared at most.
+_NEAR_SHARE, _MOST_COMPARED = 0.25, 500
 # A hinted image counts as this many others when votes are smoothed.
 _HINT_WEIGHT = 3.0
 # An image that must leave its cluster joins another one if that has at least this share of its votes.
@@ -320,14 +322,14 @@ class Evidence:
     copies: LabelArray
 
     def centers(self) -> IndexArray:
-        """Return the image nearest to the mean of each cluster.
+        """Return the most typical image of each cluster.
 
         Returns
         -------
         ndarray of shape (n_clusters,)
             Indices.
         """
-        return np.array([nearest_to_mean(self.coordinates, members) for members in members_of(self.labels)])
+        return np.array([most_typical(self.coordinates, members) for members in members_of(self.labels)])
 
 
 @dataclass(frozen=True)
@@ -352,10 +354,17 @@ def members_of(labels: LabelArray) -> list[IndexArray]:
     return np.split(order, np.cumsum(np.bincount(labels))[:-1])
 
 
-def nearest_to_mean(coordinates: Coordinates, members: IndexArray) -> int:
-    """Return the member whose unit row is nearest to the mean of all members' rows."""
-    rows = coordinates[members]
-    return int(members[(rows @ rows.mean(axis=0)).argmax()])
+def most_typical(coordinates: Coordinates, members: IndexArray, among: IndexArray | None = None) -> int:
+    """Return the image where the members are densest, judged by the nearest quarter of all their distances.
+
+    The image nearest to their mean would often lie between two groups. Large groups are represented by a part of them.
+    ``among`` are the images to choose from, None for the members themselves.
+    """
+    choices = members if among is None else among
+    others = members[:: -(-len(members) // _MOST_COMPARED)]
+    distances = 1.0 - coordinates[choices] @ coordinates[others].T
+    scale = max(float(np.quantile(distances, _NEAR_SHARE)), 1e-6)
+    return int(choices[np.exp(-distances / scale).sum(axis=1).argmax()])
 
 
 def copy_groups(*groupings: IndexArray) -> LabelArray:
@@ -825,8 +834,7 @@ class Interview:
         free = members[~self.closed[members]]
         if len(free) == 0:
             return None
-        rows = self.coordinates[members]
-        return int(free[(self.coordinates[free] @ rows.mean(axis=0)).argmax()])
+        return most_typical(self.coordinates, members, free)
 
     def _ask(self, image: int) -> None:
         low = bisect_left(self.places, int(self.place[image]))
