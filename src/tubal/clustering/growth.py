@@ -271,9 +271,9 @@ class GrowingClusters:
         features = to_numpy(unit_rows(self.model_._pool(codes)))
         affinity = grown_affinity(self.affinity_, graph)
         n_added = getattr(self, "n_added_", 0) + len(images)
-        strangers = strange_groups(graph, around, n_added)
-        labels = grown_labels(getattr(self, "found_labels_", self.labels_), affinity, strangers)
         copy_of = self._grown_copies(images)
+        strangers = strange_groups(graph, around, n_added)
+        labels = grown_labels(getattr(self, "found_labels_", self.labels_), affinity, strangers)[copy_of]
         parts = {name: value for name, value in vars(self).items() if name.endswith("_") and name not in _DERIVED}
         parts |= {"graph_": graph, "model_": model, "affinity_": affinity, "found_labels_": labels, "copy_of_": copy_of}
         parts |= {"features_": np.concatenate([self.features_, features.astype(self.features_.dtype)])}
@@ -347,11 +347,8 @@ class GrowingClusters:
 
     def _grown_copies(self, images: Array) -> IndexArray:
         """Return the representatives of old and new images; a new one has its own, or that of the image it equals."""
-        known = self._copies()
-        n_old, own = len(known), len(known) + np.arange(len(images))
-        if (known == np.arange(n_old)).all():
-            return np.concatenate([known, own])
-        same = self.graph_.identical(images)
+        known, same = self._copies(), self.graph_.identical(images)
+        own = len(known) + np.arange(len(images))
         return np.concatenate([known, np.where(same >= 0, known[same], own)])
 
     def _check_loaded_hints(self) -> None:
