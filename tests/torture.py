@@ -212,6 +212,29 @@ def _scores(folder: Path) -> dict[str, tuple[float, float]]:
     return {trial["key"]: (trial["accuracy"], trial["nmi"]) for trial in trials}
 
 
+def hint_sequences(share: float) -> list[str]:
+    """Do random sequences of hints, updates, removals, saves and loads, and check all facts after every step."""
+    from helpers.hint_sequences import run_sequence, small_collection
+
+    count, found = max(1, round(1000 * share)), collections.Counter()
+    fitted, extra = small_collection()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(count):
+            found += run_sequence(fitted, extra, 1000 + seed, Path(folder))
+    done = ", ".join(f"{number} {name}" for name, number in sorted(found.items()))
+    return [f"{count} random sequences of hints ({done}): all hints held after every step, refusals changed nothing"]
+
+
+def killed_hints(share: float) -> list[str]:
+    """Kill ``tubal ask``, ``refine`` and ``add`` at random moments."""
+    from helpers.hint_sequences import killed_commands
+
+    kills = max(3, round(60 * share))
+    with tempfile.TemporaryDirectory() as folder:
+        hits = killed_commands(Path(folder), kills, 1)
+    return [f"ask, refine, add: {kills} × `kill -9` ({hits} while running), no answer lost, results whole every time"]
+
+
 def full_disk(share: float) -> list[str]:
     """Write to a full disk."""
     import pytest
@@ -231,6 +254,8 @@ PARTS: dict[str, Callable[[float], list[str]]] = {
     "clusterings": killed_clusterings,
     "saves": killed_saves,
     "reproduce": killed_reproduce,
+    "hints": hint_sequences,
+    "answers": killed_hints,
     "disk": full_disk,
     "streaming": torture_scale.streamed_objectives,
     "memory": torture_scale.peak_memory,
