@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
@@ -16,6 +17,11 @@ from tubal.cli.options import (
     learning_options,
     out_option,
 )
+
+if TYPE_CHECKING:
+    from sklearn.utils import Bunch
+
+    from tubal.clustering import ImageClusterer
 
 
 @click.command()
@@ -93,7 +99,6 @@ def command(
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
     from tubal.cli.console import Terminal
-    from tubal.cli.hints import check_hint_file, teach_known_hints
     from tubal.cli.inputs import check_label_file, is_collection, read_images, read_labels
     from tubal.cli.pipeline import (
         Plan,
@@ -110,7 +115,7 @@ def command(
     for source in sources:
         check_apart(source, out)
     check_label_file(labels)
-    check_hint_file(hints)
+    teach = _teacher(out, hints)
     stale = earlier_sorted_folder(out) if force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
@@ -125,6 +130,17 @@ def command(
         settings = {"labels": labels, "hints": hints, "sort": sort, **image_settings}
         source = sources[0] if len(sources) == 1 else ", ".join(Path(name).name for name in sources)
         plan = Plan(source, clusters, preset, seed, sort, known_labels, settings, out)
-        teach = teach_known_hints(out, hints, stack)
         record = cluster_images(plan, stack, stage, terminal, state, checkpoint, teach)
     show_summary(terminal, record, out)
+
+
+def _teacher(out: Path, hints: str | None) -> Callable[[ImageClusterer, Bunch], object] | None:
+    """Return the function that gives a clusterer what is known; None if there are neither hints nor answers."""
+    from tubal.cli.pipeline import answers_beside
+
+    if hints is None and not answers_beside(out).exists():
+        return None
+    from tubal.cli.hints import check_hint_file, teach_known_hints
+
+    check_hint_file(hints)
+    return teach_known_hints(out, hints)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Plan",
+    "answers_beside",
     "check_apart",
     "check_output_file",
     "check_sorting",
@@ -184,6 +185,12 @@ def save_model(model: BaseEstimator, stack: Bunch, path: Path, *, force: bool = 
     tubal.save(model, place)
     if place != path:
         raise FileExistsError(f"{str(path)!r} appeared during the run and was not replaced; the model is in {place}")
+
+
+def answers_beside(out: Path) -> Path:
+    """Return the journal of what was said about results; it lies beside them, and stays when they are replaced."""
+    named = out if out.name not in ("", "..") else out.resolve()
+    return named.with_name(f"{named.name}.hints")
 
 
 def content_digests(stack: Bunch) -> list[str]:
@@ -425,7 +432,7 @@ def _describe_run(
         "clusters": len(sizes),
         "cluster_sizes": sizes.tolist(),
         "cluster_names": list(clusterer.names_),
-        "hints": len(clusterer.hints_),
+        "hints": len(clusterer.hints_.images),
         "outliers": int(as_mask(clusterer.outliers_, len(stack.images)).sum()),
         "duplicate_groups": len(clusterer.duplicates_),
         "scores": scores,
