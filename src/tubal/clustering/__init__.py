@@ -1,7 +1,8 @@
 """From a neighbour graph to clusters: ImageClusterer and its steps.
 
 Start with ``clusterer``, which calls the steps in order: neighbour lists and edge weights (``affinity``), the number of
-clusters (``counting``), cuts (``cuts``), and measures for single images (``quality``). Imports ``estimators`` and
+clusters (``counting``), cuts (``cuts``), and measures for single images (``quality``). What a person says afterwards,
+and images that come later, are in ``hints`` and ``growth``. Imports ``estimators`` and
 ``graph``; only ``experiments``, ``report`` and ``cli`` import it.
 """
 
