@@ -99,6 +99,15 @@ def test_the_order_of_hints_does_not_matter():
     assert [one.names[label] for label in one.labels] == [other.names[label] for label in other.labels]
 
 
+def test_many_hints_are_applied_in_blocks(monkeypatch):
+    hints = Hints(tuple(range(0, 20, 2)), tuple("abcdeabcde"))
+    whole = apply_hints(line_of_points(), hints)
+    monkeypatch.setattr("tubal.clustering.hints._BLOCK", 7)
+    parts = apply_hints(line_of_points(), hints)
+    assert_array_equal(whole.labels, parts.labels)
+    assert whole.names == parts.names
+
+
 # --- contradictions --------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("names", "same", "different", "message"),
@@ -152,6 +161,15 @@ def test_nodes_of_the_tree_are_ranges_of_images():
         if a >= 0:
             joined = np.concatenate([tree.members(a), tree.members(b)])
             assert sorted(joined) == sorted(tree.members(node))
+
+
+def test_large_clusters_are_cut_into_parts_first(monkeypatch):
+    monkeypatch.setattr("tubal.clustering.hints._TREE_LIMIT", 6)
+    evidence = line_of_points()
+    for coordinates in (evidence.coordinates, np.ones_like(evidence.coordinates)):
+        tree = QuestionTree.of(evidence.labels, coordinates)
+        assert sorted(tree.order) == list(range(20))
+        assert [len(tree.members(root)) for root in tree.roots] == [10, 10]
 
 
 def test_questions_leave_out_what_is_known_or_skipped(model):

@@ -33,7 +33,6 @@ from tubal.clustering.hints import (
     Question,
     QuestionTree,
     apply_hints,
-    check_hints,
     copy_groups,
 )
 from tubal.estimators.tubal_coders import GTSC
@@ -373,6 +372,26 @@ class GrowingClusters:
 _DERIVED = frozenset({"embedding_", "tree_"})
 # What the command line stores about the file of each image.
 _OF_FILES = ("file_names_", "file_digests_")
+
+
+def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
+    """Raise an error unless stored hints hold in stored labels, as they do after ``refine``: a file may be forged."""
+    n_clusters = int(labels.max()) + 1
+    if not isinstance(names, list) or len(names) != n_clusters:
+        raise ValueError(f"names_ is not a list of {n_clusters} names")
+    given = [name for name in names if name is not None]
+    if not all(isinstance(name, str) for name in given) or len(set(given)) < len(given):
+        raise ValueError("names_ are not texts, each once")
+    if not isinstance(hints, Hints):
+        raise TypeError(f"hints_ is a {type(hints).__name__}; Hints are wanted")
+    checked = Hints().with_hints(hints.names, hints.same, hints.different, len(labels))
+    for image, name in checked.names.items():
+        if names[labels[image]] != name:
+            raise ValueError(f"image {image} is named {name!r}, but its cluster is not")
+    for pairs, wanted in ((checked.same, True), (checked.different, False)):
+        for i, j in pairs:
+            if (labels[i] == labels[j]) != wanted:
+                raise ValueError(f"images {i} and {j} are not {'the same' if wanted else 'different'}, as was said")
 
 
 def diffusion_space(affinity: SparseMatrix, n_clusters: int, seed: int) -> Coordinates:
