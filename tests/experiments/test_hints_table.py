@@ -51,6 +51,16 @@ def test_peers_spread_answers_over_groups(learner):
     assert_array_equal(learner(graph, np.array([0, 9]), target), target)
 
 
+def test_weights_of_the_umap_graph_sum_to_the_logarithm():
+    rng = np.random.default_rng(0)
+    graph = hints.umap_graph(rng.random((60, 5, 5)), 8)
+    assert abs(graph - graph.T).max() < 1e-12
+    assert graph.max() <= 1.0
+    # The directed weights sum to log2(8) = 3, and joining two directions lies between one and both of them.
+    assert 3.0 - 1e-6 <= graph.sum(axis=1).min()
+    assert graph.sum() <= 2 * 60 * 3.0 + 1e-6
+
+
 def test_random_answers_are_drawn_from_every_class():
     target = np.array([0] * 9 + [1] * 2)
     drawn = hints.draw_answers(target, 3, seed=0)

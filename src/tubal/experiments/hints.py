@@ -165,13 +165,27 @@ def poisson_learning(graph: SparseMatrix, answered: NDArray[np.intp], target: La
     return np.asarray(classes[found.argmax(axis=1)], dtype=np.intp)
 
 
-def umap_graph(images: Images, seed: int) -> SparseMatrix:
-    """Return UMAP's fuzzy graph of 15 neighbours of the pixels of unit length."""
-    from umap.umap_ import fuzzy_simplicial_set
+def umap_graph(images: Images, n_neighbors: int = 15) -> SparseMatrix:
+    """Return UMAP's fuzzy graph (McInnes, Healy, Melville, 2018) of the pixels of unit length.
+
+    The weight from an image to its neighbours at distances ``d`` is ``exp(-(d - d_1) / s)``, with ``s`` such that the
+    weights sum to ``log2(n_neighbors)``; two directions are joined as ``a + b - a b``.
+    """
+    from sklearn.neighbors import NearestNeighbors
 
     rows = normalize_images(images, "unit").reshape(len(images), -1)
-    graph = fuzzy_simplicial_set(rows, 15, np.random.RandomState(seed), "euclidean")[0]
-    return sparse.csr_matrix(graph)
+    n_neighbors = min(n_neighbors, len(rows) - 1)
+    distances, indices = NearestNeighbors(n_neighbors=n_neighbors).fit(rows).kneighbors()
+    beyond = distances - distances[:, :1]
+    low, high = np.zeros(len(rows)), np.full(len(rows), 10.0 * max(float(beyond.max()), 1e-6))
+    for _ in range(60):
+        scale = (low + high) / 2.0
+        too_large = np.exp(-beyond / scale[:, None]).sum(axis=1) > np.log2(n_neighbors)
+        low, high = np.where(too_large, low, scale), np.where(too_large, scale, high)
+    weights = np.exp(-beyond / np.maximum(high, 1e-9)[:, None])
+    ends = np.arange(0, weights.size + 1, n_neighbors)
+    one_way = sparse.csr_matrix((weights.ravel(), indices.ravel(), ends), shape=(len(rows), len(rows)))
+    return sparse.csr_matrix(one_way + one_way.T - one_way.multiply(one_way.T))
 
 
 def name_clusters(clusters: Labels, answered: NDArray[np.intp], target: Labels) -> Labels:
@@ -221,7 +235,7 @@ def _random_scores(
     found: dict[str, float] = {}
     rows = normalize_images(images, "unit").reshape(len(images), -1)
     clusters = KMeans(n_classes, n_init=3, random_state=seed).fit_predict(rows).astype(np.intp)
-    graphs = {"ours": affinity, "umap": umap_graph(images, seed)}
+    graphs = {"ours": affinity, "umap": umap_graph(images)}
     for per_class in PER_CLASS:
         answered = draw_answers(target, per_class, seed)
         results: dict[str, tuple[Labels, Labels]] = {"kmeans": (name_clusters(clusters, answered, target), clusters)}
