@@ -81,6 +81,12 @@ def test_the_summary_finds_the_worst_round():
     assert summary["chosen"]["digits"]["50"]["all"] == 95.0
 
 
+def test_rounds_are_in_the_order_of_their_answers():
+    stored = record(**{"chosen 100 all": 99.0, "chosen 100 others": 99.0})
+    stored["details"] = dict(sorted(stored["details"].items()))  # as in a file
+    assert list(hints.summarise([stored])["chosen"]["digits"]) == ["10", "20", "30", "40", "50", "100"]
+
+
 def test_the_page_shows_all_lines(tmp_path):
     paths = hints.write([record(), record(run=1)], tmp_path, figures=False)
     page = (tmp_path / "hints.md").read_text()

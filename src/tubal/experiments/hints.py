@@ -371,7 +371,7 @@ def _means(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _curve(means: Mapping[str, float], line: str) -> dict[str, dict[str, float]]:
-    counts = [key.split()[1] for key in means if key.startswith(f"{line} ") and key.endswith(" all")]
+    counts = sorted((key.split()[1] for key in means if key.startswith(f"{line} ") and key.endswith(" all")), key=int)
     return {n: {part: round(means[f"{line} {n} {part}"], 2) for part in ("all", "others")} for n in counts}
 
 
