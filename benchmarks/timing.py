@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tubal.storage.provenance import machine, versions
+from tubal.storage.files import machine, versions
 
 Result = TypeVar("Result")
 Row = dict[str, Any]  # one line of a table: column title -> value

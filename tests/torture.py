@@ -33,7 +33,7 @@ import torture_scale  # noqa: E402
 import tubal  # noqa: E402
 from helpers import hostile, mutations  # noqa: E402
 from torture_processes import PROGRAM, Workers  # noqa: E402
-from tubal.storage.provenance import machine, versions  # noqa: E402
+from tubal.storage.files import machine, versions  # noqa: E402
 
 Record = dict[str, Any]
 
@@ -172,6 +172,29 @@ def _scores(folder: Path) -> dict[str, tuple[float, float]]:
     return {trial["key"]: (trial["accuracy"], trial["nmi"]) for trial in trials}
 
 
+def hint_sequences(share: float) -> list[str]:
+    """Do random sequences of hints, updates, removals, saves and loads, and check all facts after every step."""
+    from helpers.hint_sequences import run_sequence, small_collection
+
+    count, found = max(1, round(1000 * share)), collections.Counter()
+    fitted, extra = small_collection()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(count):
+            found += run_sequence(fitted, extra, 1000 + seed, Path(folder))
+    done = ", ".join(f"{number} {name}" for name, number in sorted(found.items()))
+    return [f"{count} random sequences of hints ({done}): all hints held after every step, refusals changed nothing"]
+
+
+def killed_hints(share: float) -> list[str]:
+    """Kill ``tubal ask``, ``refine`` and ``add`` at random moments."""
+    from helpers.hint_sequences import killed_commands
+
+    kills = max(3, round(60 * share))
+    with tempfile.TemporaryDirectory() as folder:
+        hits = killed_commands(Path(folder), kills, 1)
+    return [f"ask, refine, add: {kills} × `kill -9` ({hits} while running), no answer lost, results whole every time"]
+
+
 def full_disk(share: float) -> list[str]:
     """Write to a full disk."""
     import pytest
@@ -190,6 +213,8 @@ SINGLE_PARTS: dict[str, Callable[[float], list[str]]] = {
     "kills": killed_fits,
     "saves": killed_saves,
     "reproduce": killed_reproduce,
+    "hints": hint_sequences,
+    "answers": killed_hints,
     "disk": full_disk,
     "streaming": torture_scale.streamed_objectives,
     "memory": torture_scale.peak_memory,

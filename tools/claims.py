@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tubal.experiments.pages import SCORE_NAMES, dataset_title, join_parts, markdown_table
-from tubal.experiments.paper import load_paper
+from tubal.experiments.pages import SCORE_NAMES, dataset_title, join_parts, load_paper, markdown_table
 from tubal.experiments.trials import SCORES
 
 PAPER_METHODS = ("kmeans", "sc", "graphsc", "tubsc", "gtsc")

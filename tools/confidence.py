@@ -24,7 +24,7 @@ from tubal.clustering import stranger_scores
 from tubal.datasets import fetch
 from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.runner import PACKAGES
-from tubal.storage.provenance import versions
+from tubal.storage.files import versions
 
 COLLECTIONS = ("digits", "coil20", "usps", "orl", "yale")
 N_STRANGERS, N_FIRST = 20, 30

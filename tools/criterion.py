@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.runner import PACKAGES
 from tubal.experiments.trials import Images
-from tubal.storage.provenance import versions
+from tubal.storage.files import versions
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -29,8 +29,7 @@ from tubal.datasets import load_images
 from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.runner import PACKAGES
 from tubal.metrics import clustering_accuracy, clustering_nmi
-from tubal.storage.files import atomic_write
-from tubal.storage.provenance import platform_name, versions
+from tubal.storage.files import atomic_write, platform_name, versions
 
 N_SEEDS = 10
 N_POOLED = 1280  # features of the network's head, the last of all its features

@@ -99,6 +99,15 @@ def test_the_order_of_hints_does_not_matter():
     assert [one.names[label] for label in one.labels] == [other.names[label] for label in other.labels]
 
 
+def test_many_hints_are_applied_in_blocks(monkeypatch):
+    hints = Hints(tuple(range(0, 20, 2)), tuple("abcdeabcde"))
+    whole = apply_hints(line_of_points(), hints)
+    monkeypatch.setattr("tubal.clustering.hints._BLOCK", 7)
+    parts = apply_hints(line_of_points(), hints)
+    assert_array_equal(whole.labels, parts.labels)
+    assert whole.names == parts.names
+
+
 # --- contradictions --------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("names", "same", "different", "message"),
@@ -152,6 +161,15 @@ def test_nodes_of_the_tree_are_ranges_of_images():
         if a >= 0:
             joined = np.concatenate([tree.members(a), tree.members(b)])
             assert sorted(joined) == sorted(tree.members(node))
+
+
+def test_large_clusters_are_cut_into_parts_first(monkeypatch):
+    monkeypatch.setattr("tubal.clustering.hints._TREE_LIMIT", 6)
+    evidence = line_of_points()
+    for coordinates in (evidence.coordinates, np.ones_like(evidence.coordinates)):
+        tree = QuestionTree.of(evidence.labels, coordinates)
+        assert sorted(tree.order) == list(range(20))
+        assert [len(tree.members(root)) for root in tree.roots] == [10, 10]
 
 
 def test_questions_leave_out_what_is_known_or_skipped(model):
@@ -216,6 +234,14 @@ def test_update_keeps_labels_and_places_new_images(digits):
     assert_array_equal(model.kneighbors()[1], model.graph_.neighbors)
 
 
+def test_added_copies_get_the_label_of_their_originals(digits):
+    fitted, images, target = digits
+    model = copy.copy(fitted).refine({i: str(target[i]) for i in range(20)})
+    model.update(images[:40])
+    assert_array_equal(model.labels_[500:], model.labels_[:40])
+    assert_array_equal(model.predict(images[:40]), model.labels_[:40])
+
+
 def test_update_proposes_a_cluster_for_unknown_images(digits):
     _, images, target = digits
     known = np.flatnonzero(target[:400] != 0)
@@ -241,6 +267,15 @@ def test_a_grown_search_finds_what_a_new_one_finds(digits):
     found = fitted.graph_.search.grown(new).nearest(new, 6)
     assert_array_equal(found.indices[:, 0], np.arange(500, 600))
     assert_allclose(found.distances[:, 0], 0.0, atol=1e-3)
+
+
+def test_a_grown_search_knows_copies(digits):
+    fitted, images, _ = digits
+    search = fitted.graph_.search
+    new = np.concatenate([fitted._new_images(images[[500, 501, 502, 500]]), search.images[7:8]])
+    grown = search.grown(new)
+    assert_array_equal(grown.prepared.group[500:], [500, 501, 502, 500, 7])
+    assert len(grown.prepared.images) == len(grown.prepared.warped) == len(grown.prepared.descriptors) == 503
 
 
 def test_removed_images_are_gone_everywhere(digits):

@@ -9,8 +9,7 @@ import pytest
 
 from helpers.experiment_records import make_record
 from tubal.experiments import beyond, find_table
-from tubal.experiments.pages import write_summary
-from tubal.experiments.paper import read_toml
+from tubal.experiments.pages import read_toml, write_summary
 from tubal.experiments.trials import trial_key
 
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import copy
+import csv
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 import tubal
+from helpers.cli_helpers import export
 from tubal import ImageClusterer
 from tubal.clustering import Hints
 from tubal.datasets import make_shifted_shapes
+from tubal.storage.journal import Journal
 
 NAMES = ("circle", "cross", "bar", "ring")
 STEPS = ("names", "names", "pairs", "contradiction", "forget", "update", "remove", "store", "questions")
@@ -142,3 +149,55 @@ def _questions(model, rng, extra, folder):
     assert len(set(asked.tolist())) == len(asked) == 5
     assert not set(asked.tolist()) & set(model.hints_.mentioned.tolist())
     assert 0 <= model.n_doubtful_ <= len(model.labels_)
+
+
+# --- killed commands -------------------------------------------------------------------------------------
+COMMAND = (sys.executable, "-c", "from tubal.cli import main; main()")
+
+
+def killed_commands(folder: Path, kills: int, seed: int) -> int:
+    """Kill ``ask``, ``refine`` and ``add`` at random moments, and return how many kills hit them running.
+
+    After every kill, all answers that were given are in the journal, and the results are whole.
+    """
+    rng, hits = np.random.default_rng(seed), 0
+    made = make_shifted_shapes(40 + kills, n_classes=3, image_shape=(12, 12), random_state=0)
+    export(made.images[:40], folder / "pictures")
+    out = folder / "out"
+    subprocess.run([*COMMAND, "cluster", str(folder / "pictures"), "-k", "3", "-o", str(out), "-q"], check=True)
+    expected: set[str] = set()
+    for number in range(kills):
+        command = ("ask", "refine", "add")[number % 3]
+        if command == "add":
+            export(made.images[40 + number : 41 + number], folder / f"more {number}")
+            arguments, answers = [str(folder / f"more {number}")], ""
+        elif command == "refine":
+            (folder / "known.csv").write_text(f"path,label\n{number % 40:04d}.png,name {number}\n")
+            arguments, answers = ["--hints", str(folder / "known.csv")], ""
+        else:
+            arguments, answers = [], f"answer {number}\n"
+        process = subprocess.Popen(
+            [*COMMAND, command, str(out), *arguments], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        process.stdin.write(answers)
+        process.stdin.flush()
+        time.sleep(float(rng.uniform(0.5, 5.0)))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        hits += process.returncode == -signal.SIGKILL
+        found = {entry.name for entry in Journal(folder / "out.hints").read()}
+        assert expected <= found, f"answers were lost: {expected - found}"
+        expected = found
+        check_results(out)
+    subprocess.run([*COMMAND, "refine", str(out), "--hints", str(folder / "known.csv")], check=True)
+    check_results(out)
+    return hits
+
+
+def check_results(out: Path):
+    """Raise an error unless the table and the model in a folder of results belong together."""
+    model = tubal.load(out / "model.tubal")
+    check_facts(model)
+    with open(out / "labels.csv", newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [int(row["cluster"]) for row in rows] == model.labels_.tolist()

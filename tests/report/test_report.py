@@ -29,7 +29,7 @@ from tubal.report.page import (
     typical_first,
     typicality,
 )
-from tubal.storage.provenance import to_plain
+from tubal.storage.files import to_plain
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
     from tubal.cli.console import Terminal
+    from tubal.clustering import ImageClusterer
 
 
 @click.command()
@@ -111,14 +112,13 @@ def cluster(
     """
     from tubal.cli import inputs, pipeline
     from tubal.cli.console import Terminal
-    from tubal.cli.hints import check_hint_file, teach_known_hints
     from tubal.storage.files import reserve, staged_folder
 
     terminal = Terminal(state)
     for source in sources:
         pipeline.check_apart(source, out)
     inputs.check_label_file(labels)
-    check_hint_file(hints)
+    teach = _teacher(out, hints)
     network = inputs.NetworkLook(out / "views.npz")
     look = inputs.second_look(network, views, preset)
     stale = pipeline.earlier_sorted_folder(out) if force else ()
@@ -139,9 +139,20 @@ def cluster(
         plan = pipeline.Plan(
             inputs.name_of(sources), clusters, preset, seed, sort, known_labels, settings, out, chosen, network
         )
-        teach = teach_known_hints(out, hints, stack)
         record = pipeline.cluster_images(plan, stack, stage, terminal, state, checkpoint, teach)
     pipeline.show_summary(terminal, record, out)
+
+
+def _teacher(out: Path, hints: str | None) -> Callable[[ImageClusterer, Bunch], object] | None:
+    """Return the function that gives a clusterer what is known; None if there are neither hints nor answers."""
+    from tubal.cli.pipeline import answers_beside
+
+    if hints is None and not answers_beside(out).exists():
+        return None
+    from tubal.cli.hints import check_hint_file, teach_known_hints
+
+    check_hint_file(hints)
+    return teach_known_hints(out, hints)
 
 
 # --- demo ----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tubal.cli.options import State
-from tubal.storage.provenance import to_plain
+from tubal.storage.files import to_plain
 from tubal.text import printable
 
 __all__ = ["ProgressBar", "Terminal"]

@@ -19,6 +19,7 @@ import numpy as np
 
 from tubal.cli.inputs import FILE_COLUMNS, image_names, open_clusterer, read_images_for
 from tubal.cli.options import ImageSettings, Source, State, applying_options, count_option, json_option
+from tubal.cli.pipeline import answers_beside
 from tubal.storage.journal import Entry, Journal
 from tubal.text import count, from_table_cell
 
@@ -43,9 +44,8 @@ results_argument = click.argument("results", type=click.Path(path_type=Path, exi
 
 # --- results and their journal -----------------------------------------------------------------------------------
 def journal_of(out: Path) -> Journal:
-    """Return the journal of a folder of results; it lies beside it, and stays when the results are replaced."""
-    named = out if out.name not in ("", "..") else out.resolve()
-    return Journal(named.with_name(f"{named.name}.hints"))
+    """Return the journal of a folder of results."""
+    return Journal(answers_beside(out))
 
 
 @dataclass
@@ -272,11 +272,9 @@ def _edited_entries(
     return list(entries.values())
 
 
-def teach_known_hints(out: Path, choice: str | None, stack: Bunch) -> Callable[[ImageClusterer, Bunch], object] | None:
-    """Return a function that gives a new clusterer the hints of a table and of the journal; None without any."""
+def teach_known_hints(out: Path, choice: str | None) -> Callable[[ImageClusterer, Bunch], object]:
+    """Return a function that gives a new clusterer the hints of a table and of the journal."""
     journal = journal_of(out)
-    if choice is None and not journal.path.exists():
-        return None
 
     def teach(clusterer: ImageClusterer, stack: Bunch) -> None:
         from tubal.cli.pipeline import content_digests

@@ -14,7 +14,7 @@ from tubal.text import printable, shape_text
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
 
-# Packages whose versions matter for a report of a bug: those of PACKAGES in tubal.storage.provenance, and these.
+# Packages whose versions matter for a report of a bug: those of PACKAGES in tubal.storage.files, and these.
 MORE_PACKAGES = (
     *("click", "rich", "jinja2", "platformdirs", "threadpoolctl", "psutil", "lazy_loader"),
     *("matplotlib", "h5py", "tifffile", "zarr", "dask", "distributed", "pynndescent", "umap-learn", "pillow-heif"),
@@ -86,7 +86,7 @@ def _describe_installation() -> dict[str, Any]:
 
     from tubal.backends.arrays import to_device
     from tubal.datasets.fetchers import data_folder
-    from tubal.storage.provenance import PACKAGES, machine, versions
+    from tubal.storage.files import PACKAGES, machine, versions
 
     pools = threadpool_info()
     return {

@@ -29,8 +29,7 @@ from tubal.cli.console import ProgressBar, Terminal
 from tubal.cli.inputs import NetworkLook, compare_with_labels, model_file
 from tubal.cli.options import State
 from tubal.images.folders import copy_members
-from tubal.storage.files import atomic_write, same_place, sha256_of, unused_name
-from tubal.storage.provenance import platform_name, to_plain, versions
+from tubal.storage.files import atomic_write, platform_name, same_place, sha256_of, to_plain, unused_name, versions
 from tubal.text import count, from_table_cell, shape_text, table_cell
 
 if TYPE_CHECKING:
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Plan",
+    "answers_beside",
     "check_apart",
     "check_output_file",
     "check_sorting",
@@ -188,6 +188,12 @@ def save_model(model: BaseEstimator, stack: Bunch, path: Path, *, force: bool = 
     tubal.save(model, place)
     if place != path:
         raise FileExistsError(f"{str(path)!r} appeared during the run and was not replaced; the model is in {place}")
+
+
+def answers_beside(out: Path) -> Path:
+    """Return the journal of what was said about results; it lies beside them, and stays when they are replaced."""
+    named = out if out.name not in ("", "..") else out.resolve()
+    return named.with_name(f"{named.name}.hints")
 
 
 def content_digests(stack: Bunch) -> list[str]:
@@ -453,7 +459,7 @@ def _describe_run(
         "clusters": len(sizes),
         "cluster_sizes": sizes.tolist(),
         "cluster_names": list(clusterer.names_),
-        "hints": len(clusterer.hints_),
+        "hints": len(clusterer.hints_.images),
         "plausible_clusters": clusterer.n_clusters_candidates_.tolist(),
         "mean_confidence": round(float(clusterer.confidence_.mean()), 4),
         "doubtful": int((clusterer.confidence_ < DOUBTFUL).sum()),

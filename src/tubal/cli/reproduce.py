@@ -40,7 +40,8 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
     metavar="NAME",
     help="Which table: '2' is the paper's Table 2, 'search' finds its best-score settings, 'atlas' changes one "
     "setting at a time, 'beyond' compares tubal's default with other programs, 'family' compares all models with and "
-    "without a graph, 'protocol' runs every method at frozen defaults on your own labelled images.",
+    "without a graph, 'hints' measures what a few answers are worth, 'protocol' runs every method at frozen defaults "
+    "on your own labelled images.",
 )
 @_names_option("--datasets", "Collections")
 @click.option(
@@ -93,6 +94,7 @@ def reproduce(
       tubal reproduce --table search --jobs 16 --minutes 9
       tubal reproduce --table beyond --out results
       tubal reproduce --table family --sweep --jobs 4
+      tubal reproduce --table hints --datasets orl,yale,digits
       tubal reproduce --table protocol --images my_images
     """
     from tubal.cli.pipeline import check_output_file
@@ -108,7 +110,7 @@ def reproduce(
         if json_file is not None:
             check_output_file(json_file, force=True)
         names = chosen[0] if images is None else [str(_check_labelled(images))]
-        _check_data(names if images is None else [])
+        _check_data(module, names if images is None else [])
         trials = module.plan(names, chosen[1], runs, sweep=sweep)
     except (ValueError, OSError, ImportError) as failure:
         raise click.ClickException(str(failure)) from None
@@ -160,12 +162,13 @@ def _check_writable(out: Path) -> None:
         raise OSError(f"the folder {out} cannot be written ({reason}); choose another with --out") from None
 
 
-def _check_data(datasets: Sequence[str]) -> None:
+def _check_data(module: Table, datasets: Sequence[str]) -> None:
     """Find every file, and check its hash, before the first trial."""
     from tubal.datasets import fetch
 
+    load = getattr(module, "load", fetch)
     for name in datasets:
-        fetch(name)
+        load(name)
 
 
 def _check_labelled(images: Path) -> Path:

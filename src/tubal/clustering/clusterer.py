@@ -52,17 +52,11 @@ from tubal.clustering.cuts import (
 from tubal.clustering.growth import GrowingClusters
 from tubal.clustering.hints import Hints
 from tubal.clustering.quality import (
-    MOST_OUTLIERS,
-    OUTLIER_CUTOFF,
-    confidence,
-    medoids,
-    near_duplicates,
-    neighbor_outlier_scores,
-    stability,
-    stranger_scores,
+    Pieces,
+    describe_images,
     vote,
 )
-from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum, graph_map, spectrum
+from tubal.clustering.spectral import Float64Array, LabelArray, graph_map, spectrum
 from tubal.clustering.views import (
     LEAST_SIDE,
     ONLY_SHAPE,
@@ -726,27 +720,6 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return tags
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """What a partition is made from: edge weights, the graph, codes, which images are copies of which, eigenpairs."""
-
-    affinity: SparseMatrix
-    graph: Graph
-    features: NDArray[Any]
-    copy_of: IndexArray
-    eigenpairs: Spectrum | None = None  # of the affinity of the representatives, if they are known
-
-    def distinct(self) -> Pieces:
-        """Return the same for the representatives alone."""
-        kept = np.unique(self.copy_of)
-        if len(kept) == len(self.copy_of):
-            return self
-        affinity = self.affinity[kept][:, kept]
-        search: Any = self.graph.search
-        graph = Graph(affinity, search=replace(search, images=search.images[kept]))
-        return Pieces(affinity, graph, self.features[kept], np.arange(len(kept)), self.eigenpairs)
-
-
 def equal_images(graph: Graph) -> LabelArray:
     """Return the group (n,) of equal images that each image belongs to; a graph without images has none."""
     if graph.search is None:
@@ -801,33 +774,6 @@ def describe_count(counted: ClusterCount | None, n_clusters: int) -> dict[str, A
         return {"n_clusters_candidates_": np.array([n_clusters], dtype=np.intp), "n_clusters_scores_": None}
     curves = {"n_clusters": counted.numbers, "gap": counted.gap}
     return {"n_clusters_candidates_": counted.candidates, "n_clusters_scores_": curves}
-
-
-def describe_images(labels: LabelArray, pieces: Pieces, seed: int, images: NDArray[Any] | None) -> dict[str, Any]:
-    """Return the fitted attributes that describe clusters and single images.
-
-    Without eigenpairs confidence counts edges only; without images only neighbours make an image unusual.
-    """
-    kept, group = np.unique(pieces.copy_of, return_inverse=True)
-    sure = confidence(pieces.distinct().affinity, labels[kept])
-    if pieces.eigenpairs is not None:
-        sure = (sure + stability(pieces.eigenpairs, labels[kept], seed=seed)) / 2.0
-    sure = sure[group]
-    graph = pieces.graph
-    odd = np.zeros(len(labels)) if images is None else stranger_scores(images, seed=seed)
-    if graph.distances is not None:
-        odd = np.maximum(odd, neighbor_outlier_scores(graph.distances))
-    found: dict[str, Any] = {
-        "n_clusters_": int(labels.max()) + 1,
-        "confidence_": sure,
-        "medoids_": medoids(pieces.features, labels, sure),
-        "outlier_scores_": odd,
-        "outliers_": odd > max(OUTLIER_CUTOFF, float(np.quantile(odd, 1.0 - MOST_OUTLIERS))),
-        "duplicates_": [],
-    }
-    if graph.neighbors is not None and graph.distances is not None:
-        found["duplicates_"] = near_duplicates(graph.neighbors, graph.distances)
-    return found
 
 
 def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:

@@ -32,7 +32,6 @@ from tubal.clustering.hints import (
     Question,
     QuestionTree,
     apply_hints,
-    check_hints,
     copy_groups,
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
@@ -54,7 +53,7 @@ from tubal.solvers.base import check_integer
 Self = TypeVar("Self", bound="GrowingClusters")
 
 # Diffusion time of the coordinates in which hints are compared, in units of the first eigenvalue after the clusters.
-_TIME = 1.0
+_TIME = 1.5
 # An image is unlike all others if the nearest is farther away than the last neighbour of this share of images.
 _USUAL = 0.99
 # Length of the lists in which the nearest image of the fit is looked for.
@@ -271,9 +270,9 @@ class GrowingClusters:
         features = to_numpy(unit_rows(self.model_._pool(codes)))
         affinity = grown_affinity(self.affinity_, graph)
         n_added = getattr(self, "n_added_", 0) + len(images)
-        strangers = strange_groups(graph, around, n_added)
-        labels = grown_labels(getattr(self, "found_labels_", self.labels_), affinity, strangers)
         copy_of = self._grown_copies(images)
+        strangers = strange_groups(graph, around, n_added)
+        labels = grown_labels(getattr(self, "found_labels_", self.labels_), affinity, strangers)[copy_of]
         parts = {name: value for name, value in vars(self).items() if name.endswith("_") and name not in _DERIVED}
         parts |= {"graph_": graph, "model_": model, "affinity_": affinity, "found_labels_": labels, "copy_of_": copy_of}
         parts |= {"features_": np.concatenate([self.features_, features.astype(self.features_.dtype)])}
@@ -347,11 +346,8 @@ class GrowingClusters:
 
     def _grown_copies(self, images: Array) -> IndexArray:
         """Return the representatives of old and new images; a new one has its own, or that of the image it equals."""
-        known = self._copies()
-        n_old, own = len(known), len(known) + np.arange(len(images))
-        if (known == np.arange(n_old)).all():
-            return np.concatenate([known, own])
-        same = self.graph_.identical(images)
+        known, same = self._copies(), self.graph_.identical(images)
+        own = len(known) + np.arange(len(images))
         return np.concatenate([known, np.where(same >= 0, known[same], own)])
 
     def _check_loaded_hints(self) -> None:
@@ -376,6 +372,26 @@ class GrowingClusters:
 _DERIVED = frozenset({"embedding_", "tree_"})
 # What the command line stores about the file of each image.
 _OF_FILES = ("file_names_", "file_digests_")
+
+
+def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
+    """Raise an error unless stored hints hold in stored labels, as they do after ``refine``: a file may be forged."""
+    n_clusters = int(labels.max()) + 1
+    if not isinstance(names, list) or len(names) != n_clusters:
+        raise ValueError(f"names_ is not a list of {n_clusters} names")
+    given = [name for name in names if name is not None]
+    if not all(isinstance(name, str) for name in given) or len(set(given)) < len(given):
+        raise ValueError("names_ are not texts, each once")
+    if not isinstance(hints, Hints):
+        raise TypeError(f"hints_ is a {type(hints).__name__}; Hints are wanted")
+    checked = Hints().with_hints(hints.names, hints.same, hints.different, len(labels))
+    for image, name in checked.names.items():
+        if names[labels[image]] != name:
+            raise ValueError(f"image {image} is named {name!r}, but its cluster is not")
+    for pairs, wanted in ((checked.same, True), (checked.different, False)):
+        for i, j in pairs:
+            if (labels[i] == labels[j]) != wanted:
+                raise ValueError(f"images {i} and {j} are not {'the same' if wanted else 'different'}, as was said")
 
 
 def diffusion_space(affinity: SparseMatrix, n_clusters: int, seed: int) -> Coordinates:

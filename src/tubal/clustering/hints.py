@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +39,14 @@ Coordinates: TypeAlias = NDArray[np.float32]
 # Added to squared distances of unit rows, so that a hint does not outvote all others around it: one odd image in a
 # pure region would otherwise take its neighbours along.
 _SMALLEST_DISTANCE = 0.01
+# Distances computed at a time.
+_BLOCK = 1 << 22
 # A vote is the squared distance to this power: the nearest hints count most.
 _VOTE_POWER = -4.0
 # Share of an image's votes that comes from its neighbours in each step of smoothing, and the number of steps.
 _SMOOTHING, _SMOOTHING_STEPS = 0.8, 12
+# Share of the distances in a piece that count as near where its densest place is looked for; images compared at most.
+_NEAR_SHARE, _MOST_COMPARED = 0.25, 500
 # A hinted image counts as this many others when votes are smoothed.
 _HINT_WEIGHT = 3.0
 # An image that must leave its cluster joins another one if that has at least this share of its votes.
@@ -124,14 +128,14 @@ class Hints:
         return found
 
     def without(self, images: Iterable[int], pairs: Iterable[Pair] = ()) -> Hints:
-        """Return these hints without the names of some images, and without some pairs.
+        """Return these hints without all that is about some images, and without some pairs.
 
         Parameters
         ----------
         images : iterable of int
-            Images; every hint about one of them is left out.
+            Images.
         pairs : iterable of pairs of int
-            Pairs that are left out.
+            Pairs.
 
         Returns
         -------
@@ -187,9 +191,10 @@ class Hints:
         for i, j in links:
             parent[root(i)] = root(j)
         named: dict[int, int] = {}
-        for image, name in self.names.items():
+        names = self.names
+        for image, name in names.items():
             other = named.setdefault(root(image), image)
-            if self.names[other] != name:
+            if names[other] != name:
                 raise ValueError(self._why_joined(other, image))
         apart: dict[int, set[int]] = {root(image): set() for image in parent}
         for i, j in self.different:
@@ -320,14 +325,14 @@ class Evidence:
     copies: LabelArray
 
     def centers(self) -> IndexArray:
-        """Return the image nearest to the mean of each cluster.
+        """Return the most typical image of each cluster.
 
         Returns
         -------
         ndarray of shape (n_clusters,)
             Indices.
         """
-        return np.array([nearest_to_mean(self.coordinates, members) for members in members_of(self.labels)])
+        return np.array([most_typical(self.coordinates, members) for members in members_of(self.labels)])
 
 
 @dataclass(frozen=True)
@@ -352,10 +357,17 @@ def members_of(labels: LabelArray) -> list[IndexArray]:
     return np.split(order, np.cumsum(np.bincount(labels))[:-1])
 
 
-def nearest_to_mean(coordinates: Coordinates, members: IndexArray) -> int:
-    """Return the member whose unit row is nearest to the mean of all members' rows."""
-    rows = coordinates[members]
-    return int(members[(rows @ rows.mean(axis=0)).argmax()])
+def most_typical(coordinates: Coordinates, members: IndexArray, among: IndexArray | None = None) -> int:
+    """Return the image where the members are densest, judged by the nearest quarter of all their distances.
+
+    The image nearest to their mean would often lie between two groups. Large groups are represented by a part of them.
+    ``among`` are the images to choose from, None for the members themselves.
+    """
+    choices = members if among is None else among
+    others = members[:: -(-len(members) // _MOST_COMPARED)]
+    distances = 1.0 - coordinates[choices] @ coordinates[others].T
+    scale = max(float(np.quantile(distances, _NEAR_SHARE)), 1e-6)
+    return int(choices[np.exp(-distances / scale).sum(axis=1).argmax()])
 
 
 def copy_groups(*groupings: IndexArray) -> LabelArray:
@@ -457,30 +469,30 @@ def _votes(evidence: Evidence, images: IndexArray, columns: IndexArray, n_column
     of_cluster = labels[images]
     for cluster in np.flatnonzero(hinted):
         members, chosen = np.flatnonzero(labels == cluster), np.flatnonzero(of_cluster == cluster)
-        shares = _nearest_votes(evidence.coordinates, members, images[chosen], columns[chosen])
-        rows, slots = np.nonzero(shares.votes > 1e-6)
-        parts.append((members[rows], shares.columns[slots], shares.votes[rows, slots]))
+        shares, used = _nearest_votes(evidence.coordinates, members, images[chosen], columns[chosen])
+        rows, slots = np.nonzero(shares > 1e-6)
+        parts.append((members[rows], used[slots], shares[rows, slots]))
     row, column, value = (np.concatenate(part) for part in zip(*parts, strict=True))
     votes = sparse.csr_matrix((value, (row, column)), shape=(n_images, n_columns))
     return _smooth(evidence.affinity, votes, images, columns)
 
 
-@dataclass(frozen=True)
-class _Shares:
-    votes: NDArray[np.float64]
-    columns: IndexArray
-
-
-def _nearest_votes(coordinates: Coordinates, members: IndexArray, images: IndexArray, columns: IndexArray) -> _Shares:
+def _nearest_votes(
+    coordinates: Coordinates, members: IndexArray, images: IndexArray, columns: IndexArray
+) -> tuple[NDArray[np.float64], IndexArray]:
     """Return the votes (members, c) of hints for images of one cluster, and the columns they are for."""
     used, place = np.unique(columns, return_inverse=True)
     if len(used) == 1:
-        return _Shares(np.ones((len(members), 1)), used)
-    squared = 2.0 - 2.0 * (coordinates[members] @ coordinates[images].T).astype(np.float64)
-    squared = np.maximum(squared, 0.0) + _SMALLEST_DISTANCE
-    weights = (squared / squared.min(axis=1, keepdims=True)) ** _VOTE_POWER
-    votes = weights @ np.eye(len(used))[place]
-    return _Shares(votes / votes.sum(axis=1, keepdims=True), used)
+        return np.ones((len(members), 1)), used
+    choice = sparse.csr_matrix((np.ones(len(place)), (np.arange(len(place)), place)))
+    votes = np.empty((len(members), len(used)))
+    step = max(1, _BLOCK // len(images))
+    for start in range(0, len(members), step):
+        rows = slice(start, start + step)
+        squared = 2.0 - 2.0 * (coordinates[members[rows]] @ coordinates[images].T).astype(np.float64)
+        squared = np.maximum(squared, 0.0) + _SMALLEST_DISTANCE
+        votes[rows] = (squared / squared.min(axis=1, keepdims=True)) ** _VOTE_POWER @ choice
+    return votes / votes.sum(axis=1, keepdims=True), used
 
 
 def _smooth(affinity: SparseMatrix, votes: SparseMatrix, images: IndexArray, columns: IndexArray) -> SparseMatrix:
@@ -523,26 +535,6 @@ def _decide(
     for label, column in zip(labels, chosen, strict=True):
         ordered[label] = names[column]
     return Outcome(labels, ordered)
-
-
-def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
-    """Raise an error unless stored hints hold in stored labels, as they do after ``refine``: a file may be forged."""
-    n_clusters = int(labels.max()) + 1
-    if not isinstance(names, list) or len(names) != n_clusters:
-        raise ValueError(f"names_ is not a list of {n_clusters} names")
-    given = [name for name in names if name is not None]
-    if not all(isinstance(name, str) for name in given) or len(set(given)) < len(given):
-        raise ValueError("names_ are not texts, each once")
-    if not isinstance(hints, Hints):
-        raise TypeError(f"hints_ is a {type(hints).__name__}; Hints are wanted")
-    checked = Hints().with_hints(hints.names, hints.same, hints.different, len(labels))
-    for image, name in checked.names.items():
-        if names[labels[image]] != name:
-            raise ValueError(f"image {image} is named {name!r}, but its cluster is not")
-    for pairs, wanted in ((checked.same, True), (checked.different, False)):
-        for i, j in pairs:
-            if (labels[i] == labels[j]) != wanted:
-                raise ValueError(f"images {i} and {j} are not {'the same' if wanted else 'different'}, as was said")
 
 
 # --- what to ask next ------------------------------------------------------------------------------------
@@ -641,6 +633,8 @@ class _TreeGrower:
             return self._join(rows, leaves)
         n_parts = -(-2 * len(members) // _TREE_LIMIT)
         parts = [members[part] for part in members_of(order_by_size(ward_kmeans(rows, n_parts, self.seed)))]
+        if len(parts) == 1:  # all coordinates are equal
+            parts = np.array_split(members, n_parts)
         means = np.array([self.coordinates[part].mean(axis=0) for part in parts], dtype=np.float64)
         return self._join(means, parts)
 
@@ -670,7 +664,7 @@ class _TreeGrower:
         return int(own[-1])
 
     def _leaf(self, members: IndexArray) -> int:
-        if 1 < len(members) <= _TREE_LIMIT or len(members) > _TREE_LIMIT:
+        if len(members) > 1:
             return self.grow(members)
         self.order.append(members)
         self.n_images += len(members)
@@ -825,8 +819,7 @@ class Interview:
         free = members[~self.closed[members]]
         if len(free) == 0:
             return None
-        rows = self.coordinates[members]
-        return int(free[(self.coordinates[free] @ rows.mean(axis=0)).argmax()])
+        return most_typical(self.coordinates, members, free)
 
     def _ask(self, image: int) -> None:
         low = bisect_left(self.places, int(self.place[image]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from tubal.backends.arrays import own_threads
 from tubal.clustering.cuts import cluster_means, diffusion_coordinates, groups_after_merges, nearest_centers
 from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum
-from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
+from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix
 
 # Other partitions for the stability: numbers of clusters as multiples of the given one, and diffusion times.
 _OTHER_NUMBERS, _OTHER_TIMES = (0.75, 0.85, 1.0, 1.18, 1.33), (0.5, 1.0, 2.0)
@@ -360,3 +361,52 @@ def vote(
     np.add.at(votes, (rows, labels[neighbors].ravel()), counted.ravel())
     total = votes.sum(axis=1, keepdims=True)
     return votes / np.where(total > 0.0, total, 1.0)
+
+
+# --- all measures of a fit ------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Pieces:
+    """What a partition is made from: edge weights, the graph, codes, which images are copies of which, eigenpairs."""
+
+    affinity: SparseMatrix
+    graph: Graph
+    features: NDArray[Any]
+    copy_of: IndexArray
+    eigenpairs: Spectrum | None = None  # of the affinity of the representatives, if they are known
+
+    def distinct(self) -> Pieces:
+        """Return the same for the representatives alone."""
+        kept = np.unique(self.copy_of)
+        if len(kept) == len(self.copy_of):
+            return self
+        affinity = self.affinity[kept][:, kept]
+        search: Any = self.graph.search
+        graph = Graph(affinity, search=replace(search, images=search.images[kept]))
+        return Pieces(affinity, graph, self.features[kept], np.arange(len(kept)), self.eigenpairs)
+
+
+def describe_images(labels: LabelArray, pieces: Pieces, seed: int, images: NDArray[Any] | None) -> dict[str, Any]:
+    """Return the fitted attributes that describe clusters and single images.
+
+    Without eigenpairs confidence counts edges only; without images only neighbours make an image unusual.
+    """
+    kept, group = np.unique(pieces.copy_of, return_inverse=True)
+    sure = confidence(pieces.distinct().affinity, labels[kept])
+    if pieces.eigenpairs is not None:
+        sure = (sure + stability(pieces.eigenpairs, labels[kept], seed=seed)) / 2.0
+    sure = sure[group]
+    graph = pieces.graph
+    odd = np.zeros(len(labels)) if images is None else stranger_scores(images, seed=seed)
+    if graph.distances is not None:
+        odd = np.maximum(odd, neighbor_outlier_scores(graph.distances))
+    found: dict[str, Any] = {
+        "n_clusters_": int(labels.max()) + 1,
+        "confidence_": sure,
+        "medoids_": medoids(pieces.features, labels, sure),
+        "outlier_scores_": odd,
+        "outliers_": odd > max(OUTLIER_CUTOFF, float(np.quantile(odd, 1.0 - MOST_OUTLIERS))),
+        "duplicates_": [],
+    }
+    if graph.neighbors is not None and graph.distances is not None:
+        found["duplicates_"] = near_duplicates(graph.neighbors, graph.distances)
+    return found

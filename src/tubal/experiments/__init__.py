@@ -1,4 +1,5 @@
-"""The experiments: the paper's Table 2 with its search and its atlas, the comparison beyond it, the family of models.
+"""The experiments: the paper's Table 2 with its search and its atlas, the comparison beyond it, the family of
+models, and what answers are worth.
 
 Each table is one module with the interface of :class:`tubal.experiments.trials.Table`; ``tubal reproduce`` runs it.
 Only :mod:`tubal.cli` imports this package, and this package may import everything below it.
@@ -6,12 +7,13 @@ Only :mod:`tubal.cli` imports this package, and this package may import everythi
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tubal.experiments.trials import Table
 
-TABLES = ("2", "search", "atlas", "beyond", "family", "protocol")
+TABLES = ("2", "search", "atlas", "beyond", "family", "hints", "protocol")
 
 
 def find_table(name: str) -> Table:
@@ -20,28 +22,7 @@ def find_table(name: str) -> Table:
     >>> find_table("2").DATASETS
     ('coil20', 'usps', 'orl', 'yale')
     """
-    if name == "2":
-        from tubal.experiments import table2
-
-        return table2
-    if name == "search":
-        from tubal.experiments import search
-
-        return search
-    if name == "atlas":
-        from tubal.experiments import atlas
-
-        return atlas
-    if name == "beyond":
-        from tubal.experiments import beyond
-
-        return beyond
-    if name == "family":
-        from tubal.experiments import family
-
-        return family
-    if name == "protocol":
-        from tubal.experiments import protocol
-
-        return protocol
-    raise ValueError(f"there is no table {name!r}; choose one of {', '.join(TABLES)}")
+    if name not in TABLES:
+        raise ValueError(f"there is no table {name!r}; choose one of {', '.join(TABLES)}")
+    table: Table = importlib.import_module(f"tubal.experiments.{'table2' if name == '2' else name}")  # type: ignore[assignment]
+    return table

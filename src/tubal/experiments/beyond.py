@@ -24,8 +24,7 @@ from tubal.experiments.methods import (
     spectral_on_deformable_graph,
     spectral_on_pixels,
 )
-from tubal.experiments.pages import dataset_title, join_parts, list_versions, markdown_table, write_summary
-from tubal.experiments.paper import read_toml
+from tubal.experiments.pages import dataset_title, join_parts, list_versions, markdown_table, read_toml, write_summary
 from tubal.experiments.trials import (
     SCORES,
     CellCost,

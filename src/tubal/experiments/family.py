@@ -15,8 +15,15 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from tubal.experiments.methods import family_member
-from tubal.experiments.pages import SCORE_NAMES, dataset_title, join_parts, markdown_table, write_summary
-from tubal.experiments.paper import load_paper, read_toml
+from tubal.experiments.pages import (
+    SCORE_NAMES,
+    dataset_title,
+    join_parts,
+    load_paper,
+    markdown_table,
+    read_toml,
+    write_summary,
+)
 from tubal.experiments.trials import SCORES, Method, Record, Score, Settings, Trial, standard_deviation
 
 TITLE = "The family: code size, cost and clustering of every model"

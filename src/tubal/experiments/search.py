@@ -16,8 +16,7 @@ from typing import Any, TypedDict
 
 from tubal.experiments import table2
 from tubal.experiments.methods import CODERS
-from tubal.experiments.pages import dataset_title, join_parts, markdown_table
-from tubal.experiments.paper import read_toml
+from tubal.experiments.pages import dataset_title, join_parts, markdown_table, read_toml
 from tubal.experiments.trials import SCORES, Method, Record, Settings, Trial
 from tubal.storage.files import atomic_write
 

@@ -30,10 +30,11 @@ from tubal.experiments.pages import (
     dataset_title,
     join_parts,
     list_versions,
+    load_paper,
     markdown_table,
+    read_toml,
     write_summary,
 )
-from tubal.experiments.paper import load_paper, read_toml
 from tubal.experiments.trials import (
     SCORES,
     CellCost,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tubal
-from tubal.storage.provenance import Machine
+from tubal.storage.files import Machine
 
 Images = NDArray[np.floating[Any]]
 Labels = NDArray[np.integer[Any]]

@@ -545,14 +545,19 @@ class PreparedImages:
 
     def grown(self, search: DeformableSearch, threads: int) -> PreparedImages:
         """Return the same for a search with more images; the maps learned from the first ones are kept."""
-        images, group = distinct_images(search)
-        new = images[len(self.images) :]  # distinct images are in the order of their first appearance
-        if len(new) == 0:
+        n_old = len(self.group)
+        firsts, copies = exact_copies(as_rows(search.images))
+        first = firsts[copies[n_old:]]
+        added = np.unique(first[first >= n_old])
+        numbers = len(self.images) + np.searchsorted(added, first)
+        group = np.concatenate([self.group, np.where(first < n_old, self.group[np.minimum(first, n_old - 1)], numbers)])
+        if len(added) == 0:
             return replace(self, group=group)
+        new = search.size.apply(search.images[added])
         warped, energies = self.coefficients.of_warps(new, threads)
         return replace(
             self,
-            images=images,
+            images=np.concatenate([self.images, new]),
             group=group,
             descriptors=np.concatenate([self.descriptors, self.coarse.descriptors(new, threads)]),
             warped=np.concatenate([self.warped, warped]),

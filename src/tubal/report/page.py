@@ -22,8 +22,7 @@ from PIL import Image
 from scipy import sparse
 
 from tubal.report.data import AnyArray, FloatArray, IntArray, ReportData
-from tubal.storage.files import atomic_write
-from tubal.storage.provenance import to_plain
+from tubal.storage.files import atomic_write, to_plain
 
 Json = dict[str, Any]
 Indices = NDArray[np.intp]

@@ -1,0 +1,511 @@
+"""What a few answers are worth: accuracy against the number of answers, for tubal and for its peers.
+
+A simulated person answers from the true labels, which no method sees otherwise. *Chosen* answers are those that
+``questions`` asks for, in rounds; *random* ones are the same number for each class, drawn at random, and all methods
+get the same draw. Scores are given with the answered images and without them.
+
+Peers are label spreading (Zhou et al., 2003, scikit-learn) and Poisson learning (Calder, Cook, Thorpe, Slepčev, 2020),
+each on UMAP's neighbour graph of the pixels and on the graph that tubal cuts, and K-means whose clusters get the most
+frequent name of their answers.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+
+from tubal import ImageClusterer
+from tubal.datasets import fetch, load_images
+from tubal.experiments.methods import normalize_images
+from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
+from tubal.experiments.trials import Images, Labels, Method, Outcome, Record, Settings, Trial
+from tubal.graph.structure import SparseMatrix
+
+TITLE = "What a few answers are worth"
+PILES = (
+    "bccd", "emoji", "flowers", "groceries", "gtsrb", "notmnist", "omniglot_latin", "plankton", "signdigits", "steel",
+)  # fmt: skip
+DATASETS = ("coil20", "usps", "orl", "yale", "digits")
+EXTRA_DATASETS = ("fashion-mnist", *PILES)
+# Answers per class for which random answers are drawn, and images a chosen round asks about.
+PER_CLASS, ROUND = (1, 2, 3, 5), 10
+# Runs of the growing collection: each needs two fits.
+_GROWTH_RUNS = 3
+_FASHION = Path("/usr/share/datasets/fashion-mnist")
+
+# Lines of the page: what is measured, in the order of the columns.
+LINES: Mapping[str, str] = {
+    "chosen": "tubal, chosen answers",
+    "random": "tubal, random answers",
+    "spreading ours": "label spreading, tubal's graph",
+    "poisson ours": "Poisson learning, tubal's graph",
+    "spreading umap": "label spreading, UMAP's graph",
+    "poisson umap": "Poisson learning, UMAP's graph",
+    "kmeans": "K-means and naming",
+}
+
+
+def _not_without_labels(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
+    raise ValueError("this table needs the labels for its simulated person; it is run by measure()")
+
+
+METHODS: Mapping[str, Method] = {
+    "answers": Method("Answers", _not_without_labels, ("n_rounds",)),
+    "growth": Method("Growth", _not_without_labels, ("batches",)),
+}
+
+
+# --- collections -------------------------------------------------------------------------------------------------
+def load(dataset: str) -> tuple[Images, Labels, str]:
+    """Return the images, labels and hash of a collection; piles are zip files in the folder TUBAL_PILES."""
+    if dataset == "fashion-mnist":
+        return _load_fashion()
+    if dataset not in PILES:
+        bunch = fetch(dataset)
+        return bunch.images, bunch.target, bunch.sha256
+    folder = os.environ.get("TUBAL_PILES")
+    if not folder or not (Path(folder) / f"{dataset}.zip").is_file():
+        raise FileNotFoundError(f"there is no {dataset}.zip; name the folder of the piles in TUBAL_PILES")
+    path = Path(folder) / f"{dataset}.zip"
+    stack = load_images(path, size=48)
+    classes = [Path(name).parent.name for name in stack.names]
+    target = np.unique(classes, return_inverse=True)[1]
+    return stack.images, target, hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _load_fashion() -> tuple[Images, Labels, str]:
+    """Return the 10 000 test images of Fashion-MNIST (Xiao, Rasul, Vollgraf, 2017), from its Debian package."""
+    files = [_FASHION / f"t10k-{part}-ubyte.gz" for part in ("images-idx3", "labels-idx1")]
+    if not all(file.is_file() for file in files):
+        raise FileNotFoundError("Fashion-MNIST is missing: install the Debian package dataset-fashion-mnist")
+    pixels, labels = (gzip.decompress(file.read_bytes()) for file in files)
+    images = np.frombuffer(pixels, np.uint8, offset=16).reshape(-1, 28, 28).astype(np.float32) / 255
+    target = np.frombuffer(labels, np.uint8, offset=8).astype(np.intp)
+    return images, target, hashlib.sha256(pixels).hexdigest()
+
+
+# --- scores ------------------------------------------------------------------------------------------------------
+def named_accuracy(target: Labels, names: Labels, clusters: Labels, counted: NDArray[np.bool_]) -> float:
+    """Return the percentage of counted images with the right name.
+
+    Images without a name (-1) are in clusters without one. Those clusters are matched with the classes that have no
+    name yet, the best way, as clusters are without any answers.
+
+    >>> named_accuracy(np.array([0, 0, 1, 1]), np.array([0, 0, -1, -1]), np.array([0, 0, 1, 2]), np.ones(4, bool))
+    75.0
+    """
+    right = int(np.sum((names == target) & counted))
+    open_images = (names < 0) & counted
+    left = np.setdiff1d(target, names[names >= 0])
+    if open_images.any() and len(left):
+        table = np.zeros((int(clusters.max()) + 1, len(left)))
+        for column, label in enumerate(left):
+            np.add.at(table[:, column], clusters[open_images & (target == label)], 1)
+        rows, columns = linear_sum_assignment(-table)
+        right += int(table[rows, columns].sum())
+    return 100.0 * right / max(int(counted.sum()), 1)
+
+
+def _both_scores(target: Labels, names: Labels, clusters: Labels, answered: NDArray[np.intp]) -> tuple[float, float]:
+    everything = np.ones(len(target), dtype=np.bool_)
+    others = everything.copy()
+    others[answered] = False
+    return named_accuracy(target, names, clusters, everything), named_accuracy(target, names, clusters, others)
+
+
+# --- methods -----------------------------------------------------------------------------------------------------
+def draw_answers(target: Labels, per_class: int, seed: int) -> NDArray[np.intp]:
+    """Return ``per_class`` random images of each class, fewer where a class has fewer."""
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.permutation(np.flatnonzero(target == label))[:per_class] for label in np.unique(target)])
+
+
+def label_spreading(graph: SparseMatrix, answered: NDArray[np.intp], target: Labels) -> Labels:
+    """Return the labels of scikit-learn's label spreading on a graph, with alpha = 0.99."""
+    from sklearn.semi_supervised import LabelSpreading
+
+    known = np.full(len(target), -1)
+    known[answered] = target[answered]
+    model = LabelSpreading(kernel=lambda *_: graph, alpha=0.99, max_iter=200, tol=1e-3)
+    rows = np.zeros((len(target), 1))
+    return np.asarray(model.fit(rows, known).transduction_, dtype=np.intp)
+
+
+def poisson_learning(graph: SparseMatrix, answered: NDArray[np.intp], target: Labels, n_steps: int = 300) -> Labels:
+    """Return the labels of Poisson learning: ``u <- u + D^-1 (b - L u)`` with point sources b at the answers.
+
+    The sources of each class are centred, and the largest value of ``u`` decides (Calder et al., 2020, Algorithm 1,
+    without class sizes).
+
+    >>> chain = sparse.csr_matrix(np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
+    >>> poisson_learning(chain, np.array([0, 3]), np.array([5, 5, 7, 7]))
+    array([5, 5, 7, 7])
+    """
+    classes = np.unique(target[answered])
+    sources = np.zeros((graph.shape[0], len(classes)))
+    sources[answered] = (target[answered][:, None] == classes) - np.mean(target[answered][:, None] == classes, axis=0)
+    degrees = np.asarray(graph.sum(axis=1)).ravel()
+    degrees = np.where(degrees > 0.0, degrees, 1.0)[:, None]
+    found = np.zeros_like(sources)
+    for _ in range(n_steps):
+        found += (sources - degrees * found + graph @ found) / degrees
+    return np.asarray(classes[found.argmax(axis=1)], dtype=np.intp)
+
+
+def umap_graph(images: Images, n_neighbors: int = 15) -> SparseMatrix:
+    """Return UMAP's fuzzy graph (McInnes, Healy, Melville, 2018) of the pixels of unit length.
+
+    The weight from an image to its neighbours at distances ``d`` is ``exp(-(d - d_1) / s)``, with ``s`` such that the
+    weights sum to ``log2(n_neighbors)``; two directions are joined as ``a + b - a b``.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    rows = normalize_images(images, "unit").reshape(len(images), -1)
+    n_neighbors = min(n_neighbors, len(rows) - 1)
+    distances, indices = NearestNeighbors(n_neighbors=n_neighbors).fit(rows).kneighbors()
+    beyond = distances - distances[:, :1]
+    low, high = np.zeros(len(rows)), np.full(len(rows), 10.0 * max(float(beyond.max()), 1e-6))
+    for _ in range(60):
+        scale = (low + high) / 2.0
+        too_large = np.exp(-beyond / scale[:, None]).sum(axis=1) > np.log2(n_neighbors)
+        low, high = np.where(too_large, low, scale), np.where(too_large, scale, high)
+    weights = np.exp(-beyond / np.maximum(high, 1e-9)[:, None])
+    ends = np.arange(0, weights.size + 1, n_neighbors)
+    one_way = sparse.csr_matrix((weights.ravel(), indices.ravel(), ends), shape=(len(rows), len(rows)))
+    return sparse.csr_matrix(one_way + one_way.T - one_way.multiply(one_way.T))
+
+
+def name_clusters(clusters: Labels, answered: NDArray[np.intp], target: Labels) -> Labels:
+    """Return the most frequent answer of each image's cluster; -1 where nobody answered.
+
+    >>> name_clusters(np.array([0, 0, 0, 1]), np.array([0, 1]), np.array([4, 4, 6, 6]))
+    array([ 4,  4,  4, -1])
+    """
+    names = np.full(int(clusters.max()) + 1, -1, np.intp)
+    for cluster in np.unique(clusters[answered]):
+        values, counts = np.unique(target[answered[clusters[answered] == cluster]], return_counts=True)
+        names[cluster] = values[counts.argmax()]
+    return names[clusters]
+
+
+def _names_of(clusterer: ImageClusterer) -> Labels:
+    named = np.array([-1 if name is None else int(name) for name in clusterer.names_], dtype=np.intp)
+    return named[clusterer.labels_]
+
+
+# --- trials ------------------------------------------------------------------------------------------------------
+def measure(trial: Trial, images: Images, target: Labels) -> Outcome:
+    """Run a trial; the labels are the answers of the simulated person."""
+    run = _measure_growth if trial["method"] == "growth" else _measure_answers
+    return run(images, np.asarray(target, dtype=np.intp), trial["run"])
+
+
+def _measure_answers(images: Images, target: Labels, seed: int) -> Outcome:
+    n_classes = len(np.unique(target))
+    clusterer = ImageClusterer(n_classes, random_state=seed).fit(images)
+    nobody = np.empty(0, np.intp)
+    base = _both_scores(target, np.full(len(target), -1), clusterer.labels_, nobody)[0]
+    details = {"base": base, "n_classes": float(n_classes), "n_images": float(len(images))}
+    affinity = clusterer.affinity_
+    details |= _random_scores(images, target, affinity, clusterer, seed)
+    details |= _chosen_scores(target, clusterer)
+    return Outcome(clusterer.labels_, details)
+
+
+def _random_scores(
+    images: Images, target: Labels, affinity: SparseMatrix, clusterer: ImageClusterer, seed: int
+) -> dict[str, float]:
+    """Return the scores of all methods with random answers."""
+    from sklearn.cluster import KMeans
+
+    n_classes = len(np.unique(target))
+    found: dict[str, float] = {}
+    rows = normalize_images(images, "unit").reshape(len(images), -1)
+    clusters = KMeans(n_classes, n_init=3, random_state=seed).fit_predict(rows).astype(np.intp)
+    graphs = {"ours": affinity, "umap": umap_graph(images)}
+    for per_class in PER_CLASS:
+        answered = draw_answers(target, per_class, seed)
+        results: dict[str, tuple[Labels, Labels]] = {"kmeans": (name_clusters(clusters, answered, target), clusters)}
+        for name, graph in graphs.items():
+            results[f"spreading {name}"] = (label_spreading(graph, answered, target), clusters)
+            results[f"poisson {name}"] = (poisson_learning(graph, answered, target), clusters)
+        clusterer.refine({int(i): str(target[i]) for i in answered})
+        results["random"] = (_names_of(clusterer), clusterer.labels_)
+        clusterer.forget(clusterer.hints_.images)
+        for name, (names, anonymous) in results.items():
+            whole, others = _both_scores(target, names, anonymous, answered)
+            found |= {f"{name} @{per_class} all": whole, f"{name} @{per_class} others": others}
+    return found
+
+
+def _chosen_scores(target: Labels, clusterer: ImageClusterer) -> dict[str, float]:
+    """Return the scores after every round of questions, and the longest times after the first round."""
+    n_classes = len(np.unique(target))
+    stops = {per_class * n_classes for per_class in PER_CLASS}
+    most = min(max(stops), len(target) // 2)
+    found: dict[str, float] = {}
+    asking, refining = [], []
+    while len(clusterer.hints_) < most:
+        n_known = len(clusterer.hints_)
+        # A round ends where scores are compared with those of random answers.
+        size = min([ROUND, most - n_known, *(stop - n_known for stop in stops if stop > n_known)])
+        begin = time.perf_counter()
+        asked: Any = clusterer.questions(size)
+        middle = time.perf_counter()
+        if len(asked) == 0:
+            break
+        clusterer.refine({int(i): str(target[i]) for i in asked})
+        asking.append(middle - begin)
+        refining.append(time.perf_counter() - middle)
+        answered = np.array(clusterer.hints_.images)
+        whole, others = _both_scores(target, _names_of(clusterer), clusterer.labels_, answered)
+        found |= {f"chosen {len(answered)} all": whole, f"chosen {len(answered)} others": others}
+        found[f"doubtful {len(answered)}"] = float(clusterer.n_doubtful_)
+    found["questions seconds"] = max(asking[1:], default=0.0)
+    found["refine seconds"] = max(refining[1:], default=0.0)
+    return found
+
+
+def _measure_growth(images: Images, target: Labels, seed: int) -> Outcome:
+    """Fit 90 % of the images and add the rest in ten batches; compare with a fit of all."""
+    n_classes, order = len(np.unique(target)), np.random.default_rng(seed).permutation(len(images))
+    first, batches = order[: round(0.9 * len(order))], np.array_split(order[round(0.9 * len(order)) :], 10)
+    whole = ImageClusterer(n_classes, random_state=seed).fit(images)
+    grown = ImageClusterer(n_classes, random_state=seed).fit(images[first])
+    seconds = []
+    for batch in batches:
+        begin = time.perf_counter()
+        grown.update(images[batch])
+        seconds.append(time.perf_counter() - begin)
+    labels = np.empty(len(images), np.intp)
+    labels[order] = grown.labels_
+    nobody, none = np.empty(0, np.intp), np.full(len(images), -1)
+    scores = [_both_scores(target, none, found, nobody)[0] for found in (whole.labels_, labels)]
+    details = {"fit": scores[0], "grown": scores[1], "clusters": float(grown.n_clusters_)}
+    return Outcome(labels, details | {"update seconds": max(seconds), "batch": float(len(batches[0]))})
+
+
+def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: bool = False) -> list[Trial]:
+    """Return one trial per collection and seed; ``sweep`` adds nothing."""
+    return [
+        Trial(table="hints", dataset=dataset, method=method, row="table", run=run, settings={})
+        for run in range(runs)
+        for dataset in datasets
+        for method in methods
+        if method == "answers" or (run < _GROWTH_RUNS and dataset in DATASETS)
+    ]
+
+
+# --- the summary -------------------------------------------------------------------------------------------------
+class Summary(TypedDict):
+    """The content of ``hints.json``: means over the seeds."""
+
+    title: str
+    datasets: list[str]
+    runs: dict[str, int]
+    n_classes: dict[str, int]
+    base: dict[str, float]
+    chosen: dict[str, dict[str, dict[str, float]]]  # by collection and number of answers
+    random: dict[str, dict[str, dict[str, dict[str, float]]]]  # by collection, answers per class and line
+    doubtful: dict[str, dict[str, float]]
+    worst_round: dict[str, float]
+    seconds: dict[str, dict[str, float]]
+    growth: dict[str, dict[str, float]]
+    versions: dict[str, str]
+    data_sha256: dict[str, str]
+
+
+def summarise(records: Sequence[Record]) -> Summary:
+    """Return the content of ``hints.json``."""
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        groups[record["method"], record["dataset"]].append(record)
+    datasets = [name for name in (*DATASETS, *EXTRA_DATASETS) if groups["answers", name]]
+    means = {name: _means(groups["answers", name]) for name in datasets}
+    chosen = {name: _curve(means[name], "chosen") for name in datasets}
+    return {
+        "title": TITLE,
+        "datasets": datasets,
+        "runs": {name: len(groups["answers", name]) for name in datasets},
+        "n_classes": {name: round(means[name]["n_classes"]) for name in datasets},
+        "base": {name: round(means[name]["base"], 2) for name in datasets},
+        "chosen": chosen,
+        "random": {name: _random_lines(means[name]) for name in datasets},
+        "doubtful": {
+            name: {key.split()[1]: round(value, 1) for key, value in means[name].items() if key.startswith("doubtful ")}
+            for name in datasets
+        },
+        "worst_round": {name: _worst_round(means[name]["base"], chosen[name]) for name in datasets},
+        "seconds": {
+            name: {part: round(means[name][f"{part} seconds"], 4) for part in ("questions", "refine")}
+            for name in datasets
+        },
+        "growth": {
+            name: {key: round(value, 3) for key, value in _means(found).items()}
+            for (method, name), found in groups.items()
+            if method == "growth" and found
+        },
+        "versions": records[-1]["versions"] if records else {},
+        "data_sha256": {record["dataset"]: record["data_sha256"] for record in records},
+    }
+
+
+def _means(records: Sequence[Record]) -> dict[str, float]:
+    """Return the mean of every number that all records have."""
+    common = set.intersection(*(set(record["details"]) for record in records))
+    order = [key for key in records[0]["details"] if key in common]
+    return {key: statistics.mean(record["details"][key] for record in records) for key in order}
+
+
+def _curve(means: Mapping[str, float], line: str) -> dict[str, dict[str, float]]:
+    counts = sorted((key.split()[1] for key in means if key.startswith(f"{line} ") and key.endswith(" all")), key=int)
+    return {n: {part: round(means[f"{line} {n} {part}"], 2) for part in ("all", "others")} for n in counts}
+
+
+def _random_lines(means: Mapping[str, float]) -> dict[str, dict[str, dict[str, float]]]:
+    return {
+        str(n): {
+            line: {part: round(means[f"{line} @{n} {part}"], 2) for part in ("all", "others")}
+            for line in LINES
+            if line != "chosen"
+        }
+        for n in PER_CLASS
+    }
+
+
+def _worst_round(base: float, curve: Mapping[str, Mapping[str, float]]) -> float:
+    """Return the largest fall of the mean accuracy from one round to the next, negative, or 0."""
+    values = [base, *(scores["all"] for scores in curve.values())]
+    return round(min(0.0, *(after - before for before, after in pairwise(values))), 2)
+
+
+def _score(summary: Summary, name: str, per_class: int, line: str, part: str) -> float | None:
+    if line != "chosen":
+        return summary["random"][name][str(per_class)][line][part]
+    found = summary["chosen"][name].get(str(per_class * summary["n_classes"][name]))
+    return None if found is None else found[part]
+
+
+# --- the page ----------------------------------------------------------------------------------------------------
+def page(summary: Summary) -> str:
+    """Return the whole of ``hints.md``."""
+    parts = [
+        f"# {TITLE}",
+        "Accuracy in percent against the number of answers, mean over the seeds. A simulated person answers from the "
+        "labels. *Chosen* answers are to the questions of `ImageClusterer.questions`, in rounds of ten. *Random* "
+        "ones are drawn from every class alike, which tells a method which classes there are. Without answers, "
+        "clusters are matched with classes the best way; after that an image is right if it has the right name.",
+    ]
+    for per_class in (2, 5):
+        parts += [f"## {per_class} answers per class", _score_table(summary, per_class, "all")]
+        parts += ["The same without the answered images:", _score_table(summary, per_class, "others")]
+    parts += [
+        _advantage(summary),
+        "## Rounds and times",
+        "The largest fall from one round to the next, how many images were wrong and how many `n_doubtful_` expected "
+        "after 5 answers per class, and the longest call after the first round.",
+        _round_table(summary),
+        "## A collection that grows",
+        "90 % of the images are fitted and the rest is added in ten batches, against a fit of all.",
+        _growth_table(summary),
+        "## How it was made",
+        f"By `tubal reproduce --table hints`; run i uses seed i, {max(summary['runs'].values(), default=0)} runs. "
+        f"Versions: {list_versions(summary['versions'])}.",
+    ]
+    return join_parts(parts)
+
+
+def _score_table(summary: Summary, per_class: int, part: str) -> str:
+    body = []
+    for name in summary["datasets"]:
+        scores = [_score(summary, name, per_class, line, part) for line in LINES]
+        body.append([name, f"{summary['base'][name]:.1f}", *("–" if s is None else f"{s:.1f}" for s in scores)])
+    return markdown_table(["collection", "no answers", *LINES.values()], body) if body else ""
+
+
+def _advantage(summary: Summary) -> str:
+    """Return one sentence about chosen answers against random ones with label spreading."""
+    gaps = []
+    for name in summary["datasets"]:
+        ours = _score(summary, name, 5, "chosen", "all")
+        best = max(_score(summary, name, 5, f"spreading {graph}", "all") or 0.0 for graph in ("ours", "umap"))
+        if ours is not None:
+            gaps.append(ours - best)
+    if not gaps:
+        return ""
+    return (
+        f"With 5 answers per class, chosen ones are on average {statistics.mean(gaps):+.1f} points above random ones "
+        "with label spreading, on the better of the two graphs of each collection."
+    )
+
+
+def _round_table(summary: Summary) -> str:
+    body = []
+    for name in summary["datasets"]:
+        last = max(summary["doubtful"][name], key=int, default=None)
+        if last is None:
+            continue
+        seconds = summary["seconds"][name]
+        wrong = f"{100 - summary['chosen'][name][last]['all']:.1f} %"
+        body.append(
+            [name, f"{summary['worst_round'][name]:.1f}", wrong, f"{summary['doubtful'][name][last]:.0f} images",
+             f"{seconds['questions']:.3f} s", f"{seconds['refine']:.3f} s"]
+        )  # fmt: skip
+    head = ["collection", "worst round", "wrong", "expected wrong", "questions(10)", "refine"]
+    return markdown_table(head, body) if body else ""
+
+
+def _growth_table(summary: Summary) -> str:
+    body = [
+        [name, f"{found['fit']:.2f}", f"{found['grown']:.2f}", f"{found['grown'] - found['fit']:+.2f}",
+         f"{found['clusters']:.1f}", f"{found['update seconds']:.2f} s for {found['batch']:.0f} images"]
+        for name, found in summary["growth"].items()
+    ]  # fmt: skip
+    head = ["collection", "fit of all", "grown", "difference", "clusters", "slowest update"]
+    return markdown_table(head, body) if body else ""
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> list[Path]:
+    """Write ``hints.json``, ``hints.md`` and a figure per collection; return the paths."""
+    summary = summarise(records)
+    paths = write_summary("hints", dict(summary), page(summary), folder)
+    if figures:
+        paths += [_draw(summary, name, folder / "figures") for name in summary["datasets"]]
+    return paths
+
+
+def _draw(summary: Summary, name: str, folder: Path) -> Path:
+    """Draw accuracy against the number of answers for one collection."""
+    from tubal.experiments.figures import _prepare_folder, _save
+
+    _prepare_folder(folder)
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.2))
+    n_classes, base = summary["n_classes"][name], summary["base"][name]
+    chosen = summary["chosen"][name]
+    plot: Callable[..., object] = axes.plot
+    plot([0, *map(int, chosen)], [base, *(scores["all"] for scores in chosen.values())], color="C0", linewidth=2.2,
+         label=LINES["chosen"])  # fmt: skip
+    for place, line in enumerate((line for line in LINES if line != "chosen"), start=1):
+        scores = [summary["random"][name][str(n)][line]["all"] for n in PER_CLASS]
+        plot([n * n_classes for n in PER_CLASS], scores, "o--", color=f"C{place}", markersize=3, linewidth=1.1,
+             label=LINES[line])  # fmt: skip
+    axes.set(xlabel="answers", ylabel="accuracy in percent", title=f"{name}, {n_classes} classes")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7)
+    return _save(figure, folder / f"hints-{name}.png")
