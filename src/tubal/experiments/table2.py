@@ -214,6 +214,9 @@ def summarise(records: Sequence[Record]) -> Summary:
     for row, method, dataset in product(ROWS, METHODS, datasets):
         if group := groups.get((row, method, dataset)):
             rows.setdefault(row, {}).setdefault(method, {})[dataset] = _cell(group)
+    worse = _worse_than_label_free(rows)
+    for cell in worse:
+        rows["best-score"][cell["method"]][cell["dataset"]] = rows["label-free"][cell["method"]][cell["dataset"]]
     return {
         "title": "Table 2",
         "datasets": datasets,
@@ -222,7 +225,7 @@ def summarise(records: Sequence[Record]) -> Summary:
         "averages": {row: _method_averages(cells) for row, cells in rows.items()},
         "ordering": {row: _check_claims(cells) for row, cells in rows.items()},
         "targets": _targets(rows.get("best-score", {}).get("gtsc", {})),
-        "worse_than_label_free": _worse_than_label_free(rows),
+        "worse_than_label_free": worse,
         "environments": _environments(records),
         "data_sha256": {record["dataset"]: record["data_sha256"] for record in records},
     }
@@ -309,14 +312,14 @@ def _targets(cells: Mapping[str, Cell]) -> Targets:
 
 
 def _worse_than_label_free(rows: Mapping[str, Cells]) -> list[dict[str, str]]:
-    """Name the cells whose best-score settings do worse, over all runs and in both scores, than the label-free ones."""
+    """Name the cells whose selected settings do worse over all runs than the label-free ones: a search can be lucky."""
     free, best = rows.get("label-free", {}), rows.get("best-score", {})
     return [
         {"method": method, "dataset": dataset}
         for method, cells in best.items()
         for dataset, cell in cells.items()
         if dataset in free.get(method, {})
-        and all(cell[score]["mean"] < free[method][dataset][score]["mean"] for score in SCORES)
+        and sum(cell[score]["mean"] - free[method][dataset][score]["mean"] for score in SCORES) < 0
     ]
 
 
@@ -343,8 +346,9 @@ def page(summary: Summary) -> str:
         "Each cell gives the mean ± standard deviation of the runs, and the best run in brackets. Where the paper "
         "prints a value, the second line gives that value, and in brackets our mean minus it.",
         "Label-free rows follow one rule without labels. Best-score rows use settings selected by score; every method "
-        "tried the same number of settings ([search](table2_search.md)). The [claims](claims.md) of the paper are "
-        "checked one by one, and the [atlas](atlas.md) shows how scores depend on the settings. CSC is left out: one "
+        "tried the same number of settings ([search](table2_search.md)), and where the label-free settings have the "
+        "larger mean of accuracy and NMI over all runs, the best-score row has those. The [claims](claims.md) of the "
+        "paper are checked one by one, and the [atlas](atlas.md) shows how scores depend on the settings. CSC is left out: one "
         "fit with certified codes of ORL took over two minutes, and the paper does not compare with it; the "
         "[family](family.md) has it.",
     ]
@@ -450,7 +454,10 @@ def _findings(summary: Summary) -> list[str]:
             f"{summary['methods'][cell['method']]} on {dataset_title(cell['dataset'])}"
             for cell in summary["worse_than_label_free"]
         )
-        lines.append(f"- Settings that looked best in the search but do worse than the rule over all runs: {names}.")
+        lines.append(
+            "- Settings that looked best in the search, but do worse over all runs than the label-free ones, which "
+            f"take their place in the best-score rows: {names}."
+        )
     for row, checks in summary["ordering"].items():
         lines += [f"- {row}: {_claim_sentence(summary, check)}" for check in checks]
     return lines
