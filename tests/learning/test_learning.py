@@ -72,8 +72,10 @@ def test_objective_never_increases(shapes, graph_weight, code_solver, dictionary
     data, graph = shapes
     state, _ = run(data, graph, graph_weight=graph_weight, code_solver=code_solver, dictionary_solver=dictionary_solver)
     assert len(state.objective) == state.n_iter == 8
-    assert largest_increase(state.objective) <= 1e-10
-    assert state.objective[-1] < 0.9 * state.objective[0]
+    # Without a graph, final codes start from zero, as those of encode do, and a short solver leaves them above the last.
+    learned = state.objective if graph_weight else state.objective[:-1]
+    assert largest_increase(learned) <= 1e-10
+    assert learned[-1] < 0.9 * learned[0]
 
 
 @pytest.mark.collection("orl")
@@ -84,7 +86,7 @@ def test_objective_never_increases_on_real_images(dtype, tolerance, graph_weight
     data, graph = ImageLayout((32, 32)).to_tensor(images), laplacian(knn_graph(images, 3))
     state, _ = run(data, graph, graph_weight=graph_weight, n_atoms=20, max_iter=12)
     assert data.dtype == dtype
-    assert largest_increase(state.objective) <= tolerance
+    assert largest_increase(state.objective if graph_weight else state.objective[:-1]) <= tolerance
 
 
 @pytest.mark.parametrize("graph_weight", [0.0, 1.0])
@@ -93,21 +95,26 @@ def test_history_matches_the_dense_objective(shapes, backend, graph_weight):
     data, graph = shapes
     seen = []
 
-    def record_objective(progress):
-        codes = oracles.tube_last(to_numpy(progress.store.codes_of(0)).copy())
-        atoms = oracles.tube_last(to_numpy(progress.state.dictionary).copy())
+    def dense_objective(store, dictionary):
+        codes = oracles.tube_last(to_numpy(store.codes_of(0)).copy())
         dense = oracles.coding_objective(
-            atoms, oracles.tube_last(data), codes, sparsity=SPARSITY, graph_weight=graph_weight,
-            laplacian=graph.toarray() if graph_weight else None,
+            oracles.tube_last(to_numpy(dictionary).copy()), oracles.tube_last(data), codes, sparsity=SPARSITY,
+            graph_weight=graph_weight, laplacian=graph.toarray() if graph_weight else None,
         )  # fmt: skip
-        seen.append((progress.objective, dense, progress.density, np.mean(codes != 0)))
+        return dense, np.mean(codes != 0)
 
-    state, _ = run(data, graph, graph_weight=graph_weight, backend=backend, callbacks=[record_objective], max_iter=4)
+    def record_objective(progress):
+        seen.append((progress.objective, progress.density, *dense_objective(progress.store, progress.state.dictionary)))
+
+    state, store = run(
+        data, graph, graph_weight=graph_weight, backend=backend, callbacks=[record_objective], max_iter=4
+    )
     seen = np.array(seen)
-    assert_allclose(seen[:, 0], seen[:, 1], rtol=1e-10)
-    assert_allclose(seen[:, 2], seen[:, 3])
-    assert_allclose(state.objective, seen[:, 0])
-    assert_allclose(state.density, seen[:, 2])
+    assert_allclose(seen[:, :2], seen[:, 2:], rtol=1e-10)
+    # The last value is that of the final codes.
+    assert_allclose(state.objective[:-1], seen[:-1, 0])
+    assert_allclose(state.density[:-1], seen[:-1, 1])
+    assert_allclose((state.objective[-1], state.density[-1]), dense_objective(store, state.dictionary), rtol=1e-9)
 
 
 def test_atom_norms_are_at_most_one(shapes, backend):
@@ -188,7 +195,7 @@ def test_worse_dictionaries_are_rejected(shapes):
     data, graph = shapes
     state, _ = run(data, graph, dictionary_solver=Zero(), max_iter=3)
     assert_array_equal(state.dictionary, start_of(data).dictionary)
-    assert largest_increase(state.objective) <= 1e-12
+    assert largest_increase(state.objective[:-1]) <= 1e-12
 
 
 def test_final_codes_belong_to_the_final_dictionary(shapes):
@@ -339,7 +346,7 @@ def test_chunks_with_graph_reach_the_same_objective(shapes, bounds):
         code_solver=Admm(max_iter=60, tol=1e-6), dictionary_solver=LagrangeDual(), max_iter=25, tol=0.0,
         callbacks=[record_objective],
     )  # fmt: skip
-    assert_allclose(state.objective, seen, rtol=1e-9)
+    assert_allclose(state.objective[:-1], seen[:-1], rtol=1e-9)
     assert largest_increase(state.objective) <= 1e-10
     whole, _ = run(data, graph, graph_weight=1.0, code_solver=Admm(max_iter=60, tol=1e-6), max_iter=25)
     assert_allclose(state.objective[-1], whole.objective[-1], rtol=0.03)

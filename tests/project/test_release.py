@@ -44,7 +44,8 @@ def test_conda_recipe_has_the_requirements_of_the_package():
     optional = {re.sub(r"^[\w-]+", lambda m: renamed.get(m[0], m[0]), line) for line in recipe["run_constrained"]}
     extras = PROJECT["project"]["optional-dependencies"]
     assert _names_and_bounds(list(optional)) == _names_and_bounds(
-        [line for name, lines in extras.items() if name != "bench" for line in lines]
+        # The weights of the network are not packaged for conda.
+        [line for name, lines in extras.items() if name != "bench" for line in lines if "efficientnet" not in line]
     )
 
 
@@ -53,7 +54,7 @@ def test_bounds_agree_between_extras_and_groups():
     lines += [line for group in PROJECT["dependency-groups"].values() for line in group if isinstance(line, str)]
     bounds: dict[str, set[str]] = {}
     for line in lines:
-        name, bound = re.fullmatch(r"([\w-]+(?:\[\w+\])?)(>=.+)", line).groups()
+        name, bound = re.fullmatch(r"([\w-]+(?:\[\w+\])?)([>=]=.+)", line).groups()
         bounds.setdefault(name, set()).add(bound)
     assert {name: found for name, found in bounds.items() if len(found) > 1} == {}
 
