@@ -22,6 +22,7 @@ from tubal.clustering.views import (
     fuse_views,
     has_colour,
     network_can_help,
+    network_parts,
     requested_views,
     to_lab,
 )
@@ -351,7 +352,8 @@ def test_network_features_do_not_depend_on_the_batch():
     pictures = np.random.default_rng(0).random((3, 40, 30, 3))
     together = network.describe_pictures(pictures)
     assert together.shape == (3, network.N_FEATURES)
-    assert_allclose(np.linalg.norm(together, axis=1), 1.0, rtol=1e-4)
+    for part in network_parts(together).values():
+        assert_allclose(np.linalg.norm(part, axis=1), 1.0, rtol=1e-3)
     apart = np.concatenate([network.describe_pictures(pictures[i : i + 1]) for i in range(3)])
     assert_allclose(together, apart, atol=1e-3)
 

@@ -113,7 +113,7 @@ def test_objective_over_chunks_is_exact(images):
         model, collection, start, weights, code_solver=Admm(max_iter=10), dictionary_solver=LagrangeDual(),
         max_iter=6, tol=0.0, callbacks=[recompute],
     )  # fmt: skip
-    assert_allclose(state.objective, seen, rtol=1e-11)
+    assert_allclose(state.objective[:-1], seen[:-1], rtol=1e-11)  # the last is that of the final codes
     assert (np.diff(seen) <= 0).all()
 
 
