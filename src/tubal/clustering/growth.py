@@ -358,7 +358,7 @@ class GrowingClusters:
         trust = getattr(self, "view_weights_", {SHAPE: 1.0})  # models of earlier versions have one view
         described = describe_new(self, stack, given) if len(trust) > 1 or SHAPE not in trust else {}
         for name, weight in trust.items():
-            if name not in described and name != SHAPE and weight > 0.0:
+            if weight > 0.0 and name != SHAPE and name not in described and self.view_graphs_[name].search is not None:
                 warnings.warn(
                     f"the view {name!r} does not know the new images and is not used any more; pass their features as "
                     f"views={{{name!r}: features}}",
