@@ -291,6 +291,31 @@ def test_removed_images_are_gone_everywhere(digits):
     assert_array_equal(model.predict(images[left]), model.labels_)
 
 
+def test_removal_computes_no_codes(collection):
+    model = copy.copy(collection[0])
+    model.model_ = copy.copy(model.model_)
+    vars(model.model_).pop("codes_", None)
+    model.remove([3, 8])
+    assert "codes_" not in vars(model.model_)
+    assert len(model.model_.codes_) == len(model.labels_)
+
+
+def test_tree_follows_refined_labels(model):
+    assert_array_equal(model.labels_for(4), model.labels_)
+    model.refine({0: "a", 1: "b"}, different=[(2, 3)])
+    assert_array_equal(model.labels_for(model.n_clusters_), model.labels_)
+
+
+def test_unusual_rows_stay_unusual_after_a_removal():
+    rng = np.random.default_rng(0)
+    rows = np.repeat(np.eye(3, 20), 20, axis=0) + 0.1 + 0.05 * rng.random((60, 20))
+    rows[7] = rng.permutation(20) % 2
+    model = ImageClusterer(3, random_state=0).fit(rows)
+    assert_array_equal(np.flatnonzero(model.outliers_), [7])
+    model.remove([0])
+    assert_array_equal(np.flatnonzero(model.outliers_), [6])
+
+
 def test_a_removed_representative_is_replaced():
     rng = np.random.default_rng(0)
     patterns = np.kron(rng.random((12, 4, 4)), np.ones((2, 2)))

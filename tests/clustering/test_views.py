@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import tubal
+from helpers.hint_sequences import check_facts
 from tubal import ImageClusterer
 from tubal.backends import network
 from tubal.checkpoints import Checkpoint
@@ -218,6 +219,34 @@ def test_model_file_keeps_views(tmp_path, images, telling_features):
     assert_array_equal(loaded.predict(images), fitted.labels_)
     new = np.clip(images + 0.01, 0.0, 1.0)
     assert_array_equal(loaded.predict(new, views={"own": telling_features}), fitted.labels_)
+
+
+def test_views_place_added_images(tmp_path, telling_features):
+    pictures, order = blank_shapes(), np.random.default_rng(6).permutation(len(TRUTH))
+    old, new = order[:27], order[27:]
+    model = ImageClusterer(3, views={"own": telling_features[old]}, random_state=0).fit(pictures[old])
+    model.update(pictures[new], views={"own": telling_features[new]})
+    assert clustering_accuracy(TRUTH[order], model.labels_) == 1.0
+    model.remove([0, 30])
+    tubal.save(model, tmp_path / "model.tubal")
+    loaded = tubal.load(tmp_path / "model.tubal")
+    check_facts(loaded)
+    assert_array_equal(loaded.view_graphs_["own"].search.images, model.view_graphs_["own"].search.images)
+    moved = pictures + 0.001 * np.random.default_rng(5).random(pictures.shape)
+    predicted = loaded.predict(moved, views={"own": telling_features})
+    assert_array_equal(predicted[np.delete(order, [0, 30])], loaded.labels_)
+
+
+def test_view_without_features_of_added_images_is_left_out(tmp_path, images, telling_features):
+    views = {"shape": None, "own": telling_features[:-3]}
+    model = ImageClusterer(3, views=views, random_state=0).fit(images[:-3])
+    with pytest.warns(UserWarning, match="'own' does not know the new images"):
+        model.update(images[-3:])
+    tubal.save(model, tmp_path / "model.tubal")
+    loaded = tubal.load(tmp_path / "model.tubal")
+    check_facts(loaded)
+    assert clustering_accuracy(TRUTH, loaded.labels_) == 1.0
+    assert_array_equal(loaded.predict(images), loaded.labels_)
 
 
 def test_interrupted_fit_keeps_features(tmp_path, images):

@@ -44,7 +44,8 @@ def check_facts(model):
         assert names[labels[image]] == name
     assert all(labels[i] == labels[j] for i, j in hints.same)
     assert all(labels[i] != labels[j] for i, j in hints.different)
-    assert model.confidence_.shape == model.outliers_.shape == (n_images,)
+    assert model.confidence_.shape == model.outliers_.shape == model.outlier_scores_.shape == (n_images,)
+    assert all(graph.n_images == n_images for graph in model.view_graphs_.values())
     assert (model.confidence_[hints.mentioned] == 1.0).all()
     assert model.medoids_.shape == (model.n_clusters_,)
     assert n_images == model.graph_.n_images == len(model.features_) == len(model.model_.codes_)

@@ -387,9 +387,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
-        fitted |= {"views_": {**views.sources}, "view_weights_": {**views.trust}, "view_graphs_": {**views.graphs}}
-        fitted["white_"] = views.white
-        fitted |= {"affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
+        fitted |= {**views.fitted(), "affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters)
         fitted |= describe_images(labels, pieces, seed, to_numpy(stack.reshape(len(images), -1) if are_rows else stack))
         fitted |= {"hints_": Hints(), "names_": [None] * fitted["n_clusters_"]}
@@ -402,6 +400,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         # Which images are unusual depends on the images alone, so it changes only when images come or go.
         same = len(getattr(self, "outlier_scores_", ())) == len(labels)
         images = None if same or search is None else to_numpy(search.images)
+        if images is not None and self.image_shape is None and self.image_shape_[0] == 1:
+            images = images.reshape(len(images), -1)  # rows of features, which are compared by their values
         pieces = Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of)
         found = describe_images(labels, pieces, self.seed_, images)
         return found | ({"outlier_scores_": self.outlier_scores_, "outliers_": self.outliers_} if same else {})
@@ -447,9 +447,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return graph_map(self.affinity_ if fused else choice_weights(self.graph_), seed=self.seed_ % 2**16)
 
     # --- the steps of fit --------------------------------------------------------------------------------
-    def _new_images(self, X: ArrayLike) -> Array:
-        """Return new images as a stack, each scaled to unit length, as GTSC and every graph expect them."""
-        return scale_images(check_new_stack(X, self.image_shape, self), "unit")[0]
+    def _new_stack(self, X: ArrayLike) -> Array:
+        return check_new_stack(X, self.image_shape, self)
 
     def _settings(self, n_images: int, *, are_rows: bool) -> Preset:
         """Check the parameters and return the preset with the values that were given."""
@@ -599,7 +598,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             Cluster of each image.
         """
         check_is_fitted(self, "labels_")
-        stack = check_new_stack(X, self.image_shape, self)
+        stack = self._new_stack(X)
         images = scale_images(stack, "unit")[0]
         if choose_preset(self.preset).assignment == "kmeans":
             labels = self._nearest_center(images)

@@ -7,8 +7,9 @@ follow from the clusters of the fit, the edges that were cut, and the hints (:mo
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from tubal.backends.arrays import Array, to_numpy
-from tubal.clustering.affinity import choice_weights, mutual_adjacency, with_second_order
+from tubal.clustering.affinity import choose_neighbors, mutual_adjacency, with_second_order
 from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors
 from tubal.clustering.hints import (
     Coordinates,
@@ -35,6 +36,7 @@ from tubal.clustering.hints import (
     copy_groups,
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
+from tubal.clustering.views import SHAPE, best_edges, describe_new
 from tubal.estimators.tubal_coders import GTSC
 from tubal.estimators.validation import check_stored
 from tubal.graph import Graph
@@ -46,7 +48,7 @@ from tubal.graph.structure import (
     Neighbors,
     SparseMatrix,
 )
-from tubal.learning.fitting import replace_fitted
+from tubal.learning.fitting import replace_fitted, scale_images
 from tubal.problems.layout import unit_rows
 from tubal.solvers.base import check_integer
 
@@ -77,6 +79,11 @@ class GrowingClusters:
     graph_: Graph
     features_: NDArray[Any]
     model_: GTSC
+    views: Any
+    views_: dict[str, str]
+    view_weights_: dict[str, float]
+    view_graphs_: dict[str, Graph]
+    white_: float
     n_added_: int
     seed_: int
 
@@ -84,9 +91,13 @@ class GrowingClusters:
         """Return the attributes that follow from labels; ``parts`` are fitted attributes that are about to change."""
         raise NotImplementedError
 
-    def _new_images(self, X: ArrayLike) -> Array:
-        """Return new images as a stack, each scaled to unit length."""
+    def _new_stack(self, X: ArrayLike) -> Array:
+        """Return new images as a stack (m, height, width[, channels]) of the training shape."""
         raise NotImplementedError
+
+    def _new_images(self, X: ArrayLike) -> Array:
+        """Return new images as a stack, each scaled to unit length, as GTSC and every graph expect them."""
+        return scale_images(self._new_stack(X), "unit")[0]
 
     # --- questions ---------------------------------------------------------------------------------------
     def questions(
@@ -199,7 +210,7 @@ class GrowingClusters:
         """Store hints and everything that follows from them; nothing changes if this fails."""
         evidence = self._evidence()
         found = self._outcome(hints)
-        kept = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        kept = {name: value for name, value in vars(self).items() if name.endswith("_") and name != "tree_"}
         kept |= {"hints_": hints, "names_": found.names, "labels_": found.labels, "found_labels_": evidence.labels}
         kept |= {"coordinates_": evidence.coordinates}
         kept |= self._describe(found.labels, kept)
@@ -244,7 +255,7 @@ class GrowingClusters:
         return found
 
     # --- new images --------------------------------------------------------------------------------------
-    def update(self: Self, X: ArrayLike) -> Self:
+    def update(self: Self, X: ArrayLike, *, views: Mapping[str, ArrayLike] | None = None) -> Self:
         """Add images to the collection without a new fit.
 
         Only the new images are searched for: neighbours among all images, which may list them in turn. They get the
@@ -255,6 +266,9 @@ class GrowingClusters:
         ----------
         X : array-like of shape (m, height, width[, channels]) or (m, n_features)
             Images of the training shape.
+        views : dict of str to ndarray of shape (m, n_features), or None, default=None
+            Features of the images in views whose features were given in ``fit``. Without them, and in a model from a
+            file also without those of functions, these views are not used any more.
 
         Returns
         -------
@@ -262,21 +276,29 @@ class GrowingClusters:
             The clusterer itself.
         """
         check_is_fitted(self, "labels_")
-        images = self._new_images(X)
-        n_old = len(self.labels_)
-        graph, around = grown_graph(self.graph_, images)
-        codes = self.model_.encode(images, _known_only(around.indices, n_old, self.graph_.n_neighbors or 1))
+        stack = self._new_stack(X)
+        images = scale_images(stack, "unit")[0]
+        n_old, n_neighbors = len(self.labels_), self.graph_.n_neighbors or 1
+        seen = self._grown_views(stack, images, views or {})
+        graph, around = seen[SHAPE].graph, seen[SHAPE].around
+        codes = self.model_.encode(images, _known_only(around.indices, n_old, n_neighbors))
         model = grown_coder(self.model_, codes, graph)
         features = to_numpy(unit_rows(self.model_._pool(codes)))
-        affinity = grown_affinity(self.affinity_, graph)
+        affinity = grown_affinity(self.affinity_, seen, n_neighbors)
         n_added = getattr(self, "n_added_", 0) + len(images)
         copy_of = self._grown_copies(images)
-        strangers = strange_groups(graph, around, n_added)
+        best = max(seen.values(), key=lambda view: view.trust)
+        strangers = strange_groups(choose_neighbors(best.graph, n_neighbors), best.around, n_added)
         labels = grown_labels(getattr(self, "found_labels_", self.labels_), affinity, strangers)[copy_of]
         parts = {name: value for name, value in vars(self).items() if name.endswith("_") and name not in _DERIVED}
         parts |= {"graph_": graph, "model_": model, "affinity_": affinity, "found_labels_": labels, "copy_of_": copy_of}
         parts |= {"features_": np.concatenate([self.features_, features.astype(self.features_.dtype)])}
         parts |= {"n_added_": n_added}
+        if "view_graphs_" in parts:
+            parts["view_graphs_"] = {
+                name: seen[name].graph if name in seen else unseen(known, len(images))
+                for name, known in self.view_graphs_.items()
+            }
         if "coordinates_" in parts:
             parts["coordinates_"] = grown_coordinates(self.coordinates_, affinity)
         for name in _OF_FILES:
@@ -316,6 +338,9 @@ class GrowingClusters:
         parts |= {"graph_": graph, "affinity_": reduced_affinity(self.affinity_, stand_in, len(kept))}
         parts |= {"model_": reduced_coder(self.model_, kept, new_index), "copy_of_": copy_of}
         parts |= {"features_": self.features_[kept]}
+        if "view_graphs_" in parts:
+            graphs = self.view_graphs_.items()
+            parts["view_graphs_"] = {name: reduced_graph(known, kept, new_index) for name, known in graphs}
         labels = getattr(self, "found_labels_", self.labels_)[kept]
         parts["found_labels_"] = np.unique(labels, return_inverse=True)[1].astype(np.intp)
         parts["n_added_"] = int(np.count_nonzero(kept >= n_images - getattr(self, "n_added_", 0)))
@@ -324,6 +349,26 @@ class GrowingClusters:
                 parts[name] = parts[name][kept]
         self._settle(parts, self.hints_.renumbered(new_index), self.labels_[kept])
         return self
+
+    def _grown_views(self, stack: Array, images: Array, given: Mapping[str, ArrayLike]) -> dict[str, GrownView]:
+        """Return the views that know old and new images, the shape first.
+
+        The shape decides where no other view can, as in ``predict``.
+        """
+        trust = getattr(self, "view_weights_", {SHAPE: 1.0})  # models of earlier versions have one view
+        described = describe_new(self, stack, given) if len(trust) > 1 or SHAPE not in trust else {}
+        for name, weight in trust.items():
+            if weight > 0.0 and name != SHAPE and name not in described and self.view_graphs_[name].search is not None:
+                warnings.warn(
+                    f"the view {name!r} does not know the new images and is not used any more; pass their features as "
+                    f"views={{{name!r}: features}}",
+                    stacklevel=3,
+                )
+        weight = trust.get(SHAPE, 0.0) if described else 1.0
+        found = {SHAPE: GrownView(*grown_graph(self.graph_, images), weight)}
+        for name, rows in described.items():
+            found[name] = GrownView(*grown_graph(self.view_graphs_[name], rows), trust[name])
+        return found
 
     def _settle(self, parts: dict[str, Any], hints: Hints, former: LabelArray) -> None:
         """Store a collection that has changed, with the labels that follow from its hints; all or nothing.
@@ -422,6 +467,23 @@ def keep_numbers(found: Outcome, former: LabelArray) -> tuple[LabelArray, list[s
 
 
 # --- a larger collection ---------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class GrownView:
+    """A view of old and new images: its graph, longer neighbour lists of the new images, and the trust in it."""
+
+    graph: Graph
+    around: Neighbors
+    trust: float
+
+
+def unseen(graph: Graph, n_added: int) -> Graph:
+    """Return the edges of a view with images that it does not know; they have none, and it finds no neighbours."""
+    n_images = graph.n_images + n_added
+    adjacency = sparse.csr_matrix(graph.adjacency, copy=True)
+    adjacency.resize(n_images, n_images)
+    return Graph(adjacency)
+
+
 def grown_graph(graph: Graph, images: Array) -> tuple[Graph, Neighbors]:
     """Return the graph of old and new images, and longer lists of neighbours of the new ones.
 
@@ -525,9 +587,13 @@ def _with_new_rows(old: SparseMatrix, whole: SparseMatrix) -> SparseMatrix:
     return joined.astype(old.dtype)
 
 
-def grown_affinity(affinity: SparseMatrix, graph: Graph) -> SparseMatrix:
-    """Return the edges that are cut: old ones as they were, and those of new images with their paths of length two."""
-    return _with_new_rows(affinity, with_second_order(choice_weights(graph)))
+def grown_affinity(affinity: SparseMatrix, seen: Mapping[str, GrownView], n_neighbors: int) -> SparseMatrix:
+    """Return the edges that are cut: old ones as they were, and those of new images with their paths of length two.
+
+    Edges of new images are those of all views, each times the trust in it, as in a fit.
+    """
+    terms = [view.trust * best_edges(view.graph, n_neighbors) for view in seen.values() if view.trust > 0.0]
+    return _with_new_rows(affinity, with_second_order(sparse.csr_matrix(sum(terms[1:], start=terms[0]))))
 
 
 def grown_coordinates(coordinates: Coordinates, affinity: SparseMatrix) -> Coordinates:
@@ -631,7 +697,8 @@ def reduced_graph(graph: Graph, kept: IndexArray, new_index: IndexArray) -> Grap
 def reduced_coder(model: GTSC, kept: IndexArray, new_index: IndexArray) -> GTSC:
     """Return a coder with the codes of some of its images; the dictionary is the same."""
     reduced: GTSC = copy.copy(model)
-    reduced.codes_ = to_numpy(model.codes_)[kept]
+    if "codes_" in vars(model):  # otherwise they are computed when they are asked for
+        reduced.codes_ = to_numpy(model.codes_)[kept]
     former: Any = model.graph_
     reduced.graph_ = reduced_graph(former, kept, new_index)
     reduced.set_params(graph=reduced.graph_)

@@ -257,9 +257,14 @@ class Views:
     def edges(self, shape: Graph, n_neighbors: int) -> dict[str, SparseMatrix]:
         """Return the edge weights of every view among its best neighbours, given the graph of the view shape."""
         return {
-            name: choice_weights(shape) if name == SHAPE else _best_edges(lists, n_neighbors)
+            name: choice_weights(shape) if name == SHAPE else best_edges(lists, n_neighbors)
             for name, lists in self.lists.items()
         }
+
+    def fitted(self) -> dict[str, Any]:
+        """Return the fitted attributes of a clusterer with these views."""
+        tables = {"views_": {**self.sources}, "view_weights_": {**self.trust}, "view_graphs_": {**self.graphs}}
+        return {**tables, "white_": self.white}
 
 
 SHAPE_ALONE = Views({}, {}, {SHAPE: "graph"}, {SHAPE: 1.0}, 1.0)
@@ -307,7 +312,7 @@ def _among(graph: Graph, value: Features | Graph, distinct: DistinctImages, n_ne
     return Graph(sparse.csr_matrix(choice_weights(graph)[kept][:, kept]))
 
 
-def _best_edges(lists: Graph, n_neighbors: int) -> SparseMatrix:
+def best_edges(lists: Graph, n_neighbors: int) -> SparseMatrix:
     """Return the edges of a view among its best neighbours; weights of a given matrix are divided by the largest."""
     if lists.neighbors is not None:
         return choice_weights(choose_neighbors(lists, n_neighbors))
