@@ -529,7 +529,8 @@ def learn(
         density = totals.nonzero / max(totals.n_codes, 1)
         if state.finishing:
             state.finished = True
-            state.objective[-1], state.density[-1] = totals.objective, density  # of the final codes
+            # Of the final codes; a run that only codes has no values to replace.
+            state.objective[-1:], state.density[-1:] = [totals.objective], [density]
             state.duality_gap = _relative_gap(totals, weights)
         else:
             state.n_iter += 1
