@@ -348,9 +348,9 @@ def page(summary: Summary) -> str:
         "Label-free rows follow one rule without labels. Best-score rows use settings selected by score; every method "
         "tried the same number of settings ([search](table2_search.md)), and where the label-free settings have the "
         "larger mean of accuracy and NMI over all runs, the best-score row has those. The [claims](claims.md) of the "
-        "paper are checked one by one, and the [atlas](atlas.md) shows how scores depend on the settings. CSC is left out: one "
-        "fit with certified codes of ORL took over two minutes, and the paper does not compare with it; the "
-        "[family](family.md) has it.",
+        "paper are checked one by one, and the [atlas](atlas.md) shows how scores depend on the settings. CSC "
+        "is left out: one fit with certified codes of ORL took over two minutes, and the paper does not compare with "
+        "it; the [family](family.md) has it.",
     ]
     for row in summary["rows"]:
         parts.append(f"## {_ROW_TITLES[row]}")
