@@ -353,6 +353,7 @@ def test_results_inside_the_source_are_not_read(shapes: Path, tmp_path: Path) ->
     assert len(read_csv(second / "labels.csv")) == 60
 
 
+@pytest.mark.filterwarnings("always::sklearn.exceptions.ConvergenceWarning")
 def test_fewer_clusters_than_asked_are_announced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     images = np.repeat(make_shifted_shapes(3, n_classes=3, image_shape=(12, 12), random_state=0).images, 6, axis=0)
     export(np.clip(images, 0, 1), tmp_path / "pictures")

@@ -110,10 +110,13 @@ def test_stack_and_folder_are_resized_alike(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for i, image in enumerate(pixels):
         Image.fromarray(image).save(tmp_path / "folder" / f"{i}.png")
-    stack, folder = load_images(tmp_path / "large.npy"), load_images(tmp_path / "folder")
+    stack, folder = load_images(tmp_path / "large.npy", size=64), load_images(tmp_path / "folder", size=64)
     assert stack.images.shape == folder.images.shape == (2, 32, 64)
     assert np.abs(stack.images - folder.images).max() < 0.05
     assert "resized from 130×260 to 32×64" in stack.rule
+    # By default arrays, whose size somebody chose, stay larger than pictures in files.
+    assert load_images(tmp_path / "large.npy").images.shape == (2, 32, 64)
+    assert load_images(tmp_path / "folder").images.shape == (2, 16, 32)
 
 
 def test_pickles_are_not_read(tmp_path: Path) -> None:

@@ -282,6 +282,21 @@ def test_pictures_are_described_at_a_larger_size(tmp_path: Path) -> None:
     assert len(stack.described) == len(stack.images) == 6
 
 
+@pytest.mark.parametrize("crop", ["none", "content"])
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+def test_a_second_look_changes_no_pixel(tmp_path: Path, suffix: str, crop: str) -> None:
+    # A JPEG can be decoded at a fraction of its size, and the second look needs a larger one.
+    rng = np.random.default_rng(0)
+    for i in range(3):
+        pixels = np.full((300, 400, 3), 255, dtype=np.uint8)
+        pixels[40:250, 60:330] = rng.integers(0, 200, (210, 270, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i}{suffix}")
+    look = SecondLook(lambda pictures: np.ones((len(pictures), 1), np.float32), 200, least_side=1, ready=lambda n: True)
+    stack = load_pictures([tmp_path], size=12, colour="auto", fit="pad", crop=crop, max_pixels=10**6, look=look)
+    assert len(stack.described) == 3
+    assert_array_equal(stack.images, load_image_folder(tmp_path, size=12, crop=crop).images)
+
+
 @pytest.mark.parametrize(("least_side", "most"), [(61, 100), (10, 2)])
 def test_small_or_very_many_pictures_are_not_described(tmp_path: Path, least_side: int, most: int) -> None:
     for i in range(3):

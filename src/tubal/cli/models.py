@@ -108,7 +108,7 @@ def assign(
       tubal assign one.png --model tubal-out --json
     """
     from tubal.cli.console import Terminal
-    from tubal.cli.inputs import image_names, look_for, open_clusterer, read_images_for
+    from tubal.cli.inputs import described_views, image_names, look_for, open_clusterer, read_images_for
     from tubal.cli.pipeline import check_output_file
 
     terminal = Terminal(state)
@@ -117,8 +117,7 @@ def assign(
     clusterer = open_clusterer(model)
     stack = read_images_for(clusterer, terminal, state, source, image_settings, look=look_for(clusterer, terminal))
     with terminal.stage("assigning"):
-        described = {} if stack.described is None else {"semantic": stack.described}
-        labels = clusterer.predict(stack.images, views=described)
+        labels = clusterer.predict(stack.images, views=described_views(clusterer, stack))
         distances, indices = clusterer.kneighbors(stack.images, 1)
     names = image_names(clusterer)
     rows = [

@@ -22,7 +22,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -472,8 +472,33 @@ def _open_checked(header: Header) -> Iterator[Image.Image]:
 def _read_with_pillow(header: Header, frame: Frame, large: Frame | None) -> Iterator[tuple[int, Page | PictureError]]:
     # A picture that is cut fills the frame with a part of itself, so it is decoded at a larger size.
     side = (8 if frame.cut else 2) * max(frame.height, frame.width)
-    if large is not None:
-        side = max(side, (2 if frame.cut else 1) * max(large.height, large.width))
+    if large is None:
+        yield from _decode_pages(header, frame, None, side)
+        return
+    large_side = max(side, (2 if frame.cut else 1) * max(large.height, large.width))
+    if not _size_depends_on_use(header):
+        yield from _decode_pages(header, frame, large, large_side)
+        return
+    # A picture must be the same with and without a second look, or a model would not know its own pictures again.
+    alone = list(_decode_pages(header, frame, None, side))
+    for (page, first), (_, second) in zip(alone, _decode_pages(header, frame, large, large_side), strict=True):
+        if isinstance(first, PictureError) or isinstance(second, PictureError):
+            yield page, first if isinstance(first, PictureError) else second
+        else:
+            yield page, replace(first, large=second.large)
+
+
+def _size_depends_on_use(header: Header) -> bool:
+    """Tell whether a picture is decoded at a smaller size where that is enough: a JPEG, or a very large one."""
+    with _open(header.path) as image:
+        is_jpeg = image.format in ("JPEG", "MPO")
+    return is_jpeg or max(height * width for height, width in header.sizes) > LARGE_PICTURE
+
+
+def _decode_pages(
+    header: Header, frame: Frame, large: Frame | None, side: int
+) -> Iterator[tuple[int, Page | PictureError]]:
+    """Yield the pages of a file, decoded with sides of at least ``side`` pixels where they have as many."""
     with _open_checked(header) as image:
         for page in range(len(header.sizes)):
             try:
