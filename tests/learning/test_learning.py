@@ -72,7 +72,7 @@ def test_objective_never_increases(shapes, graph_weight, code_solver, dictionary
     data, graph = shapes
     state, _ = run(data, graph, graph_weight=graph_weight, code_solver=code_solver, dictionary_solver=dictionary_solver)
     assert len(state.objective) == state.n_iter == 8
-    # Without a graph, final codes start from zero, as those of encode do, and a short solver leaves them above the last.
+    # Without a graph, final codes start from zero, as those of encode do; a short solver leaves them above the last.
     learned = state.objective if graph_weight else state.objective[:-1]
     assert largest_increase(learned) <= 1e-10
     assert learned[-1] < 0.9 * learned[0]
