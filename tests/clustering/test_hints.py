@@ -16,6 +16,7 @@ from tubal import ImageClusterer
 from tubal.clustering import Hints
 from tubal.clustering.growth import inverse_motions, keep_numbers
 from tubal.clustering.hints import Evidence, Interview, Outcome, QuestionTree, apply_hints, copy_groups
+from tubal.clustering.quality import neighbor_outlier_scores, stranger_scores
 from tubal.graph.affine import bilinear_table, table_matrix
 from tubal.graph.structure import Alignments
 
@@ -302,17 +303,23 @@ def test_removal_computes_no_codes(collection):
 
 def test_tree_follows_refined_labels(model):
     assert_array_equal(model.labels_for(4), model.labels_)
-    model.refine({0: "a", 1: "b"}, different=[(2, 3)])
+    one, other = np.flatnonzero(model.labels_ == 0)[:2]
+    model.refine(different=[(int(one), int(other))])
+    assert model.n_clusters_ == 5
     assert_array_equal(model.labels_for(model.n_clusters_), model.labels_)
 
 
-def test_unusual_rows_stay_unusual_after_a_removal():
+def test_rows_are_compared_by_their_values_after_a_removal():
     rng = np.random.default_rng(0)
     rows = np.repeat(np.eye(3, 20), 20, axis=0) + 0.1 + 0.05 * rng.random((60, 20))
     rows[7] = rng.permutation(20) % 2
     model = ImageClusterer(3, random_state=0).fit(rows)
-    assert_array_equal(np.flatnonzero(model.outliers_), [7])
     model.remove([0])
+    left = rows[1:] / np.linalg.norm(rows[1:], axis=1, keepdims=True)
+    strange = stranger_scores(left, seed=model.seed_)
+    assert_allclose(
+        model.outlier_scores_, np.maximum(strange, neighbor_outlier_scores(model.graph_.distances)), rtol=1e-3
+    )
     assert_array_equal(np.flatnonzero(model.outliers_), [6])
 
 
