@@ -366,7 +366,7 @@ def test_network_has_the_published_size():
 
 @needs_network
 def test_network_equals_the_reference():
-    reference = pytest.importorskip("efficientnet_lite_pytorch")
+    reference = pytest.importorskip("efficientnet_lite_pytorch", reason="pip install --group dev")
     torch = pytest.importorskip("torch")
     model = reference.EfficientNet.from_name("efficientnet-lite0")
     model.load_state_dict(torch.load(network.weights_file(), weights_only=True))
