@@ -98,6 +98,7 @@ def test_interrupt_keeps_finished_trials_and_says_how_to_continue(tmp_path):
     assert len(TrialStore(stored).records()) >= 2
 
 
+@pytest.mark.slow
 @pytest.mark.collection("orl", "yale")
 def test_every_method_runs_on_two_collections(tmp_path, monkeypatch):
     """The whole table, small: every method once, few iterations, few atoms and pixels, both kinds of rows."""
