@@ -38,6 +38,9 @@ MODULES = {
 }
 RESULTS = {
     "table2": "Table 2 of the paper",
+    "table2_search": "The search behind Table 2",
+    "claims": "Claims of the paper",
+    "atlas": "One setting at a time",
     "beyond": "Beyond the paper",
     "family": "The family of models",
     "criterion": "Settings judged without labels",
