@@ -262,6 +262,16 @@ def test_update_in_batches_is_as_good_as_at_once(digits):
     assert np.mean(at_once.labels_ == in_batches.labels_) > 0.98
 
 
+def test_tensors_grow_as_arrays_do():
+    torch = pytest.importorskip("torch")
+    images = load_digits().images[:90].astype(np.float32) / 16
+    settings = {"n_atoms": 4, "max_iter": 1, "random_state": 0}
+    arrays = ImageClusterer(5, **settings).fit(images[:80]).update(images[80:])
+    tensors = ImageClusterer(5, **settings).fit(torch.as_tensor(images[:80])).update(torch.as_tensor(images[80:]))
+    assert len(tensors.labels_) == 90
+    assert (tensors.labels_ == arrays.labels_).mean() > 0.95
+
+
 def test_a_grown_search_finds_what_a_new_one_finds(digits):
     fitted, images, _ = digits
     new = fitted._new_images(images[500:])

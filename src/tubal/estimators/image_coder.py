@@ -206,6 +206,12 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """Return features (n, n_features_out) of public codes (n, n_atoms, *positions)."""
         return position_norms(codes)
 
+    def _features(self, codes: Array) -> Array:
+        """Return features of public codes; codes whose squares overflow are an error."""
+        features = self._pool(codes)
+        check_finite_codes(features)
+        return features
+
     def by_atom(self, codes: Array) -> Array:
         """Return codes with one axis of atoms, in the order of ``atoms_``.
 
@@ -315,7 +321,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         array of shape (n, n_features_out)
             Features, as :meth:`transform` computes them.
         """
-        return self.fit(X)._pool(self.codes_)
+        return self.fit(X)._features(self.codes_)
 
     @available_if(_learns_from_batches)
     def partial_fit(self, X: Images, y: object = None, *, horizon: float | None = None) -> Self:
@@ -467,7 +473,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         array of shape (n, n_features_out)
             The features.
         """
-        return self._pool(self.encode(X, neighbors))
+        return self._features(self.encode(X, neighbors))
 
     def decode(self, codes: Images, norms: ArrayLike | None = None) -> Array:
         """Return the images that codes describe.

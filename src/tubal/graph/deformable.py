@@ -317,7 +317,7 @@ class DeformableSearch(ImageSearch):
     def grown(self, new_images: Array) -> DeformableSearch:
         """Return the same search over more training images, the new ones last; only these are prepared."""
         search = super().grown(new_images)
-        if "prepared" in vars(self):
+        if isinstance(vars(self).get("prepared"), PreparedImages):  # tensors are prepared again by the next query
             with own_threads() as threads:
                 vars(search)["prepared"] = self.prepared.grown(search, threads)
         return search
