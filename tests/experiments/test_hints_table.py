@@ -9,7 +9,7 @@ from scipy import sparse
 
 from helpers.experiment_records import make_record
 from tubal.experiments import find_table, hints
-from tubal.experiments.trials import Trial
+from tubal.experiments.tables import Trial
 
 
 def two_cliques():

@@ -208,7 +208,8 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _features(self, codes: Array) -> Array:
         """Return features of public codes; codes whose squares overflow are an error."""
-        features = self._pool(codes)
+        with np.errstate(over="ignore"):
+            features = self._pool(codes)
         check_finite_codes(features)
         return features
 

@@ -30,8 +30,19 @@ from scipy.optimize import linear_sum_assignment
 from tubal import ImageClusterer
 from tubal.datasets import fetch, load_images
 from tubal.experiments.methods import normalize_images
-from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
-from tubal.experiments.trials import Images, Labels, Method, Outcome, Record, Settings, Trial
+from tubal.experiments.tables import (
+    Images,
+    Labels,
+    Method,
+    Outcome,
+    Record,
+    Settings,
+    Trial,
+    join_parts,
+    list_versions,
+    markdown_table,
+    write_summary,
+)
 from tubal.graph.structure import SparseMatrix
 
 TITLE = "What a few answers are worth"

@@ -46,8 +46,7 @@ from tubal.solvers import Admm, CodeSolver, DictionarySolver
 from tubal.solvers.base import MOST_STEPS
 
 if TYPE_CHECKING:
-    from tubal.learning.checkpoints import Checkpoint
-    from tubal.learning.disk_store import DiskStore
+    from tubal.learning.checkpoints import Checkpoint, DiskStore
 
 ImageShape: TypeAlias = tuple[int, ...]
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -667,7 +666,7 @@ def _new_store(
     total = 2 * n_images * int(np.prod(codes)) * one.dtype.itemsize
     if folder is None and total <= CODES_SHARE * available_memory():
         return MemoryStore()
-    from tubal.learning.disk_store import DiskStore
+    from tubal.learning.checkpoints import DiskStore
 
     if checkpoint is not None:
         return DiskStore(checkpoint.codes_folder)
