@@ -34,6 +34,7 @@ MEASUREMENTS = {
         lambda: coding.tubal_against_sporco(3),
         lambda: coding.tubal_against_sporco(1, coding.TUBAL_CASES[:1]),
     ),
+    "encode": Measurement(lambda: coding.encode_against_sporco(3)),
     "convolutional": Measurement(lambda: coding.filters_against_sporco(3)),
     "algorithm 1": Measurement(
         lambda: coding.graph_against_algorithm_1(2, ("orl", "coil20", "usps")),
