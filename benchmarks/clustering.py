@@ -13,10 +13,13 @@ from numpy.typing import NDArray
 from benchmarks.scaling import log_log_slope
 from benchmarks.timing import Row, call_in_new_process, seconds, timed
 from tubal import ImageClusterer
+from tubal.backends.arrays import own_threads, thread_count
 from tubal.datasets import fetch
 from tubal.experiments.runner import resident_bytes
 from tubal.graph import Graph, candidate_recall, deformable_graph
-from tubal.graph.deformable import Effort
+from tubal.graph.cells import cell_candidates, most_similar
+from tubal.graph.deformable import CoarseMap, DeformableSearch, Deformation, Effort, distinct_images
+from tubal.graph.neighbors import as_float_stack
 from tubal.metrics import clustering_accuracy, clustering_nmi
 
 SMALL = ("coil20", "orl", "yale", "digits")
@@ -183,8 +186,62 @@ def noisy_digits(n_copies: int, seed: int = 0) -> tuple[NDArray[np.float32], NDA
     return images.astype(np.float32), np.repeat(bunch.target, n_copies)
 
 
+# --- candidates ------------------------------------------------------------------------------------------------
+def candidate_search(n_images: int = 30_000, reach: int = 50) -> list[Row]:
+    """Measure the searches for candidates on descriptors of deformed digits: all pairs, cells, and pynndescent.
+
+    pynndescent is slower with more neighbours and finds more of them, so it is asked for more until its share of the
+    exact candidates is that of the cells. Its first call compiles, which is measured as the cold time.
+    """
+    from pynndescent import NNDescent
+
+    descriptors, threads = describe_digits(n_images), thread_count()
+    exact_seconds, exact = timed(lambda: most_similar(descriptors, descriptors, reach, threads, first=0))
+    cells_seconds, cells = timed(lambda: cell_candidates(descriptors, reach, random_state=0, threads=threads))
+    recall = share_of_lists(cells, exact)
+
+    def descend(length: int) -> NDArray[np.int32]:
+        index = NNDescent(descriptors, metric="euclidean", n_neighbors=length, random_state=0, n_jobs=threads)
+        return np.asarray(index.neighbor_graph[0], dtype=np.int32)
+
+    length = reach + 1
+    cold, found = timed(lambda: descend(length))
+    while share_of_lists(found, exact) < recall and length < 4 * reach:
+        length += reach // 5
+        found = descend(length)
+    warm, found = timed(lambda: descend(length))
+    rows = [
+        ("all pairs", exact_seconds, exact_seconds, 1.0),
+        ("cells", cells_seconds, cells_seconds, recall),
+        (f"pynndescent, {length} neighbours", cold, warm, share_of_lists(found, exact)),
+    ]
+    return [
+        {"problem": title, "cold seconds": first, "seconds": again, "recall of candidates": share}
+        | ({"relative time": again / warm, "limit": 1.0} if title == "cells" else {})
+        for title, first, again, share in rows
+    ]
+
+
+def describe_digits(n_images: int) -> NDArray[np.float32]:
+    """Return the descriptors of deformed digits; kernels are compiled afterwards."""
+    images, _ = shifted_digits(n_images)
+    search = DeformableSearch(as_float_stack(images), Deformation(), Effort.for_collection(n_images, 5))
+    with own_threads() as threads:
+        return CoarseMap.fit(distinct_images(search)[0], search.size.shape, threads)[1]
+
+
+def share_of_lists(found: NDArray[np.int32], exact: NDArray[np.int32], n_sample: int = 2000) -> float:
+    """Return the mean share of the exact lists that the lists found contain, over the first images.
+
+    >>> share_of_lists(np.array([[3, 4, 5]]), np.array([[4, 6]]))
+    0.5
+    """
+    pairs = zip(found[:n_sample], exact[:n_sample], strict=True)
+    return float(np.mean([np.isin(true, here).mean() for here, true in pairs]))
+
+
 def approximate_index(name: str = "usps") -> list[Row]:
-    """Measure the share of exact candidates that the approximate index finds, and of neighbours it has in common."""
+    """Measure the share of exact candidates that the search in cells finds, and of neighbours it has in common."""
     images = fetch(name).images
     usual = Effort.for_collection(len(images), 5)
     exact = deformable_graph(images, 5)

@@ -256,6 +256,24 @@ def weight_edges_by_codes(
     return sparse.csr_matrix((edges.data * factors, (edges.row, edges.col)), shape=adjacency.shape)
 
 
+# --- a sample to learn from ------------------------------------------------------------------------------
+# Above the first number of images, atoms are learned from a sample of about the second.
+LEARNED_WHOLE, LEARNED_FROM = 20_000, 5000
+
+
+def sample_around(adjacency: SparseMatrix, size: int, seed: int) -> IndexArray:
+    """Return about ``size`` images, increasing: random ones and all their neighbours, so that edges join the sample.
+
+    >>> ring = sparse.csr_matrix(np.roll(np.eye(9), 1, axis=1) + np.roll(np.eye(9), -1, axis=1))
+    >>> len(sample_around(ring, 3, seed=0))
+    3
+    """
+    n_images = adjacency.shape[0]
+    n_seeds = max(1, int(size * n_images / (n_images + adjacency.nnz)))
+    seeds = np.random.default_rng(seed).permutation(n_images)[:n_seeds]
+    return np.unique(np.concatenate([seeds, adjacency[seeds].indices])).astype(np.intp)
+
+
 # --- copies -------------------------------------------------------------------------------------------------
 # The next image in a list is this many times as far away as the farthest copy, see :func:`near_copies`.
 JUMP = 2.0

@@ -23,8 +23,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from tubal.backends.arrays import Array, to_numpy
+from tubal.backends.arrays import Array, restore_like, to_numpy
 from tubal.clustering.affinity import (
+    LEARNED_FROM,
+    LEARNED_WHOLE,
     LIST_FACTOR,
     DistinctImages,
     build_affinity,
@@ -33,6 +35,7 @@ from tubal.clustering.affinity import (
     find_distinct,
     neighbor_lists,
     one_label_per_image,
+    sample_around,
     with_second_order,
 )
 from tubal.clustering.cuts import (
@@ -215,7 +218,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     n_clusters_scores_ : dict of str to ndarray, or None
         Curve of the estimate, "n_clusters" and "gap"; None if ``n_clusters`` was given.
     features_ : ndarray of shape (n_images, n_atoms)
-        Pooled codes of the learning, rows of unit length.
+        Pooled codes of the learning, rows of unit length. Above 20 000 images, atoms are learned from a sample and
+        these codes ignore the graph.
     confidence_ : ndarray of shape (n_images,)
         How far each image's cluster can be trusted, from 0 to 1: the mean of the share of its edge weight that stays
         inside its cluster, and the share of other partitions that agree, see :func:`stability`;
@@ -365,8 +369,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         graph = choose_neighbors(lists, settings.n_neighbors)
         cut = choose_neighbors(distinct.lists, settings.n_neighbors)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
-        model = self._learn(images, settings, joined, seed, stages)
-        features = to_numpy(unit_rows(model._pool(model.codes_)))
+        model, features = self._learn(images, settings, joined, seed, stages)
         views = SHAPE_ALONE
         if request is not ONLY_SHAPE:
             views = look_at(request, stack, distinct, settings.n_neighbors, stages)
@@ -381,8 +384,6 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         pieces = Pieces(affinity, graph, features, distinct.copy_of, eigenpairs)
         labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
 
-        if settings.assignment == "diffusion" and joined.search is not None:
-            model._forget_codes()
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
@@ -528,8 +529,31 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         )
         return lists, distinct
 
-    def _learn(self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages) -> GTSC:
-        """Return the fitted coder."""
+    def _learn(
+        self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages
+    ) -> tuple[GTSC, NDArray[Any]]:
+        """Return the fitted coder, and features (n, n_atoms) of all images.
+
+        In large collections atoms are learned from a sample, and each image is coded alone for its features: codes
+        hardly ever decide a label, and learning from all images would take longer than everything else.
+        """
+        forget = settings.assignment == "diffusion" and graph.search is not None
+        if not forget or self.code_power > 0.0 or len(images) <= LEARNED_WHOLE:
+            model = self._fit_coder(images, settings, graph, seed, stages)
+            features = unit_rows(model._pool(model.codes_))
+        else:
+            chosen = sample_around(graph.adjacency, LEARNED_FROM, seed)
+            part = Graph(sparse.csr_matrix(graph.adjacency[chosen][:, chosen]))
+            model = self._fit_coder(images[restore_like(chosen, images)], settings, part, seed, stages)
+            model.graph_ = graph
+            model.set_params(graph=graph)
+            features = unit_rows(model._features_alone(images))
+        if forget:
+            model._forget_codes()
+        return model, to_numpy(features)
+
+    def _fit_coder(self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages) -> GTSC:
+        """Return the coder fitted on images that a graph joins."""
         model = self._new_coder(settings, graph, len(images), seed)
         # After the last iteration all images are coded once more.
         stage, total = stages.stage("learning", "learning atoms and codes"), settings.max_iter + 1

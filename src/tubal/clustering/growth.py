@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from tubal.backends.arrays import Array, to_numpy
-from tubal.clustering.affinity import choose_neighbors, mutual_adjacency, with_second_order
+from tubal.clustering.affinity import LEARNED_WHOLE, choose_neighbors, mutual_adjacency, with_second_order
 from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors
 from tubal.clustering.hints import (
     Coordinates,
@@ -281,9 +281,8 @@ class GrowingClusters:
         n_old, n_neighbors = len(self.labels_), self.graph_.n_neighbors or 1
         seen = self._grown_views(stack, images, views or {})
         graph, around = seen[SHAPE].graph, seen[SHAPE].around
-        codes = self.model_.encode(images, _known_only(around.indices, n_old, n_neighbors))
-        model = grown_coder(self.model_, codes, graph)
-        features = to_numpy(unit_rows(self.model_._pool(codes)))
+        model, pooled = grown_coder(self.model_, images, graph, _known_only(around.indices, n_old, n_neighbors))
+        features = to_numpy(unit_rows(pooled))
         affinity = grown_affinity(self.affinity_, seen, n_neighbors)
         n_added = getattr(self, "n_added_", 0) + len(images)
         copy_of = self._grown_copies(images)
@@ -564,17 +563,25 @@ def _known_only(neighbors: IndexArray, n_known: int, length: int) -> IndexArray:
     return np.where(known[rows, order], neighbors[rows, order], nearest[:, None])
 
 
-def grown_coder(model: GTSC, codes: Array, graph: Graph) -> GTSC:
-    """Return a coder with the codes of further images; the dictionary is the same."""
+def grown_coder(model: GTSC, images: Array, graph: Graph, known: IndexArray) -> tuple[GTSC, Array]:
+    """Return a coder for further images, too, and their features; the dictionary is the same.
+
+    Images are joined to their ``known`` neighbours (m, q). In large collections nobody has asked for codes so far, and
+    each image is coded alone, as in a fit.
+    """
     grown: GTSC = copy.copy(model)
-    old = to_numpy(model.codes_)
-    grown.codes_ = np.concatenate([old, to_numpy(codes).astype(old.dtype)])
+    if "codes_" in vars(model) or graph.n_images <= LEARNED_WHOLE:
+        codes, old = model.encode(images, known), to_numpy(model.codes_)
+        features = model._pool(codes)
+        grown.codes_ = np.concatenate([old, to_numpy(codes).astype(old.dtype)])
+    else:
+        features = model._features_alone(images)
     former: Any = model.graph_
     # Edges among old images stay as they were coded: near-copies have others than the neighbour lists.
     joined = replace(graph, adjacency=_with_new_rows(former.adjacency, graph.adjacency))
     grown.graph_ = joined
     grown.set_params(graph=joined)
-    return grown
+    return grown, features
 
 
 def _with_new_rows(old: SparseMatrix, whole: SparseMatrix) -> SparseMatrix:

@@ -68,7 +68,7 @@ Callbacks: TypeAlias = Callback | list[Callback] | tuple[Callback, ...] | None
 GraphLike: TypeAlias = "str | Graph | SparseMatrix | NDArray[Any]"
 
 # New images are coded this many at a time, so that little more than images and codes is in memory.
-ENCODE_BATCH = 512
+ENCODE_BATCH, _DEVICE_BATCH = 512, 2**14
 
 
 @dataclass(frozen=True)
@@ -601,6 +601,23 @@ class GraphCoder(ImageCoder):
             )
         self._codes_on_demand_ = True
         self.__dict__.pop("codes_", None)
+
+    @own_threads()
+    def _features_alone(self, images: Array) -> Array:
+        """Return features (n, n_features_out) of scaled images, each coded alone by the few steps of a learning step.
+
+        Codes are pooled a batch at a time, so that those of all images are never in memory.
+        """
+        recipe, step = self._recipe(), _DEVICE_BATCH if is_torch(images) else ENCODE_BATCH
+        model, dictionary = recipe.model(self.image_shape_), dictionary_like(self.dictionary_, images)
+        parts = []
+        for start in range(0, len(images), step):
+            tensor = self._layout_.to_tensor(images[start : start + step])
+            problem = model.coding(dictionary, tensor, sparsity=self.sparsity)
+            solver = recipe.learning_solver
+            codes = solver.codes(problem, solver.minimise(problem).state)
+            parts.append(self._pool(recipe.public_codes(codes)))
+        return namespace(images).concatenate(parts)
 
     def _left_out(self) -> set[str]:
         return super()._left_out() | ({"codes_"} if self._codes_on_demand_ else set())
