@@ -75,6 +75,11 @@ def test_scores_match_unnamed_clusters_with_the_classes_left():
     assert hints.named_accuracy(target, np.array([1, 0, 1, 1, 2]), np.zeros(5, int), counted) == 80.0
 
 
+def test_a_named_part_of_a_class_leaves_its_other_cluster_right():
+    target, names, clusters = np.array([0, 0, 0, 1]), np.array([0, -1, -1, -1]), np.array([0, 1, 1, 2])
+    assert hints.named_accuracy(target, names, clusters, np.ones(4, dtype=bool)) == 100.0
+
+
 def test_the_summary_finds_the_worst_round():
     summary = hints.summarise([record(**{"chosen 30 all": 70.0}), record(run=1)])
     assert summary["worst_round"]["digits"] == pytest.approx(81.5 - 92.0)

@@ -23,7 +23,6 @@ from tubal.backends.arrays import Array, to_numpy
 from tubal.clustering.affinity import choose_neighbors, mutual_adjacency, with_second_order
 from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors
 from tubal.clustering.hints import (
-    Coordinates,
     Evidence,
     Hints,
     Interview,
@@ -31,11 +30,11 @@ from tubal.clustering.hints import (
     Pair,
     Pairs,
     Question,
-    QuestionTree,
     apply_hints,
     copy_groups,
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
+from tubal.clustering.tree import Coordinates, QuestionTree
 from tubal.clustering.views import SHAPE, best_edges, describe_new
 from tubal.estimators.tubal_coders import GTSC
 from tubal.estimators.validation import check_stored
@@ -105,8 +104,9 @@ class GrowingClusters:
     ) -> IndexArray | tuple[IndexArray, Float64Array]:
         """Return images whose names would tell most about all others, the most informative first.
 
-        Questions take into account what is known: first every cluster is asked for a name, then pieces of clusters that
-        may have another one. Work in rounds: ask some questions, pass the answers to :meth:`refine`, and ask again.
+        Questions take into account what is known: clusters are asked for a name, large and uniform ones first, then
+        pieces of clusters that may have another one. A cluster that looks like several is asked about its pieces at
+        once, unless ``n_questions`` can name every cluster and none has a name. Work in rounds: ask some questions, pass the answers to :meth:`refine`, and ask again.
         Stop when ``n_doubtful_`` or the gains are small: further answers then hardly change anything.
 
         Parameters
@@ -130,7 +130,7 @@ class GrowingClusters:
         left_out = np.array([int(image) for image in skip], dtype=np.intp)
         if len(left_out) and not 0 <= left_out.min() <= left_out.max() < len(self.labels_):
             raise ValueError(f"skip names an image outside 0 to {len(self.labels_) - 1}")
-        interview = self._interview(left_out)
+        interview = self._interview(left_out, n_questions)
         found: list[Question] = []
         while len(found) < n_questions and (question := interview.next()) is not None:
             found.append(question)
@@ -144,9 +144,9 @@ class GrowingClusters:
         check_is_fitted(self, "labels_")
         return self._interview(np.empty(0, np.intp)).n_doubtful()
 
-    def _interview(self, skip: IndexArray) -> Interview:
+    def _interview(self, skip: IndexArray, n_questions: int = 1) -> Interview:
         said = self.hints_.mentioned
-        return Interview(self._question_tree(), self._evidence().coordinates, said, self.labels_[said], skip)
+        return Interview(self._question_tree(), self._evidence(), said, self.labels_[said], skip, n_questions)
 
     # --- hints -------------------------------------------------------------------------------------------
     def refine(self: Self, names: Mapping[int, str] | None = None, *, same: Pairs = (), different: Pairs = ()) -> Self:
@@ -250,7 +250,7 @@ class GrowingClusters:
             known: QuestionTree = cached[1]
             return known
         evidence = self._evidence()
-        found = QuestionTree.of(evidence.labels, evidence.coordinates, self.seed_)
+        found = QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity, self.seed_)
         vars(self)["_tree_cache"] = (self.affinity_, found)
         return found
 

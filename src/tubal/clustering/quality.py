@@ -319,6 +319,99 @@ def medoids(features: NDArray[Any], labels: LabelArray, trust: Float64Array | No
     return found
 
 
+# Share of the distances in a piece that count as near where its densest place is looked for; images compared at most.
+_NEAR_SHARE, _MOST_COMPARED = 0.25, 500
+# Length of the paths that make an image central.
+_PATH_LENGTH = 3
+
+
+def members_of(labels: LabelArray) -> list[IndexArray]:
+    """Return the images of each cluster, increasing.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_images,)
+        Cluster of each image.
+
+    Returns
+    -------
+    list of ndarray
+        Indices of images, one array for each cluster.
+
+    Examples
+    --------
+    >>> members_of(np.array([1, 0, 1]))
+    [array([1]), array([0, 2])]
+    """
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(labels))[:-1])
+
+
+def most_typical(
+    coordinates: NDArray[Any], affinity: SparseMatrix, members: IndexArray, among: IndexArray | None = None
+) -> int:
+    """Return the image where the members are densest and most connected.
+
+    The image nearest to their mean would often lie between two groups. Density is judged by the nearest quarter of all
+    distances; large groups are represented by a part of them. It alone would often choose an image whose edges lead
+    elsewhere, so it is multiplied by the centrality of the image, see :func:`centrality`.
+
+    Parameters
+    ----------
+    coordinates : ndarray of shape (n_images, n_coordinates)
+        Diffusion coordinates, rows of unit length.
+    affinity : sparse matrix of shape (n_images, n_images)
+        Edge weights.
+    members : ndarray of shape (n_members,)
+        Images.
+    among : ndarray of shape (n_choices,) or None, default=None
+        Members to choose from; None for all.
+
+    Returns
+    -------
+    int
+        Index of the image.
+    """
+    choices = members if among is None else among
+    others = members[:: -(-len(members) // _MOST_COMPARED)]
+    distances = np.maximum(1.0 - coordinates[choices] @ coordinates[others].T, 0.0)
+    scale = max(float(np.quantile(distances, _NEAR_SHARE)), 1e-6)
+    density = np.exp(-distances / scale).sum(axis=1)
+    return int(choices[(density * centrality(affinity, members)[choices]).argmax()])
+
+
+def centrality(affinity: SparseMatrix, members: IndexArray) -> NDArray[np.float64]:
+    """Return, for each member, the weight of short paths among the members, times the share of its edges to members.
+
+    Parameters
+    ----------
+    affinity : sparse matrix of shape (n_images, n_images)
+        Edge weights.
+    members : ndarray of shape (n_members,)
+        Images.
+
+    Returns
+    -------
+    ndarray of shape (n_images,)
+        0 for images that are no members, a small positive value for members without edges to others.
+
+    Examples
+    --------
+    >>> chain = sparse.csr_matrix(np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
+    >>> centrality(chain, np.array([0, 1, 2])).round(2)
+    array([0.5, 1. , 0.25, 0.  ])
+    """
+    rows = sparse.csr_matrix(affinity[members])
+    paths = np.zeros(affinity.shape[0])
+    paths[members] = 1.0
+    inside, total = rows @ paths, np.asarray(rows.sum(axis=1)).ravel()
+    for _ in range(_PATH_LENGTH):
+        longer = rows @ paths
+        paths[members] = longer / max(float(longer.max()), 1e-12)
+    paths[members] = np.maximum(paths[members] * inside / np.where(total > 0.0, total, 1.0), 1e-9)
+    return paths
+
+
 def vote(
     neighbors: IndexArray,
     weights: FloatArray,

@@ -101,19 +101,18 @@ def _load_fashion() -> tuple[Images, Labels, str]:
 def named_accuracy(target: Labels, names: Labels, clusters: Labels, counted: NDArray[np.bool_]) -> float:
     """Return the percentage of counted images with the right name.
 
-    Images without a name (-1) are in clusters without one. Those clusters are matched with the classes that have no
-    name yet, the best way, as clusters are without any answers.
+    Images without a name (-1) are in clusters without one. Those clusters are matched with classes the best way, one
+    to one, as all clusters are without any answers. A class whose name was given to a part of it can still have one
+    more cluster: otherwise a right name for a small cluster would make the large one of the same class wrong.
 
     >>> named_accuracy(np.array([0, 0, 1, 1]), np.array([0, 0, -1, -1]), np.array([0, 0, 1, 2]), np.ones(4, bool))
     75.0
     """
     right = int(np.sum((names == target) & counted))
     open_images = (names < 0) & counted
-    left = np.setdiff1d(target, names[names >= 0])
-    if open_images.any() and len(left):
-        table = np.zeros((int(clusters.max()) + 1, len(left)))
-        for column, label in enumerate(left):
-            np.add.at(table[:, column], clusters[open_images & (target == label)], 1)
+    if open_images.any():
+        table = np.zeros((int(clusters.max()) + 1, int(target.max()) + 1))
+        np.add.at(table, (clusters[open_images], target[open_images]), 1)
         rows, columns = linear_sum_assignment(-table)
         right += int(table[rows, columns].sum())
     return 100.0 * right / max(int(counted.sum()), 1)
@@ -406,8 +405,8 @@ def page(summary: Summary) -> str:
         f"# {TITLE}",
         "Accuracy in percent against the number of answers, mean over the seeds. A simulated person answers from the "
         "labels. *Chosen* answers are to the questions of `ImageClusterer.questions`, in rounds of ten. *Random* "
-        "ones are drawn from every class alike, which tells a method which classes there are. Without answers, "
-        "clusters are matched with classes the best way; after that an image is right if it has the right name.",
+        "ones are drawn from every class alike, which tells a method which classes there are. Clusters without a "
+        "name are matched with classes the best way, one to one; elsewhere an image is right if its name is right.",
     ]
     for per_class in (2, 5):
         parts += [f"## {per_class} answers per class", _score_table(summary, per_class, "all")]
