@@ -349,6 +349,17 @@ def test_removal_computes_no_codes(collection):
     assert len(model.model_.codes_) == len(model.labels_)
 
 
+def test_update_computes_no_codes(digits):
+    fitted, images, _ = digits
+    model = copy.copy(fitted)
+    model.model_ = copy.copy(model.model_)
+    vars(model.model_).pop("codes_", None)
+    model.update(images[500:520])
+    assert "codes_" not in vars(model.model_)
+    assert_allclose(np.linalg.norm(model.features_, axis=1), 1.0, atol=1e-3)
+    assert len(model.model_.codes_) == 520
+
+
 def test_tree_follows_refined_labels(model):
     assert_array_equal(model.labels_for(4), model.labels_)
     one, other = np.flatnonzero(model.labels_ == 0)[:2]

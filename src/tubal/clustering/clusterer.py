@@ -215,7 +215,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     n_clusters_scores_ : dict of str to ndarray, or None
         Curve of the estimate, "n_clusters" and "gap"; None if ``n_clusters`` was given.
     features_ : ndarray of shape (n_images, n_atoms)
-        Pooled codes of the learning, rows of unit length.
+        Pooled codes of the learning, rows of unit length; for images added later the mean of their neighbours'.
     confidence_ : ndarray of shape (n_images,)
         How far each image's cluster can be trusted, from 0 to 1: the mean of the share of its edge weight that stays
         inside its cluster, and the share of other partitions that agree, see :func:`stability`;

@@ -281,9 +281,7 @@ class GrowingClusters:
         n_old, n_neighbors = len(self.labels_), self.graph_.n_neighbors or 1
         seen = self._grown_views(stack, images, views or {})
         graph, around = seen[SHAPE].graph, seen[SHAPE].around
-        codes = self.model_.encode(images, _known_only(around.indices, n_old, n_neighbors))
-        model = grown_coder(self.model_, codes, graph)
-        features = to_numpy(unit_rows(self.model_._pool(codes)))
+        model, features = self._coded(images, graph, _known_only(around.indices, n_old, n_neighbors))
         affinity = grown_affinity(self.affinity_, seen, n_neighbors)
         n_added = getattr(self, "n_added_", 0) + len(images)
         copy_of = self._grown_copies(images)
@@ -306,6 +304,17 @@ class GrowingClusters:
                 parts[name] = np.append(parts[name], [""] * len(images)).astype(object)
         self._settle(parts, self.hints_, np.concatenate([self.labels_, np.full(len(images), -1, np.intp)]))
         return self
+
+    def _coded(self, images: Array, graph: Graph, neighbors: IndexArray) -> tuple[GTSC, FloatArray]:
+        """Return the coder of old and new images, and the features of the new ones.
+
+        A coder that keeps no codes computes them when they are asked for, those of all images at once, and the graph
+        term makes codes of neighbours alike: until then, features are the mean of the neighbours'.
+        """
+        if self.model_._codes_on_demand_:
+            return grown_coder(self.model_, None, graph), unit_rows(self.features_[neighbors].mean(axis=1))
+        codes = self.model_.encode(images, neighbors)
+        return grown_coder(self.model_, codes, graph), to_numpy(unit_rows(self.model_._pool(codes)))
 
     def remove(self: Self, indices: Iterable[int]) -> Self:
         """Take images out of the collection; the others keep their order, labels and hints.
@@ -564,11 +573,14 @@ def _known_only(neighbors: IndexArray, n_known: int, length: int) -> IndexArray:
     return np.where(known[rows, order], neighbors[rows, order], nearest[:, None])
 
 
-def grown_coder(model: GTSC, codes: Array, graph: Graph) -> GTSC:
-    """Return a coder with the codes of further images; the dictionary is the same."""
+def grown_coder(model: GTSC, codes: Array | None, graph: Graph) -> GTSC:
+    """Return a coder with the codes of further images, None to compute them on demand; the dictionary is the same."""
     grown: GTSC = copy.copy(model)
-    old = to_numpy(model.codes_)
-    grown.codes_ = np.concatenate([old, to_numpy(codes).astype(old.dtype)])
+    if codes is None:
+        grown._forget_codes()
+    else:
+        old = to_numpy(model.codes_)
+        grown.codes_ = np.concatenate([old, to_numpy(codes).astype(old.dtype)])
     former: Any = model.graph_
     # Edges among old images stay as they were coded: near-copies have others than the neighbour lists.
     joined = replace(graph, adjacency=_with_new_rows(former.adjacency, graph.adjacency))
