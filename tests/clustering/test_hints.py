@@ -360,6 +360,25 @@ def test_update_computes_no_codes(digits):
     assert len(model.model_.codes_) == 520
 
 
+def test_confidence_means_the_same_after_hints(digits):
+    fitted, _images, target = digits
+    model = copy.copy(fitted)
+    before = model.confidence_
+    model.refine({int(i): str(target[i]) for i in model.questions(10)})
+    assert_array_equal(model.confidence_[list(model.hints_.images)], 1.0)
+    same = np.setdiff1d(np.arange(500), model.hints_.images)
+    assert np.abs(model.confidence_ - before)[same].mean() < 0.05
+    assert_allclose(model.forget(model.hints_.images).confidence_, before)
+
+
+def test_added_images_have_the_stability_of_their_neighbors(digits):
+    fitted, images, _ = digits
+    model = copy.copy(fitted).update(images[500:520])
+    assert_array_equal(model.stability_[:500], fitted.stability_)
+    assert abs(model.stability_[500:].mean() - fitted.stability_.mean()) < 0.2
+    assert len(model.remove([3, 510]).stability_) == 518
+
+
 def test_tree_follows_refined_labels(model):
     assert_array_equal(model.labels_for(4), model.labels_)
     one, other = np.flatnonzero(model.labels_ == 0)[:2]

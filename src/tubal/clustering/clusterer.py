@@ -218,8 +218,10 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         Pooled codes of the learning, rows of unit length; for images added later the mean of their neighbours'.
     confidence_ : ndarray of shape (n_images,)
         How far each image's cluster can be trusted, from 0 to 1: the mean of the share of its edge weight that stays
-        inside its cluster, and the share of other partitions that agree, see :func:`stability`;
-        1 for images that hints are about.
+        inside its cluster, and ``stability_``; 1 for images that hints are about.
+    stability_ : ndarray of shape (n_images,)
+        Share of other partitions of the graph that agree with the cluster that the fit found, see :func:`stability`;
+        for images added later the mean of their neighbours'.
     outlier_scores_ : ndarray of shape (n_images,)
         How unusual each image is: the larger of two robust scores, of its distance to its nearest neighbours and of
         its unlikeness to the collection, see :func:`stranger_scores`.
@@ -274,6 +276,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     n_clusters_scores_: dict[str, NDArray[Any]] | None
     features_: NDArray[Any]
     confidence_: NDArray[np.float64]
+    stability_: Float64Array
     outlier_scores_: Float64Array
     outliers_: NDArray[np.bool_]
     duplicates_: list[IndexArray]
@@ -401,7 +404,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         images = None if same or search is None else to_numpy(search.images)
         if images is not None and self.image_shape is None and self.image_shape_[0] == 1:
             images = images.reshape(len(images), -1)  # rows of features, which are compared by their values
-        pieces = Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of)
+        stable = parts.get("stability_")  # hints say more about clusters, but nothing about other partitions
+        pieces = Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of, stable=stable)
         found = describe_images(labels, pieces, self.seed_, images)
         return found | ({"outlier_scores_": self.outlier_scores_, "outliers_": self.outliers_} if same else {})
 
@@ -785,7 +789,9 @@ def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:
     check_stored("features_", model.features_, (n_images, None), least=-1.01, most=1.01)
     check_stored("confidence_", model.confidence_, (n_images,), least=0.0, most=1.01)
     check_stored("outliers_", model.outliers_, (n_images,), kinds="b")
-    if "outlier_scores_" in vars(model):  # models of earlier versions have none
+    if "stability_" in vars(model):  # models of earlier versions have none
+        check_stored("stability_", model.stability_, (n_images,), least=0.0, most=1.01)
+    if "outlier_scores_" in vars(model):
         check_stored("outlier_scores_", model.outlier_scores_, (n_images,))
     check_stored(
         "n_clusters_candidates_",

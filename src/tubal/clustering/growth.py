@@ -73,6 +73,7 @@ class GrowingClusters:
     coordinates_: Coordinates
     n_clusters_: int
     confidence_: NDArray[np.float64]
+    stability_: Float64Array
     affinity_: SparseMatrix
     copy_of_: IndexArray
     graph_: Graph
@@ -106,8 +107,9 @@ class GrowingClusters:
 
         Questions take into account what is known: clusters are asked for a name, large and uniform ones first, then
         pieces of clusters that may have another one. A cluster that looks like several is asked about its pieces at
-        once, unless ``n_questions`` can name every cluster and none has a name. Work in rounds: ask some questions, pass the answers to :meth:`refine`, and ask again.
-        Stop when ``n_doubtful_`` or the gains are small: further answers then hardly change anything.
+        once, unless ``n_questions`` can name every cluster and none has a name. Work in rounds: ask some questions,
+        pass the answers to :meth:`refine`, and ask again. Stop when ``n_doubtful_`` or the gains are small: further
+        answers then hardly change anything.
 
         Parameters
         ----------
@@ -299,6 +301,8 @@ class GrowingClusters:
             }
         if "coordinates_" in parts:
             parts["coordinates_"] = grown_coordinates(self.coordinates_, affinity)
+        if "stability_" in parts:
+            parts["stability_"] = grown_means(self.stability_, affinity)
         for name in _OF_FILES:
             if name in parts:
                 parts[name] = np.append(parts[name], [""] * len(images)).astype(object)
@@ -353,7 +357,7 @@ class GrowingClusters:
         labels = getattr(self, "found_labels_", self.labels_)[kept]
         parts["found_labels_"] = np.unique(labels, return_inverse=True)[1].astype(np.intp)
         parts["n_added_"] = int(np.count_nonzero(kept >= n_images - getattr(self, "n_added_", 0)))
-        for name in ("coordinates_", *_OF_FILES):
+        for name in ("coordinates_", "stability_", *_OF_FILES):
             if name in parts:
                 parts[name] = parts[name][kept]
         self._settle(parts, self.hints_.renumbered(new_index), self.labels_[kept])
@@ -619,6 +623,18 @@ def grown_coordinates(coordinates: Coordinates, affinity: SparseMatrix) -> Coord
         lengths = np.linalg.norm(mean, axis=1, keepdims=True)
         found[n_old:] = mean / np.where(lengths > 0.0, lengths, 1.0)
     return found
+
+
+def grown_means(values: Float64Array, affinity: SparseMatrix) -> Float64Array:
+    """Return values of old and new images; those of new ones are the mean of their old neighbours', or of all.
+
+    >>> grown_means(np.array([0.2, 0.6]), sparse.csr_matrix(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]))).round(2)
+    array([0.2, 0.6, 0.4])
+    """
+    edges = sparse.csr_matrix(affinity)[len(values) :, : len(values)]
+    total = np.asarray(edges.sum(axis=1)).ravel()
+    means = np.where(total > 0.0, edges @ values / np.where(total > 0.0, total, 1.0), values.mean())
+    return np.concatenate([values, means])
 
 
 def grown_labels(labels: LabelArray, affinity: SparseMatrix, strangers: list[IndexArray]) -> LabelArray:
