@@ -106,6 +106,11 @@ SECTIONS: Mapping[str, Section] = {
         "text": "Share of the exact candidates that it finds, and share of the 5 neighbours that its graph has in "
         "common with the exact graph.",
     },
+    "hints": {
+        "title": "Questions, answers and new images after a fit",
+        "text": "Synthetic shifted digits of 16×16 pixels: five rounds of ten questions, then three batches of 100 new "
+        "images. The first call of each kind, and the slowest of the later ones.",
+    },
     "many images": {
         "title": "The default preset against the number of images",
         "text": "Synthetic shifted digits of 16×16 pixels.",
