@@ -66,6 +66,7 @@ MEASUREMENTS = {
     "copies": Measurement(lambda: clustering.preset_on_copies(draws={2000: 8, 8000: 4, 19000: 3, 60000: 3})),
     "approximate index": Measurement(clustering.approximate_index),
     "candidates": Measurement(clustering.candidate_search),
+    "hints": Measurement(lambda: clustering.hints_and_growth(10000), lambda: clustering.hints_and_growth(1000)),
     "many images": Measurement(lambda: clustering.preset_by_images((20000, 35000, 50000))),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -111,6 +112,35 @@ def fit_shifted_digits(n_images: int) -> Row:
         "peak MB": resident_bytes("VmHWM") / 2**20,
         "accuracy": 100 * clustering_accuracy(target, model.labels_),
     }
+
+
+# --- after the fit ---------------------------------------------------------------------------------------------
+def hints_and_growth(n_images: int) -> list[Row]:
+    """Measure questions, refine and update after a fit, in a new process."""
+    found = call_in_new_process("clustering:answer_and_grow", n_images=n_images)
+    limits = {"questions(10)": 0.3, "refine": 0.3, "update with 100 images": 2.0}
+    return [
+        {"problem": title, "images": n_images, "first seconds": found[f"first {title}"], "seconds": found[title]}
+        | {"limit": limit}
+        for title, limit in limits.items()
+    ]
+
+
+def answer_and_grow(n_images: int, n_rounds: int = 5, n_new: int = 100) -> Row:
+    """Return the seconds of the first call, and the most of later ones, with the true names as answers."""
+    images, target = shifted_digits(n_images + 3 * n_new)
+    model = ImageClusterer(10, views="shape", random_state=0).fit(images[:n_images])
+    taken: dict[str, list[float]] = {"questions(10)": [], "refine": [], f"update with {n_new} images": []}
+    for _ in range(n_rounds):
+        asking, asked = timed(lambda: model.questions(10))
+        answers = {int(image): str(target[image]) for image in np.asarray(asked)}
+        taken["questions(10)"].append(asking)
+        taken["refine"].append(seconds(partial(model.refine, answers)))
+    for start in range(n_images, len(images), n_new):
+        new = images[start : start + n_new]
+        taken[f"update with {n_new} images"].append(seconds(partial(model.update, new)))
+    first = {f"first {title}": times[0] for title, times in taken.items()}
+    return {**first, **{title: max(times[1:]) for title, times in taken.items()}}
 
 
 def shifted_digits(n_images: int, seed: int = 0, size: int = 16) -> tuple[NDArray[np.float32], NDArray[np.intp]]:

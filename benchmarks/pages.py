@@ -118,6 +118,11 @@ SECTIONS: Mapping[str, Section] = {
         "first call in a process, which compiles pynndescent; the kernels of cells come from the cache. pynndescent "
         "is asked for as many neighbours as it needs for at least the same recall.",
     },
+    "hints": {
+        "title": "Questions, answers and new images after a fit",
+        "text": "Synthetic shifted digits of 16×16 pixels: five rounds of ten questions, then three batches of 100 new "
+        "images. The first call of each kind, and the slowest of the later ones.",
+    },
     "many images": {
         "title": "The default preset against the number of images",
         "text": "Synthetic shifted digits of 16×16 pixels.",

@@ -372,6 +372,24 @@ def test_near_duplicates_are_transitive():
     assert_array_equal(groups[0], [0, 1, 2])
 
 
+def test_near_duplicates_do_not_chain():
+    n_images, far = 30, 60
+    places = np.concatenate([0.06 * np.arange(n_images), 10.0 + np.arange(far)])
+    gaps = np.abs(places[:, None] - places)
+    np.fill_diagonal(gaps, np.inf)
+    neighbors = np.argsort(gaps, axis=1)[:, :4]
+    groups = clustering.near_duplicates(neighbors, np.take_along_axis(gaps, neighbors, axis=1))
+    assert sum(map(len, groups)) >= 20
+    assert max(map(len, groups)) == 3
+    assert all(np.abs(places[group] - np.median(places[group])).max() <= 0.1 for group in groups)
+
+
+def test_many_copies_are_one_group():
+    neighbors = np.stack([(np.arange(40) + 1) % 40, (np.arange(40) - 1) % 40], axis=1)
+    groups = clustering.near_duplicates(neighbors, np.zeros((40, 2)))
+    assert_array_equal(groups[0], np.arange(40))
+
+
 def test_medoids_have_the_largest_mean_cosine(rng):
     labels = np.repeat([0, 1], 15)
     features = np.repeat(rng.normal(size=(2, 6)), 15, axis=0) + 0.3 * rng.normal(size=(30, 6))

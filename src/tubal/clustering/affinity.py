@@ -20,7 +20,7 @@ from tubal.backends.arrays import Array
 from tubal.clustering.spectral import LabelArray
 from tubal.graph import Graph, Stage, deformable_graph, knn_graph
 from tubal.graph.deformable import DeformableSearch, Effort
-from tubal.graph.neighbors import HUB_FACTOR, METRICS, limit_in_degree
+from tubal.graph.neighbors import HUB_FACTOR, METRICS, as_rows, exact_copies, limit_in_degree
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, symmetric_adjacency
 from tubal.learning.fitting import resolve_graph
 
@@ -512,3 +512,10 @@ def one_label_per_image(labels: LabelArray, exact: LabelArray) -> LabelArray:
         return labels
     votes: Any = sparse.csr_matrix((np.ones(len(labels)), (exact, labels)))
     return np.asarray(votes.argmax(axis=1), dtype=np.intp).ravel()[exact]
+
+
+def equal_images(graph: Graph) -> LabelArray:
+    """Return the group (n,) of equal images that each image belongs to; a graph without images has none."""
+    if graph.search is None:
+        return np.arange(graph.n_images)
+    return exact_copies(as_rows(graph.search.images))[1]

@@ -32,6 +32,7 @@ from tubal.clustering.affinity import (
     build_affinity,
     choice_weights,
     choose_neighbors,
+    equal_images,
     find_distinct,
     neighbor_lists,
     one_label_per_image,
@@ -84,7 +85,6 @@ from tubal.estimators.validation import (
     column_names,
 )
 from tubal.graph import Graph, Neighbors, Stage
-from tubal.graph.neighbors import as_rows, exact_copies
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, check_adjacency
 from tubal.learning.alternation import digest_arrays
 from tubal.learning.checkpoints import Checkpoint, StageReport, Stages, as_checkpoint, fit_identity
@@ -218,12 +218,14 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     n_clusters_scores_ : dict of str to ndarray, or None
         Curve of the estimate, "n_clusters" and "gap"; None if ``n_clusters`` was given.
     features_ : ndarray of shape (n_images, n_atoms)
-        Pooled codes of the learning, rows of unit length. Above 20 000 images, atoms are learned from a sample and
-        these codes ignore the graph.
+        Pooled codes of the learning, rows of unit length; for images added later the mean of their neighbours'. Above
+        20 000 images, atoms are learned from a sample and these codes ignore the graph.
     confidence_ : ndarray of shape (n_images,)
         How far each image's cluster can be trusted, from 0 to 1: the mean of the share of its edge weight that stays
-        inside its cluster, and the share of other partitions that agree, see :func:`stability`;
-        1 for images that hints are about.
+        inside its cluster, and ``stability_``; 1 for images that hints are about.
+    stability_ : ndarray of shape (n_images,)
+        Share of other partitions of the graph that agree with the cluster that the fit found, see :func:`stability`;
+        for images added later the mean of their neighbours'.
     outlier_scores_ : ndarray of shape (n_images,)
         How unusual each image is: the larger of two robust scores, of its distance to its nearest neighbours and of
         its unlikeness to the collection, see :func:`stranger_scores`.
@@ -278,6 +280,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     n_clusters_scores_: dict[str, NDArray[Any]] | None
     features_: NDArray[Any]
     confidence_: NDArray[np.float64]
+    stability_: Float64Array
     outlier_scores_: Float64Array
     outliers_: NDArray[np.bool_]
     duplicates_: list[IndexArray]
@@ -402,7 +405,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         images = None if same or search is None else to_numpy(search.images)
         if images is not None and self.image_shape is None and self.image_shape_[0] == 1:
             images = images.reshape(len(images), -1)  # rows of features, which are compared by their values
-        pieces = Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of)
+        stable = parts.get("stability_")  # hints say more about clusters, but nothing about other partitions
+        pieces = Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of, stable=stable)
         found = describe_images(labels, pieces, self.seed_, images)
         return found | ({"outlier_scores_": self.outlier_scores_, "outliers_": self.outliers_} if same else {})
 
@@ -742,13 +746,6 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return tags
 
 
-def equal_images(graph: Graph) -> LabelArray:
-    """Return the group (n,) of equal images that each image belongs to; a graph without images has none."""
-    if graph.search is None:
-        return np.arange(graph.n_images)
-    return exact_copies(as_rows(graph.search.images))[1]
-
-
 def assign_labels(
     assignment: str, n_clusters: int, pieces: Pieces, seed: int, stage: Stage | None = None
 ) -> LabelArray:
@@ -809,7 +806,9 @@ def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:
     check_stored("features_", model.features_, (n_images, None), least=-1.01, most=1.01)
     check_stored("confidence_", model.confidence_, (n_images,), least=0.0, most=1.01)
     check_stored("outliers_", model.outliers_, (n_images,), kinds="b")
-    if "outlier_scores_" in vars(model):  # models of earlier versions have none
+    if "stability_" in vars(model):  # models of earlier versions have none
+        check_stored("stability_", model.stability_, (n_images,), least=0.0, most=1.01)
+    if "outlier_scores_" in vars(model):
         check_stored("outlier_scores_", model.outlier_scores_, (n_images,))
     check_stored(
         "n_clusters_candidates_",

@@ -20,10 +20,9 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from tubal.backends.arrays import Array, to_numpy
-from tubal.clustering.affinity import LEARNED_WHOLE, choose_neighbors, mutual_adjacency, with_second_order
+from tubal.clustering.affinity import choose_neighbors, mutual_adjacency, with_second_order
 from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors
 from tubal.clustering.hints import (
-    Coordinates,
     Evidence,
     Hints,
     Interview,
@@ -31,11 +30,11 @@ from tubal.clustering.hints import (
     Pair,
     Pairs,
     Question,
-    QuestionTree,
     apply_hints,
     copy_groups,
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
+from tubal.clustering.tree import Coordinates, QuestionTree
 from tubal.clustering.views import SHAPE, best_edges, describe_new
 from tubal.estimators.tubal_coders import GTSC
 from tubal.estimators.validation import check_stored
@@ -74,6 +73,7 @@ class GrowingClusters:
     coordinates_: Coordinates
     n_clusters_: int
     confidence_: NDArray[np.float64]
+    stability_: Float64Array
     affinity_: SparseMatrix
     copy_of_: IndexArray
     graph_: Graph
@@ -105,9 +105,11 @@ class GrowingClusters:
     ) -> IndexArray | tuple[IndexArray, Float64Array]:
         """Return images whose names would tell most about all others, the most informative first.
 
-        Questions take into account what is known: first every cluster is asked for a name, then pieces of clusters that
-        may have another one. Work in rounds: ask some questions, pass the answers to :meth:`refine`, and ask again.
-        Stop when ``n_doubtful_`` or the gains are small: further answers then hardly change anything.
+        Questions take into account what is known: clusters are asked for a name, large and uniform ones first, then
+        pieces of clusters that may have another one. A cluster that looks like several is asked about its pieces at
+        once, unless ``n_questions`` can name every cluster and none has a name. Work in rounds: ask some questions,
+        pass the answers to :meth:`refine`, and ask again. Stop when ``n_doubtful_`` or the gains are small: further
+        answers then hardly change anything.
 
         Parameters
         ----------
@@ -130,7 +132,7 @@ class GrowingClusters:
         left_out = np.array([int(image) for image in skip], dtype=np.intp)
         if len(left_out) and not 0 <= left_out.min() <= left_out.max() < len(self.labels_):
             raise ValueError(f"skip names an image outside 0 to {len(self.labels_) - 1}")
-        interview = self._interview(left_out)
+        interview = self._interview(left_out, n_questions)
         found: list[Question] = []
         while len(found) < n_questions and (question := interview.next()) is not None:
             found.append(question)
@@ -144,9 +146,9 @@ class GrowingClusters:
         check_is_fitted(self, "labels_")
         return self._interview(np.empty(0, np.intp)).n_doubtful()
 
-    def _interview(self, skip: IndexArray) -> Interview:
+    def _interview(self, skip: IndexArray, n_questions: int = 1) -> Interview:
         said = self.hints_.mentioned
-        return Interview(self._question_tree(), self._evidence().coordinates, said, self.labels_[said], skip)
+        return Interview(self._question_tree(), self._evidence(), said, self.labels_[said], skip, n_questions)
 
     # --- hints -------------------------------------------------------------------------------------------
     def refine(self: Self, names: Mapping[int, str] | None = None, *, same: Pairs = (), different: Pairs = ()) -> Self:
@@ -250,7 +252,7 @@ class GrowingClusters:
             known: QuestionTree = cached[1]
             return known
         evidence = self._evidence()
-        found = QuestionTree.of(evidence.labels, evidence.coordinates, self.seed_)
+        found = QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity, self.seed_)
         vars(self)["_tree_cache"] = (self.affinity_, found)
         return found
 
@@ -281,8 +283,7 @@ class GrowingClusters:
         n_old, n_neighbors = len(self.labels_), self.graph_.n_neighbors or 1
         seen = self._grown_views(stack, images, views or {})
         graph, around = seen[SHAPE].graph, seen[SHAPE].around
-        model, pooled = grown_coder(self.model_, images, graph, _known_only(around.indices, n_old, n_neighbors))
-        features = to_numpy(unit_rows(pooled))
+        model, features = self._coded(images, graph, _known_only(around.indices, n_old, n_neighbors))
         affinity = grown_affinity(self.affinity_, seen, n_neighbors)
         n_added = getattr(self, "n_added_", 0) + len(images)
         copy_of = self._grown_copies(images)
@@ -300,11 +301,24 @@ class GrowingClusters:
             }
         if "coordinates_" in parts:
             parts["coordinates_"] = grown_coordinates(self.coordinates_, affinity)
+        if "stability_" in parts:
+            parts["stability_"] = grown_means(self.stability_, affinity)
         for name in _OF_FILES:
             if name in parts:
                 parts[name] = np.append(parts[name], [""] * len(images)).astype(object)
         self._settle(parts, self.hints_, np.concatenate([self.labels_, np.full(len(images), -1, np.intp)]))
         return self
+
+    def _coded(self, images: Array, graph: Graph, neighbors: IndexArray) -> tuple[GTSC, FloatArray]:
+        """Return the coder of old and new images, and the features of the new ones.
+
+        A coder that keeps no codes computes them when they are asked for, those of all images at once, and the graph
+        term makes codes of neighbours alike: until then, features are the mean of the neighbours'.
+        """
+        if self.model_._codes_on_demand_:
+            return grown_coder(self.model_, None, graph), unit_rows(self.features_[neighbors].mean(axis=1))
+        codes = self.model_.encode(images, neighbors)
+        return grown_coder(self.model_, codes, graph), to_numpy(unit_rows(self.model_._pool(codes)))
 
     def remove(self: Self, indices: Iterable[int]) -> Self:
         """Take images out of the collection; the others keep their order, labels and hints.
@@ -343,7 +357,7 @@ class GrowingClusters:
         labels = getattr(self, "found_labels_", self.labels_)[kept]
         parts["found_labels_"] = np.unique(labels, return_inverse=True)[1].astype(np.intp)
         parts["n_added_"] = int(np.count_nonzero(kept >= n_images - getattr(self, "n_added_", 0)))
-        for name in ("coordinates_", *_OF_FILES):
+        for name in ("coordinates_", "stability_", *_OF_FILES):
             if name in parts:
                 parts[name] = parts[name][kept]
         self._settle(parts, self.hints_.renumbered(new_index), self.labels_[kept])
@@ -563,25 +577,20 @@ def _known_only(neighbors: IndexArray, n_known: int, length: int) -> IndexArray:
     return np.where(known[rows, order], neighbors[rows, order], nearest[:, None])
 
 
-def grown_coder(model: GTSC, images: Array, graph: Graph, known: IndexArray) -> tuple[GTSC, Array]:
-    """Return a coder for further images, too, and their features; the dictionary is the same.
-
-    Images are joined to their ``known`` neighbours (m, q). In large collections nobody has asked for codes so far, and
-    each image is coded alone, as in a fit.
-    """
+def grown_coder(model: GTSC, codes: Array | None, graph: Graph) -> GTSC:
+    """Return a coder with the codes of further images, None to compute them on demand; the dictionary is the same."""
     grown: GTSC = copy.copy(model)
-    if "codes_" in vars(model) or graph.n_images <= LEARNED_WHOLE:
-        codes, old = model.encode(images, known), to_numpy(model.codes_)
-        features = model._pool(codes)
-        grown.codes_ = np.concatenate([old, to_numpy(codes).astype(old.dtype)])
+    if codes is None:
+        grown._forget_codes()
     else:
-        features = model._features_alone(images)
+        old = to_numpy(model.codes_)
+        grown.codes_ = np.concatenate([old, to_numpy(codes).astype(old.dtype)])
     former: Any = model.graph_
     # Edges among old images stay as they were coded: near-copies have others than the neighbour lists.
     joined = replace(graph, adjacency=_with_new_rows(former.adjacency, graph.adjacency))
     grown.graph_ = joined
     grown.set_params(graph=joined)
-    return grown, features
+    return grown
 
 
 def _with_new_rows(old: SparseMatrix, whole: SparseMatrix) -> SparseMatrix:
@@ -614,6 +623,18 @@ def grown_coordinates(coordinates: Coordinates, affinity: SparseMatrix) -> Coord
         lengths = np.linalg.norm(mean, axis=1, keepdims=True)
         found[n_old:] = mean / np.where(lengths > 0.0, lengths, 1.0)
     return found
+
+
+def grown_means(values: Float64Array, affinity: SparseMatrix) -> Float64Array:
+    """Return values of old and new images; those of new ones are the mean of their old neighbours', or of all.
+
+    >>> grown_means(np.array([0.2, 0.6]), sparse.csr_matrix(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]))).round(2)
+    array([0.2, 0.6, 0.4])
+    """
+    edges = sparse.csr_matrix(affinity)[len(values) :, : len(values)]
+    total = np.asarray(edges.sum(axis=1)).ravel()
+    means = np.where(total > 0.0, edges @ values / np.where(total > 0.0, total, 1.0), values.mean())
+    return np.concatenate([values, means])
 
 
 def grown_labels(labels: LabelArray, affinity: SparseMatrix, strangers: list[IndexArray]) -> LabelArray:

@@ -90,6 +90,7 @@ def report_data(
         scores=scores,
         provenance=provenance or {},
         originals=originals,
+        cluster_names={label: name for label, name in enumerate(clusterer.names_) if name is not None},
         title=title,
     )
     return replace(data, **_explained(clusterer, images, choose_sample(data, MAX_IMAGES), progress))

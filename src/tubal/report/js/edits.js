@@ -2,6 +2,7 @@
 
 const foundClusters = payload.clusters.map(({ label }) => label);
 const clusterIndex = new Map(foundClusters.map((cluster, index) => [cluster, index]));
+const givenNames = new Map(payload.clusters.filter(({ name }) => name).map(({ label, name }) => [label, name]));
 const edits = { names: new Map(), mergedInto: new Map(), history: [] };
 
 /** The cluster to which a cluster as found now belongs. */
@@ -11,7 +12,8 @@ function currentCluster(found) {
 }
 
 const clusterOf = (image) => currentCluster(payload.labels[rowOf[image]]);
-const clusterName = (cluster) => edits.names.get(cluster) || `Cluster ${cluster}`;
+const hasName = (cluster) => edits.names.has(cluster) || givenNames.has(cluster);
+const clusterName = (cluster) => edits.names.get(cluster) || givenNames.get(cluster) || `Cluster ${cluster}`;
 const clusterLabel = (cluster) => safeText(clusterName(cluster));
 const currentClusters = () => foundClusters.filter((cluster) => !edits.mergedInto.has(cluster));
 

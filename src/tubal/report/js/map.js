@@ -274,9 +274,9 @@ function placesOnCluster(images, size) {
   }));
 }
 
-/** The name of a cluster; with many clusters just its number, unless it was renamed. */
+/** The name of a cluster; with many clusters just its number, unless somebody named it. */
 function shortName(cluster) {
-  if (!edits.names.has(cluster) && clustersBySize.length > 24) return String(cluster);
+  if (!hasName(cluster) && clustersBySize.length > 24) return String(cluster);
   const full = clusterLabel(cluster);
   return full.length > 26 ? `${full.slice(0, 25)}…` : full;
 }
