@@ -184,6 +184,7 @@ TARGETS = (
     Target("default preset", "time relative to UMAP + K-means", "relative time", "limit", False),
     Target("small collections", "clustering COIL20, ORL, Yale and digits: seconds", "seconds", "seconds limit", False),
     Target("candidates", "candidates from cells: time relative to pynndescent", "relative time", "limit", False),
+    Target("hints", "questions, answers and new images in 10 000 images: seconds", "seconds", "limit", False),
     Target("copies", "NMI on collections with copies", "NMI", "target", True),
     Target(
         "many images", "deformable graph of 20 000 to 50 000 images: log-log slope", "graph seconds", "limit", False

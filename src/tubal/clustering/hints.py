@@ -480,15 +480,18 @@ def _smooth(affinity: SparseMatrix, votes: SparseMatrix, images: IndexArray, col
     degrees = np.asarray(affinity.sum(axis=1), dtype=np.float64).ravel()
     scale = 1.0 / np.sqrt(np.where(degrees > 0.0, degrees, 1.0))
     spread = sparse.csr_matrix(sparse.diags_array(scale) @ affinity @ sparse.diags_array(scale))
-    start = votes.toarray().astype(np.float32)
+    # Clusters whose images all vote for names have no votes of their own: half the columns, as a rule.
+    used = np.union1d(votes.indices, columns)
+    start = votes[:, used].toarray().astype(np.float32)
     start[images] = 0.0
-    start[images, columns] = _HINT_WEIGHT
+    start[images, np.searchsorted(used, columns)] = _HINT_WEIGHT
     spread = spread.astype(np.float32)
     found = start
     for _ in range(_SMOOTHING_STEPS):
         found = _SMOOTHING * (spread @ found) + (1.0 - _SMOOTHING) * start
     total = found.sum(axis=1, keepdims=True)
-    return sparse.csr_matrix(found / np.where(total > 0.0, total, 1.0))
+    shares = sparse.csr_matrix(found / np.where(total > 0.0, total, 1.0))
+    return sparse.csr_matrix((shares.data, used[shares.indices], shares.indptr), shape=votes.shape)
 
 
 def _decide(

@@ -422,7 +422,7 @@ def centrality(affinity: SparseMatrix, members: IndexArray) -> NDArray[np.float6
     --------
     >>> chain = sparse.csr_matrix(np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
     >>> centrality(chain, np.array([0, 1, 2])).round(2)
-    array([0.5, 1. , 0.25, 0.  ])
+    array([0.5 , 1.  , 0.25, 0.  ])
     """
     rows = sparse.csr_matrix(affinity[members])
     paths = np.zeros(affinity.shape[0])
