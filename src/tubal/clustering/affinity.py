@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from tubal.backends.arrays import Array
+from tubal.backends.arrays import Array, own_threads, parallel_ranges
 from tubal.clustering.spectral import LabelArray
 from tubal.graph import Graph, Stage, deformable_graph, knn_graph
 from tubal.graph.deformable import DeformableSearch, Effort
@@ -33,6 +33,8 @@ _SMALL = 2000
 _SCALE_EXPONENT = 0.25
 # With a smaller share of mutual choices, hubs dominate the lists.
 _FEW_MUTUAL = 0.5
+# Rows of a graph that one thread multiplies at a time.
+_ROWS_AT_A_TIME = 2048
 
 
 def clustering_effort(n_images: int, n_neighbors: int) -> Effort:
@@ -210,9 +212,15 @@ def with_second_order(adjacency: SparseMatrix) -> SparseMatrix:
     """
     largest = adjacency.data.max(initial=0.0)
     scaled = sparse.csr_matrix(adjacency / largest) if largest > 0.0 else sparse.csr_matrix(adjacency)
-    paths = sparse.coo_matrix(scaled + scaled @ scaled)
-    kept = paths.row != paths.col
-    return sparse.csr_matrix((paths.data[kept], (paths.row[kept], paths.col[kept])), shape=adjacency.shape)
+
+    def multiply(start: int, stop: int) -> SparseMatrix:
+        paths = sparse.coo_matrix(scaled[start:stop] + scaled[start:stop] @ scaled)
+        kept = paths.row + start != paths.col
+        return sparse.csr_matrix((paths.data[kept], (paths.row[kept], paths.col[kept])), shape=paths.shape)
+
+    with own_threads() as threads:
+        parts = parallel_ranges(multiply, adjacency.shape[0], grain=_ROWS_AT_A_TIME, threads=threads)
+    return parts[0] if len(parts) == 1 else sparse.csr_matrix(sparse.vstack(parts))
 
 
 def weight_edges_by_codes(

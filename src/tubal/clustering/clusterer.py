@@ -370,7 +370,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
 
         lists, distinct = self._find_neighbors(images, settings, seed, stages)
         graph = choose_neighbors(lists, settings.n_neighbors)
-        cut = choose_neighbors(distinct.lists, settings.n_neighbors)
+        cut = graph if distinct.lists is lists else choose_neighbors(distinct.lists, settings.n_neighbors)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
         model, features = self._learn(images, settings, joined, seed, stages)
         views = SHAPE_ALONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components, dijkstra
 
-from tubal.backends.arrays import own_threads
+from tubal.backends.arrays import own_threads, parallel_ranges
 from tubal.clustering.cuts import cluster_means, diffusion_coordinates, groups_after_merges, nearest_centers
 from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum
 from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix
@@ -200,12 +201,16 @@ def stranger_scores(images: NDArray[Any], *, seed: int = 0) -> Float64Array:
     squares = (references**2).sum(axis=1)
     n_nearest = max(1, round(_NEAREST_SHARE * len(chosen)))
     means = np.empty(n_images)
-    with own_threads():
-        for first in range(0, n_images, 1024):
-            block = rows[first : first + 1024]
-            gaps = (block**2).sum(axis=1)[:, None] - 2.0 * block @ references.T + squares
+
+    def measure(start: int, stop: int) -> None:
+        for first in range(start, stop, 1024):
+            part = slice(first, min(first + 1024, stop))
+            gaps = (rows[part] ** 2).sum(axis=1)[:, None] - 2.0 * rows[part] @ references.T + squares
             nearest = np.partition(gaps, n_nearest - 1, axis=1)[:, :n_nearest]
-            means[first : first + 1024] = np.sqrt(np.maximum(nearest, 0.0)).mean(axis=1)
+            means[part] = np.sqrt(np.maximum(nearest, 0.0)).mean(axis=1)
+
+    with own_threads() as threads:
+        parallel_ranges(measure, n_images, grain=1024, threads=threads)
     return robust_scores(means)
 
 
@@ -219,16 +224,23 @@ def appearance(images: NDArray[Any]) -> Float64Array:
     step = max(1, round(max(images.shape[1:3]) / _HISTOGRAM_SIDE))
     low, high = float(images.min()), float(images.max())
     scale = 1.0 / max(high - low, 1e-12)
-    parts = []
-    for first in range(0, len(images), 1024):
-        block = (np.asarray(images[first : first + 1024, ::step, ::step], dtype=np.float64) - low) * scale
-        block = block.reshape(*block.shape[:3], -1)
-        levels = np.minimum((block * _VALUE_BINS).astype(np.intp), _VALUE_BINS - 1)
-        values = [_histograms(levels[..., channel], _VALUE_BINS) for channel in range(block.shape[3])]
-        sizes = _gradient_sizes(block.mean(axis=3))
-        gradients = _histograms(np.searchsorted(_GRADIENT_LIMITS, sizes), len(_GRADIENT_LIMITS) + 1)
-        parts.append(np.concatenate([*values, len(values) * gradients], axis=1))
-    rows: Float64Array = np.sqrt(np.concatenate(parts))
+
+    def describe(start: int, stop: int) -> list[Float64Array]:
+        parts = []
+        for first in range(start, stop, 1024):
+            last = min(first + 1024, stop)
+            block = (np.asarray(images[first:last, ::step, ::step], dtype=np.float64) - low) * scale
+            block = block.reshape(*block.shape[:3], -1)
+            levels = np.minimum((block * _VALUE_BINS).astype(np.intp), _VALUE_BINS - 1)
+            values = [_histograms(levels[..., channel], _VALUE_BINS) for channel in range(block.shape[3])]
+            sizes = _gradient_sizes(block.mean(axis=3))
+            gradients = _histograms(np.searchsorted(_GRADIENT_LIMITS, sizes), len(_GRADIENT_LIMITS) + 1)
+            parts.append(np.concatenate([*values, len(values) * gradients], axis=1))
+        return parts
+
+    with own_threads() as threads:
+        parts = parallel_ranges(describe, len(images), grain=1024, threads=threads)
+    rows: Float64Array = np.sqrt(np.concatenate(list(chain.from_iterable(parts))))
     return rows
 
 
