@@ -35,6 +35,7 @@ def report_data(
     originals: Sequence[str] | None = None,
     title: str = "Image clusters",
     progress: Callable[[int, int], object] | None = None,
+    explain: bool = True,
 ) -> ReportData:
     """Return what a report shows of a fitted clusterer.
 
@@ -61,6 +62,8 @@ def report_data(
         Heading of the page.
     progress : callable or None, default=None
         Called with the number of images explained and the number of all images.
+    explain : bool, default=True
+        Also explain images; a live page asks for explanations of single images.
 
     Returns
     -------
@@ -91,6 +94,8 @@ def report_data(
         originals=originals,
         title=title,
     )
+    if not explain:
+        return data
     return replace(data, **_explained(clusterer, images, choose_sample(data, MAX_IMAGES), progress))
 
 
