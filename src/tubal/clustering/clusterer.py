@@ -427,15 +427,18 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     @cached_property
     def tree_(self) -> ClusterTree:
         """Nested clusters at every number; computed on first use, and not stored in files."""
+        check_is_fitted(self, "affinity_")
+        return self._tree_of(self.labels_)
+
+    def _tree_of(self, labels: LabelArray) -> ClusterTree:
         from tubal.clustering.tree import cluster_tree
 
-        check_is_fitted(self, "affinity_")
         # Models stored by earlier versions do not know copies.
-        copy_of = getattr(self, "copy_of_", np.arange(len(self.labels_)))
+        copy_of = getattr(self, "copy_of_", np.arange(len(labels)))
         kept, group = np.unique(copy_of, return_inverse=True)
         affinity = self.affinity_[kept][:, kept]
         together = equal_images(self.graph_)[kept]
-        tree = cluster_tree(affinity, self.labels_[kept], together=together, seed=self.seed_)
+        tree = cluster_tree(affinity, labels[kept], together=together, seed=self.seed_)
         return replace(tree, pieces=tree.pieces[group])
 
     @cached_property

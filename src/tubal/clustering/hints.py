@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from typing import TypeAlias
 
@@ -324,14 +325,9 @@ class Evidence:
     affinity: SparseMatrix
     copies: LabelArray
 
+    @cached_property
     def centers(self) -> IndexArray:
-        """Return the most typical image of each cluster.
-
-        Returns
-        -------
-        ndarray of shape (n_clusters,)
-            Indices.
-        """
+        """The most typical image of each cluster."""
         return np.array([most_typical(self.coordinates, members) for members in members_of(self.labels)])
 
 
@@ -460,7 +456,7 @@ def _votes(evidence: Evidence, images: IndexArray, columns: IndexArray, n_column
     hinted = np.bincount(labels[images], minlength=n_found) > 0
     keepers = np.flatnonzero(anonymous & hinted)
     if len(keepers):
-        centers = evidence.centers()[keepers]
+        centers = evidence.centers[keepers]
         free = ~np.isin(centers, images)
         images, columns = np.append(images, centers[free]), np.append(columns, keepers[free])
     quiet = ~hinted[labels]
