@@ -427,13 +427,13 @@ class LiveSheets:
     """
 
     def __init__(self, images: AnyArray) -> None:
-        small = shrink(images, LONGEST_SIDE)
+        small: NDArray[Any] = shrink(images, LONGEST_SIDE)
         self._tiles = small
         height, width = small.shape[1:3]
         self._pitch = (height + 2 * GUTTER, width + 2 * GUTTER)
         self._exact = small.shape == images.shape
         self._columns = max(1, min(round(LIVE_SHEET**0.5), SHEET_SIDE // self._pitch[1]))
-        self._per_sheet = self._columns * max(1, min(self._columns, SHEET_SIDE // self._pitch[0]))
+        self._per_sheet = int(self._columns * max(1, min(self._columns, SHEET_SIDE // self._pitch[0])))
 
     @property
     def n_sheets(self) -> int:

@@ -66,6 +66,7 @@ async function answer({ name, cluster }) {
   asking.busy = false;
   if (!done) return;
   asking.answers++;
+  drawDoubt();
   find("#ask-name").value = "";
   announce(`${text} ${doubtText()}`);
   // The focus stays in the text field, or goes to the card, where the keys work.
@@ -81,10 +82,10 @@ function skipQuestion() {
 
 const doubtText = () =>
   store.nDoubtful
-    ? `${formatCount(store.nDoubtful, "image is", "images are")} still doubtful`
-    : "No image is doubtful any more";
+    ? `About ${formatCount(store.nDoubtful, "image")} of ${formatInteger(nImages)} may still have the wrong name.`
+    : "Every image has probably the right name.";
 
-/** The bar fills up as the number of doubtful images falls from the most there have been. */
+/** The bar fills up as the expected number of wrong names falls. */
 function drawDoubt() {
   asking.most = Math.max(asking.most, store.nDoubtful);
   const share = asking.most ? 1 - store.nDoubtful / asking.most : 1;
@@ -105,7 +106,7 @@ function drawQuestion() {
   find("#ask-body").hidden = !some;
   find("#ask-done").hidden = some && !enough;
   find("#ask-done").textContent = some
-    ? "You can stop here: further answers would change little."
+    ? "You can stop here: more answers would change little."
     : asking.skipped.length
       ? "Only images that you skipped are left."
       : "Nothing is left to ask.";

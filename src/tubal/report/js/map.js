@@ -75,6 +75,8 @@ function thumbSize() {
   return clamp(map.size * Math.pow(camera.zoom, 0.4), 10, 120);
 }
 
+const isDotted = () => spread.on && thumbSize() < DOT_SIZE;
+
 function drawMap() {
   const context = map.context;
   if (!map.ratio) return;
@@ -91,8 +93,9 @@ function drawMap() {
   context.save();
   context.translate(dx, dy);
   drawNames(context, layer.names);
-  map.drawn.filter((item) => item.isTile && isImportant(item.image)).forEach((item) => drawThumb(context, item));
-  drawRings(context);
+  const important = map.drawn.filter((item) => isImportant(item.image));
+  important.filter((item) => item.isTile).forEach((item) => drawThumb(context, item));
+  drawRings(context, important);
   context.restore();
   drawOutline(context);
   if (changeShare() < 1) scheduleMap();
@@ -105,7 +108,7 @@ function tileBox({ x, y, size }) {
   return [x - width / 2, y - height / 2, width, height];
 }
 
-function drawRings(context) {
+function drawRings(context, important) {
   const ring = (item, color, gap, weight) => {
     const [x, y, width, height] = item.isTile ? tileBox(item) : [item.x - 3, item.y - 3, 6, 6];
     context.strokeStyle = color;
@@ -115,7 +118,7 @@ function drawRings(context) {
     context.stroke();
   };
   const focused = document.activeElement === map.canvas;
-  const ringed = selection.size && !spread.on ? map.drawn : map.drawn.filter((item) => isImportant(item.image));
+  const ringed = selection.size && !spread.on ? map.drawn : important;
   const [ink, accent, focus, asked] = ["--ink", "--accent", "--focus", "--negative"].map(cssColor);
   for (const item of ringed) {
     if (selection.has(item.image) && !spread.on) ring(item, ink, 4, 1.5);

@@ -26,7 +26,8 @@ function layerKey() {
     map.asked,
     selectionVersion,
     document.documentElement.dataset.theme,
-    sheetsSeen,
+    // A picture that comes while the map is dragged is drawn afterwards; among dots there is none.
+    map.panning || isDotted() ? 0 : sheetsSeen,
     changeShare(),
   ].join();
 }
@@ -58,7 +59,7 @@ function drawLayer() {
   context.fillStyle = cssColor("--map");
   context.fillRect(-layer.marginX, -layer.marginY, width, height);
   layer.names = placeNames(context);
-  if (spread.on && thumbSize() < DOT_SIZE) drawDots(context);
+  if (isDotted()) drawDots(context);
   else drawPictures(context);
 }
 

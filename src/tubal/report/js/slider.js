@@ -1,5 +1,8 @@
 // The slider over the number of clusters: every step is a cut of the tree, and the pile follows.
 
+// Beyond twice the most plausible number a slider would be too coarse to be of use.
+const LEAST_RANGE = 24;
+
 function startSlider() {
   const slider = find("#k-slider");
   let timer = null;
@@ -12,29 +15,29 @@ function startSlider() {
   drawSlider();
 }
 
-const chosenK = () => store.candidates[Number(find("#k-slider").value)];
-
 async function chooseClusters() {
-  const k = chosenK();
+  const k = Number(find("#k-slider").value);
   if (k === store.nClusters) return;
   if (await act({ kind: "clusters", k })) announce(`${formatCount(currentClusters().length, "cluster")} now.`);
   else drawSlider();
 }
 
 function showSliderValue() {
-  const k = chosenK();
+  const slider = find("#k-slider"),
+    k = Number(slider.value);
   find("#k-value").textContent = formatInteger(k);
-  find("#k-slider").setAttribute("aria-valuetext", formatCount(k, "cluster"));
+  slider.setAttribute("aria-valuetext", formatCount(k, "cluster"));
 }
 
+/** The marks on the slider are the most plausible numbers. */
 function drawSlider() {
-  const { candidates } = store;
-  find("#k-field").hidden = candidates.length < 2;
-  if (candidates.length < 2) return;
-  const nearest = (best, k, place) =>
-    Math.abs(k - store.nClusters) < Math.abs(candidates[best] - store.nClusters) ? place : best;
+  const { candidates, mostClusters, nClusters } = store;
+  find("#k-field").hidden = !(mostClusters > 2);
+  if (!(mostClusters > 2)) return;
   const slider = find("#k-slider");
-  slider.max = String(candidates.length - 1);
-  slider.value = String(candidates.reduce(nearest, 0));
+  slider.min = "2";
+  slider.max = String(Math.min(mostClusters, Math.max(LEAST_RANGE, 2 * Math.max(nClusters, ...candidates))));
+  slider.value = String(nClusters);
+  find("#k-marks").replaceChildren(...candidates.map((k) => make("option", { value: k })));
   showSliderValue();
 }

@@ -45,6 +45,7 @@ function takeState(state) {
   store.nDoubtful = state.nDoubtful;
   store.candidates = state.candidates || [];
   store.nClusters = state.k || state.nClusters;
+  store.mostClusters = state.mostClusters || 0;
   store.history = state.history;
   store.canUndo = state.canUndo;
   store.canRedo = state.canRedo;

@@ -4,15 +4,17 @@
 const sprites = payload.sprites;
 const GUTTER = 1;
 const nSheets = isLive ? sprites.nSheets : sprites.sheets.length;
-// Sheets as bitmaps for the map. Large bitmaps take much memory, so only the last ones used are kept; a small copy of
-// every sheet stays for drawing at small sizes.
-const MOST_BITMAPS = 10;
-const SMALL_TILE = 32;
+// All sheets stay decoded for drawing, reduced if they would take more memory than this together. The full resolution
+// is kept for the last few sheets from which an image was opened.
+const BITMAP_BYTES = 256e6;
+const MOST_LARGE = 10;
 const MOST_FETCHES = 4;
-const sheets = Array.from({ length: nSheets }, () => ({ blob: null, small: null, large: null, wanted: false, used: 0 }));
+const sheets = Array.from({ length: nSheets }, () => ({ blob: null, kept: null, large: null, wanted: false, waiting: [] }));
+const keptScale = isLive
+  ? Math.min(1, Math.sqrt(BITMAP_BYTES / (4 * nImages * sprites.pitch[0] * sprites.pitch[1])))
+  : 1;
 const fetchQueue = [];
-let fetching = 0,
-  sheetClock = 0;
+let fetching = 0;
 
 /** Make all sheets of a page in a file ready; a live page starts without any. */
 async function loadSheets() {
@@ -20,24 +22,20 @@ async function loadSheets() {
   await Promise.all(
     sprites.sheets.map((address, number) => {
       const [head, body] = address.split(",");
-      return keepSheet(number, new Blob([bytesOf(body)], { type: head.slice(5, head.indexOf(";")) }));
+      const blob = new Blob([bytesOf(body)], { type: head.slice(5, head.indexOf(";")) });
+      document.documentElement.style.setProperty(`--sheet-${number}`, `url("${URL.createObjectURL(blob)}")`);
+      return keepSheet(number, blob);
     }),
   );
 }
 
-/** Keep a sheet: as the background of elements on the page, and small enough to stay decoded. */
 async function keepSheet(number, blob) {
   const sheet = sheets[number];
   sheet.blob = blob;
-  const property = `--sheet-${number}`;
-  document.documentElement.style.setProperty(property, `url("${URL.createObjectURL(blob)}")`);
-  const scale = Math.min(1, SMALL_TILE / Math.max(sprites.width, sprites.height));
-  if (!isLive || scale === 1) sheet.large = await createImageBitmap(blob);
-  else {
-    const [width, height] = sheetSize(number);
-    const size = { resizeWidth: Math.round(width * scale), resizeHeight: Math.round(height * scale) };
-    sheet.small = await createImageBitmap(blob, { ...size, resizeQuality: "medium" });
-  }
+  const [width, height] = sheetSize(number).map((side) => Math.max(1, Math.round(side * keptScale)));
+  const size = keptScale < 1 ? { resizeWidth: width, resizeHeight: height, resizeQuality: "medium" } : {};
+  sheet.kept = await createImageBitmap(blob, size);
+  sheet.waiting.splice(0).forEach((draw) => draw());
 }
 
 /** Width and height of a sheet in pixels. */
@@ -74,25 +72,19 @@ async function fetchSheets() {
   }
 }
 
-/** The bitmap to draw from at some size, with its scale; null while there is none. */
-function bitmapOf(number, size) {
-  const sheet = sheets[number];
-  sheet.used = ++sheetClock;
-  if (!sheet.blob) wantSheet(number);
-  else if (!sheet.large && size > SMALL_TILE && !sheet.enlarging) enlarge(sheet);
-  return sheet.large || sheet.small;
-}
-
-async function enlarge(sheet) {
-  sheet.enlarging = true;
+/** Wait until an image can be drawn at its own resolution. */
+async function tileReady(image) {
+  const number = tileOf(image).sheet,
+    sheet = sheets[number];
+  wantSheet(number);
+  if (!sheet.kept) await new Promise((done) => sheet.waiting.push(done));
+  if (keptScale === 1 || sheet.large) return;
   sheet.large = await createImageBitmap(sheet.blob);
-  sheet.enlarging = false;
-  const large = sheets.filter((other) => other.large && other.small).sort((a, b) => b.used - a.used);
-  for (const old of large.slice(MOST_BITMAPS)) {
+  const large = sheets.filter((other) => other.large && other !== sheet);
+  for (const old of large.slice(0, Math.max(0, large.length + 1 - MOST_LARGE))) {
     old.large.close();
     old.large = null;
   }
-  emit("sheet", {});
 }
 
 /** Where an image lies on its sheet. */
@@ -106,43 +98,55 @@ function tileOf(image) {
   };
 }
 
-/** Draw one image; returns false if its sheet has not come yet. */
+/** Draw one image, if its sheet is there; else ask for it. */
 function drawTile(context, image, x, y, width, height) {
-  const tile = tileOf(image);
-  const bitmap = bitmapOf(tile.sheet, Math.max(width, height));
-  if (!bitmap) return false;
-  const scale = bitmap === sheets[tile.sheet].small ? bitmap.width / sheetSize(tile.sheet)[0] : 1;
-  context.drawImage(
-    bitmap,
-    tile.x * scale,
-    tile.y * scale,
-    sprites.width * scale,
-    sprites.height * scale,
-    x,
-    y,
-    width,
-    height,
-  );
-  return true;
+  const tile = tileOf(image),
+    sheet = sheets[tile.sheet];
+  if (!sheet.kept) return wantSheet(tile.sheet);
+  const bitmap = sheet.large || sheet.kept;
+  const scale = sheet.large ? 1 : keptScale;
+  const [left, top, across, down] = [tile.x, tile.y, sprites.width, sprites.height].map((value) => value * scale);
+  return context.drawImage(bitmap, left, top, across, down, x, y, width, height);
 }
 
 /** Strongly enlarged pictures keep sharp pixels; others are smoothed. */
 const crisp = (size) => size / Math.max(sprites.width, sprites.height) >= 1.5;
 
-/** A span that shows one image with its longer side `size` pixels long. */
+/** An element that shows one image with its longer side `size` pixels long. */
 function tileSpan(image, size) {
-  const tile = tileOf(image);
   const scale = size / Math.max(sprites.width, sprites.height);
+  const node = isLive ? tilePicture(image, scale) : tileBackground(image, scale);
+  node.style.width = `${sprites.width * scale}px`;
+  node.style.height = `${sprites.height * scale}px`;
+  if (crisp(size)) node.style.imageRendering = "pixelated";
+  return node;
+}
+
+/** A part of a sheet as background: nothing has to be drawn. */
+function tileBackground(image, scale) {
+  const tile = tileOf(image);
   const [width, height] = sheetSize(tile.sheet);
-  wantSheet(tile.sheet);
   const span = make("span", { class: "tile", "aria-hidden": "true" });
-  span.style.width = `${sprites.width * scale}px`;
-  span.style.height = `${sprites.height * scale}px`;
   span.style.backgroundImage = `var(--sheet-${tile.sheet})`;
   span.style.backgroundSize = `${width * scale}px ${height * scale}px`;
   span.style.backgroundPosition = `${-tile.x * scale}px ${-tile.y * scale}px`;
-  if (crisp(size)) span.style.imageRendering = "pixelated";
   return span;
+}
+
+/** A small canvas, drawn when the sheet has come. Backgrounds would keep every sheet in memory a second time. */
+function tilePicture(image, scale) {
+  const density = Math.min(1, scale * (window.devicePixelRatio || 1));
+  const width = Math.max(1, Math.round(sprites.width * density)),
+    height = Math.max(1, Math.round(sprites.height * density));
+  const canvas = make("canvas", { class: "tile", width, height, "aria-hidden": "true" });
+  const draw = () => drawTile(canvas.getContext("2d"), image, 0, 0, width, height);
+  const number = tileOf(image).sheet;
+  if (sheets[number].kept) draw();
+  else {
+    sheets[number].waiting.push(() => canvas.isConnected && draw());
+    wantSheet(number);
+  }
+  return canvas;
 }
 
 /** A canvas with the image at its own resolution. Its sheet must be there. */
@@ -150,14 +154,6 @@ function tileCanvas(image) {
   const canvas = make("canvas", { width: sprites.width, height: sprites.height, "aria-hidden": "true" });
   drawTile(canvas.getContext("2d", { willReadFrequently: true }), image, 0, 0, sprites.width, sprites.height);
   return canvas;
-}
-
-/** Wait until an image can be drawn at its own resolution. */
-async function tileReady(image) {
-  const sheet = sheets[tileOf(image).sheet];
-  wantSheet(tileOf(image).sheet);
-  while (!sheet.blob) await new Promise((done) => events.addEventListener("sheet", done, { once: true }));
-  if (!sheet.large) await enlarge(sheet);
 }
 
 const flagsOf = (image) =>
