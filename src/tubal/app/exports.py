@@ -1,7 +1,7 @@
 """What was sorted, in formats of other programs: tables, sorted folders, COCO, Parquet, and a Hugging Face folder.
 
-Exports are written into ``exports`` in the folder of results. A file or folder appears when it is complete. Pictures are
-copied or linked, or moved; a move writes down first what goes where, so that :func:`put_back` can undo it at any time.
+Exports are written into ``exports`` in the folder of results. A file or folder appears when it is complete. Pictures
+are copied, linked or moved; a move writes down first what goes where, so that :func:`put_back` can always undo it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ class Snapshot:
 
 def _pixels(image: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.uint8]:
     values = np.asarray(image, dtype=np.float32).reshape(shape)
-    return np.uint8(np.clip(values / max(float(values.max()), 1e-12), 0, 1) * 255 + 0.5)
+    bright: NDArray[np.uint8] = (np.clip(values / max(float(values.max()), 1e-12), 0, 1) * 255 + 0.5).astype(np.uint8)
+    return bright
 
 
 @dataclass(frozen=True)

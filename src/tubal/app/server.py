@@ -167,7 +167,8 @@ class Guard:
         answer: ASGIApp = self.app
         if refusal is not None:
             status, sentence = refusal
-            answer = JSONResponse({"error": sentence}, status)
+            # Who is refused may not go on sending.
+            answer = JSONResponse({"error": sentence}, status, headers={"connection": "close"})
         else:
             scope = {**scope, "path": scope["path"][len(self.address.token) + 1 :]}
         await answer(scope, _bounded(receive), _hardened(send))
@@ -375,11 +376,22 @@ class LiveServer:
         self._n_waiting = 0
         self._stopping = threading.Event()
         self._sheet = lru_cache(KEPT_SHEETS)(self._make_sheet)
+        self._uvicorn = _QuietServer(self._configured())
 
     # --- running -----------------------------------------------------------------------------------------
     def run(self) -> None:
         """Serve until Ctrl-C, SIGTERM, or the last page is closed; then wait for what the worker is doing."""
-        config = uvicorn.Config(
+        try:
+            self._uvicorn.run(sockets=[self._socket])
+        finally:
+            self._stopping.set()
+            self._worker.shutdown(wait=True, cancel_futures=True)
+            self._readers.shutdown(wait=True, cancel_futures=True)
+        if self.problem is not None:
+            raise self.problem
+
+    def _configured(self) -> uvicorn.Config:
+        return uvicorn.Config(
             Guard(self._application(), self.address),
             http=PatientProtocol,
             ws="none",
@@ -394,15 +406,10 @@ class LiveServer:
             timeout_graceful_shutdown=2,
             h11_max_incomplete_event_size=32 << 10,
         )
-        self._uvicorn = _QuietServer(config)
-        try:
-            self._uvicorn.run(sockets=[self._socket])
-        finally:
-            self._stopping.set()
-            self._worker.shutdown(wait=True, cancel_futures=True)
-            self._readers.shutdown(wait=True, cancel_futures=True)
-        if self.problem is not None:
-            raise self.problem
+
+    def stop(self) -> None:
+        """Ask the server to end, from any thread."""
+        self._uvicorn.should_exit = True
 
     def _application(self) -> Starlette:
         routes = [
@@ -573,6 +580,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise OSError(f"cannot listen on {host}, port {port}: {error.strerror}; choose another --port") from error
+    listener.listen(MOST_CONNECTIONS)  # a browser may come before the server is up
     return listener
 
 
@@ -699,7 +707,7 @@ async def _busy(request: Request, error: Exception) -> Response:
 
 
 async def _too_slow(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": "the request is too large or came too slowly"}, 408)
+    return JSONResponse({"error": "the request is too large or came too slowly"}, 408, headers={"connection": "close"})
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -57,8 +57,6 @@ MOST_LETTERS = 200
 MOST_DIFFERENT = 40
 # A person can choose among at least as many numbers of clusters, if there are as many images.
 LEAST_RANGE = 100
-# Attempts to make a cluster of its own out of images that other clusters also claim.
-_TRIES = 8
 
 
 # --- results and their journal -----------------------------------------------------------------------------------
@@ -188,7 +186,8 @@ def journal_hints(hints: Hints, digests: Sequence[str], entries: Sequence[Entry]
         kind: [(place[entry.images[0]], place[entry.images[1]]) for entry in here if entry.kind == kind]
         for kind in ("same", "different")
     }
-    return known.with_hints(names, pairs["same"], pairs["different"], len(digests))
+    alone = [place[entry.images[0]] for entry in here if entry.kind == "alone"]
+    return known.with_hints(names, pairs["same"], pairs["different"], len(digests), alone)
 
 
 def places_of(digests: Sequence[str]) -> dict[str, int]:
@@ -358,7 +357,7 @@ class Session:
         n_clusters = int(clusterer.n_clusters_)
         row = clusterer.affinity_[[image]]
         around = row + 0.5 * (row @ clusterer.affinity_) / max(float(row.sum()), 1e-12)
-        shares = np.bincount(clusterer.labels_[around.indices], around.data, minlength=n_clusters)
+        shares = np.bincount(clusterer.labels_[around.indices], around.data, minlength=n_clusters).astype(np.float64)
         shares[clusterer.labels_[image]] += 1e-9
         shares /= max(float(shares.sum()), 1e-12)
         sizes = np.bincount(clusterer.labels_, minlength=n_clusters)
@@ -382,7 +381,7 @@ class Session:
         list of two lists of int
             Images.
         """
-        return [part.tolist() for part in self._parts(self._cluster(cluster))]
+        return [part.tolist() for part in self._plan_split(self._cluster(cluster))[1]]
 
     def duplicates(self) -> list[Json]:
         """Return groups of near-duplicates of which none was left out, each with a proposal which image to keep.
@@ -607,30 +606,55 @@ class Session:
         return [self._entry("different", *pair) for pair in pairs], f"{self._say(images)} do not belong together"
 
     def _split(self, request: Mapping[str, object]) -> tuple[list[Entry], str]:
-        from tubal.clustering.hints import most_typical
-
         cluster = self._cluster(request.get("cluster"))
-        coordinates = self.clusterer._evidence().coordinates
-        first, second = (int(self._first[most_typical(coordinates, part)]) for part in self._parts(cluster))
-        entries = [self._entry("different", first, second)]
-        try:
-            self._hints_after(entries)
-        except ValueError:  # the parts were merged, or have one name
-            entries = [*self._take_back([second], stand_in=False), *entries]
-        return entries, f"{self._title(cluster)} split"
+        return self._plan_split(cluster)[0], f"{self._title(cluster)} split"
+
+    def _plan_split(self, cluster: int) -> tuple[list[Entry], list[Indices]]:
+        """Return entries that divide a cluster, and the parts that follow from them.
+
+        The typical images of the two parts are said to be different. If too few images follow, because more was said
+        about the cluster, those of the smaller part are moved one by one.
+        """
+        from tubal.clustering.hints import apply_hints, most_typical
+
+        first, second = self._parts(cluster)
+        evidence, said = self.clusterer._evidence(), set(self.clusterer.hints_.mentioned.tolist())
+        free = np.array([i for i in np.unique(self._first[second]) if i not in said], dtype=np.intp)
+        entries = [self._entry("unpair", *pair) for pair in self._crossing(first, second)]
+        if len(free):
+            typical = int(self._first[most_typical(evidence.coordinates, first)])
+            other = most_typical(evidence.coordinates, second, free)
+            told = [*entries, self._entry("different", typical, other)]
+            with contextlib.suppress(ValueError):  # a contradiction: the images are moved instead
+                labels = apply_hints(evidence, self._hints_after(told)).labels
+                followed = second[labels[second] == labels[other]]
+                is_own = np.isin(np.flatnonzero(labels == labels[other]), [*first, *second]).all()
+                if is_own and 2 * len(followed) >= len(second):
+                    members = np.concatenate([first, second])
+                    follows = labels[members] == labels[other]
+                    return told, [np.sort(members[~follows]), np.sort(members[follows])]
+        moved = np.unique(self._first[second]).tolist()
+        return [*entries, *self._take_back(moved), *self._placed(moved, None, None)], [first, second]
+
+    def _crossing(self, first: Indices, second: Indices) -> list[tuple[int, int]]:
+        """Return pairs that are the same, one image in each of two parts."""
+        sides = set(first.tolist()), set(second.tolist())
+        return [
+            (i, j)
+            for i, j in self.clusterer.hints_.same
+            if (i in sides[0] and j in sides[1]) or (i in sides[1] and j in sides[0])
+        ]
 
     def _parts(self, cluster: int) -> list[Indices]:
-        """Return two parts of a cluster, the larger first; one with more images that were named comes first."""
-        from tubal.clustering.cuts import ward_kmeans
-
+        """Return two parts of a cluster; the one with more images that were named comes first, else the larger."""
         members = np.flatnonzero(self.clusterer.labels_ == cluster)
-        if len(members) < 2:
+        distinct, place = np.unique(self._first[members], return_inverse=True)
+        if len(distinct) < 2:
             raise ValueError(f"{self._title(cluster)} has one image and cannot be split")
-        rows = self.clusterer._evidence().coordinates[members].astype(np.float64)
-        part = ward_kmeans(rows, 2, self.clusterer.seed_)
-        if len(np.unique(part)) < 2:  # all coordinates are equal
-            part = np.arange(len(members)) * 2 // len(members)
-        parts = [members[part == number] for number in np.unique(part)]
+        from tubal.clustering.cuts import two_parts
+
+        part = two_parts(self.clusterer._evidence().coordinates[distinct].astype(np.float64), self.clusterer.seed_)
+        parts = [members[part[place] == number] for number in np.unique(part)]
         named = np.array(self.clusterer.hints_.images, dtype=np.intp)
         return sorted(parts, key=lambda rows: (-int(np.isin(named, rows).sum()), -len(rows)))
 
@@ -670,75 +694,40 @@ class Session:
             dropped = self.dropped
             entries = [self._entry("drop", image) for image in images if image not in dropped]
             return entries, f"{self._say(images)} left out"
-        entries, text = self._move_to(images, target, request)
-        return [*self._back(images), *entries], text
+        if target == "new":
+            name = _text(request, "name") if request.get("name") else None
+            title, anchor = name or "a new cluster", None
+        else:
+            cluster = self._cluster(target)
+            title, name = self._title(cluster), self.clusterer.names_[cluster]
+            anchor = self._anchors(cluster, without=images)[0]
+        entries = [*self._back(images), *self._take_back(images), *self._placed(images, name, anchor)]
+        return entries, f"{self._say(images)} moved to {title}"
 
     def _back(self, images: Sequence[int]) -> list[Entry]:
         """Return entries that take images in again that were left out."""
         dropped = self.dropped
         return [self._entry("keep", image) for image in images if image in dropped]
 
-    def _move_to(self, images: Sequence[int], target: object, request: Mapping[str, object]) -> tuple[list[Entry], str]:
-        if target == "new":
-            if request.get("name") in (None, ""):
-                return self._new_cluster(images), f"{self._say(images)} moved to a new cluster"
-            name = _text(request, "name")
-            return self._to_name(images, name), f"{self._say(images)} moved to {name}"
-        cluster = self._cluster(target)
-        text = f"{self._say(images)} moved to {self._title(cluster)}"
-        name = self.clusterer.names_[cluster]
+    def _placed(self, images: Sequence[int], name: str | None, anchor: int | None) -> list[Entry]:
+        """Return entries that put images, and no others, under a name or to another image; else into a new cluster."""
         if name is not None:
-            return self._to_name(images, name), text
-        anchor = self._anchors(cluster, without=images)[0]
-        if anchor in images:  # the whole cluster, to itself
-            return [self._entry("same", images[0], image) for image in images[1:]], text
-        joined = [self._entry("same", image, anchor) for image in images]
-        return [*self._take_back(images), *joined, *self._apart(images, besides=cluster)], text
+            said = [self._entry("name", image, name=name) for image in images]
+        else:
+            others = [image for image in images if image != anchor]
+            first = anchor if anchor is not None else others.pop(0)
+            said = [self._entry("same", image, first) for image in others]
+        moved = [image for image in images if image != anchor or name is not None]
+        if name is None and anchor is None and len(images) == 1:
+            said = self._single(images[0])
+        return [*said, *(self._entry("alone", image) for image in moved)]
 
-    def _to_name(self, images: Sequence[int], name: str) -> list[Entry]:
-        """Return entries that give images a name, and keep the clusters without a name that they leave."""
-        said = [self._entry("name", image, name=name) for image in images]
-        clusters = self.clusterer.names_
-        besides = clusters.index(name) if name in clusters else None
-        return [*self._take_back(images), *said, *self._apart(images, besides=besides, named=False)]
-
-    def _new_cluster(self, images: Sequence[int]) -> list[Entry]:
-        """Return entries that make a cluster without a name out of images."""
-        joined = [self._entry("same", images[0], image) for image in images[1:]]
-        entries = [*self._take_back(images), *joined, *self._apart(images)]
-        before = self.clusterer.labels_
-        for _ in range(_TRIES):
-            from tubal.clustering.hints import apply_hints
-
-            found = apply_hints(self.clusterer._evidence(), self._hints_after(entries))
-            together = np.flatnonzero(found.labels == found.labels[images[0]])
-            # The images may have joined another cluster, whose typical image then came along.
-            typical = [self._anchors(int(k), without=images)[0] for k in np.unique(before[together])]
-            claimed = [image for image in typical if image in together and image not in images]
-            if not claimed:
-                break
-            entries += [self._entry("different", images[0], image) for image in claimed]
-        return entries
-
-    def _apart(self, images: Sequence[int], *, besides: int | None = None, named: bool = True) -> list[Entry]:
-        """Return entries that keep images out of the clusters where they are now, except one.
-
-        One image of each cluster is enough, since all are the same. Clusters with a name are left out without
-        ``named``: there the images have another one.
-        """
-        found: list[Entry] = []
-        labels, done = self.clusterer.labels_, set()
-        for image in images:
-            cluster = int(labels[image])
-            if cluster == besides or cluster in done:
-                continue
-            if self.clusterer.names_[cluster] is not None and not named:
-                continue
-            done.add(cluster)
-            anchor = self._anchors(cluster, without=images)[0]
-            if anchor not in images:
-                found.append(self._entry("different", image, anchor))
-        return found
+    def _single(self, image: int) -> list[Entry]:
+        """Return an entry that gives an image a cluster of its own: it is not the same as the others of its cluster."""
+        anchor = self._anchors(int(self.clusterer.labels_[image]), without=[image])[0]
+        if self._first[anchor] == self._first[image]:
+            raise ValueError(f"{self.names[image]} is alone in its cluster already")
+        return [self._entry("different", image, anchor)]
 
     def _anchors(self, cluster: int, without: Sequence[int] = ()) -> list[int]:
         """Return images that stand for a cluster: one of each group of hints in it, or its most typical image.
@@ -766,25 +755,26 @@ class Session:
         others = members[~np.isin(members, list(left_out))]
         return [most_typical(evidence.coordinates, others if len(others) else members)]
 
-    def _take_back(self, images: Sequence[int], *, stand_in: bool = True) -> list[Entry]:
+    def _take_back(self, images: Sequence[int]) -> list[Entry]:
         """Return entries that forget what was said about images, and say it about others of their clusters instead."""
-        hints = self.clusterer.hints_
+        hints, moving = self.clusterer.hints_, set(images)
         known = set(hints.mentioned.tolist())
         gone = [image for image in images if image in known]
-        moving = set(images)
         entries = [self._entry("forget", image) for image in gone]
-        for image in gone if stand_in else ():
-            other = self._stand_in(image, moving)
-            if other is None:
-                continue
-            name = hints.names.get(image)
-            if name is not None and not any(i not in moving for i, text in hints.names.items() if text == name):
-                entries.append(self._entry("name", other, name=name))
-            for kind, pairs in (("same", hints.same), ("different", hints.different)):
-                for pair in pairs:
-                    far = pair[1] if pair[0] == image else pair[0]
-                    if image in pair and far not in moving and far != other:
-                        entries.append(self._entry(kind, other, far))
+        # An image that was placed by hand stands for no other.
+        other = {image: self._stand_in(image, moving) for image in gone if image not in hints.alone}
+        for image in gone:
+            name, stand_in = hints.names.get(image), other.get(image)
+            last = not any(text == name and i not in moving for i, text in hints.names.items())
+            if name is not None and stand_in is not None and last:
+                entries.append(self._entry("name", stand_in, name=name))
+        for kind, pairs in (("same", hints.same), ("different", hints.different)):
+            for pair in pairs:
+                if not moving & set(pair):
+                    continue
+                first, second = (other.get(image) if image in moving else image for image in pair)
+                if first is not None and second is not None and first != second:
+                    entries.append(self._entry(kind, first, second))
         return entries
 
     def _stand_in(self, image: int, moving: set[int]) -> int | None:
@@ -818,10 +808,10 @@ class Session:
 
     def _cluster(self, value: object) -> int:
         """Return the label of the cluster with a number."""
-        found = np.flatnonzero(self.numbers == value) if type(value) is int else []
-        if len(found) != 1:
+        numbers: list[int] = self.numbers.tolist()
+        if type(value) is not int or value not in numbers:
             raise ValueError(f"there is no cluster {value!r}; it may have changed, look at the page again")
-        return int(found[0])
+        return numbers.index(value)
 
     def _title(self, cluster: int) -> str:
         return self.clusterer.names_[cluster] or f"cluster {int(self.numbers[cluster])}"

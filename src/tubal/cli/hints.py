@@ -19,6 +19,7 @@ import numpy as np
 from tubal.app.session import Results, add_entries, image_names, journal_of
 from tubal.cli.inputs import FILE_COLUMNS, read_images_for
 from tubal.cli.options import ImageSettings, Source, State, applying_options, count_option, json_option
+from tubal.storage.files import reserve
 from tubal.storage.journal import Entry
 from tubal.text import count, from_table_cell
 
@@ -216,10 +217,11 @@ def refine(state: State, results: Path, hints: str, sort: str | None) -> None:
 
     terminal = Terminal(state)
     check_hint_file(hints)
-    opened = Results.open(results)
-    entries = read_hints(hints, image_names(opened.clusterer), opened.digests, opened.clusterer)
-    n_new = add_entries(opened, entries)
-    record = write_results(opened, terminal, state, sort=sort)
+    with reserve(results) as hidden:
+        opened = Results.open(results)
+        entries = read_hints(hints, image_names(opened.clusterer), opened.digests, opened.clusterer)
+        n_new = add_entries(opened, entries)
+        record = write_results(opened, terminal, state, sort=sort, hidden=hidden)
     _show(terminal, opened, record, f"{count(n_new, 'new hint')} of {len(entries)} in {hints}")
 
 
@@ -244,9 +246,10 @@ def ask(state: State, results: Path, questions: int | None, sort: str | None) ->
     from tubal.cli.console import Terminal
 
     terminal = Terminal(state)
-    opened = Results.open(results)
-    n_answers = _interview(opened, terminal, questions)
-    record = write_results(opened, terminal, state, sort=sort)
+    with reserve(results) as hidden:
+        opened = Results.open(results)
+        n_answers = _interview(opened, terminal, questions)
+        record = write_results(opened, terminal, state, sort=sort, hidden=hidden)
     _show(terminal, opened, record, count(n_answers, "answer"))
 
 
@@ -325,10 +328,25 @@ def add(state: State, results: Path, source: str, sort: str | None, **image_sett
       tubal add tubal-out photos/ --sort copy      what is new in a folder that was clustered before
     """
     from tubal.cli.console import Terminal
-    from tubal.cli.pipeline import check_apart, content_digests
+    from tubal.cli.pipeline import check_apart
 
     terminal = Terminal(state)
     check_apart(source, results)
+    with reserve(results) as hidden:
+        _add(terminal, state, results, source, sort, image_settings, hidden)
+
+
+def _add(
+    terminal: Terminal,
+    state: State,
+    results: Path,
+    source: str,
+    sort: str | None,
+    image_settings: ImageSettings,
+    hidden: Path,
+) -> None:
+    from tubal.cli.pipeline import content_digests
+
     opened = Results.open(results)
     wanted = _new_files(source, set(opened.digests))
     if wanted is not None and not wanted:
@@ -344,7 +362,7 @@ def add(state: State, results: Path, source: str, sort: str | None, **image_sett
         return
     with terminal.stage("adding images"):
         n_changed = _grow(opened, stack, new)
-    record = write_results(opened, terminal, state, sort=sort)
+    record = write_results(opened, terminal, state, sort=sort, hidden=hidden)
     changed = f", {n_changed} of them changed" if n_changed else ""
     _show(terminal, opened, {**record, "added": len(new)}, f"{count(len(new), 'image')} added{changed}")
 

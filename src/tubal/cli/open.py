@@ -1,4 +1,4 @@
-"""``tubal open``: results in the browser, where a person finishes the job. ``tubal export``: what was sorted, as files."""
+"""``tubal open``: results in the browser, where a person finishes the job. ``tubal export``: the same as files."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 MISSING = "tubal open needs Starlette and uvicorn; install them with: pip install 'tubal[app]'"
 SHARED = (
-    "--host {host} lets other machines reach this page: everyone who learns its address can see and sort your pictures, "
-    "and nothing is encrypted on the way; if you want that, add --share"
+    "--host {host} lets other machines reach this page: everyone who learns its address can see and sort your "
+    "pictures, and nothing is encrypted on the way; if you want that, add --share"
 )
 
 
@@ -54,8 +54,8 @@ SHARED = (
 @click.option(
     "--share",
     is_flag=True,
-    help="Let other machines reach the page with --host. Everyone who learns the address can see and sort the pictures, "
-    "and nothing is encrypted on the way.",
+    help="Let other machines reach the page with --host. Everyone who learns the address can see and sort the "
+    "pictures, and nothing is encrypted on the way.",
 )
 @learning_options
 @click.pass_obj

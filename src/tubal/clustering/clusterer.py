@@ -402,8 +402,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         if images is not None and self.image_shape is None and self.image_shape_[0] == 1:
             images = images.reshape(len(images), -1)  # rows of features, which are compared by their values
         pieces = Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of)
-        found = describe_images(labels, pieces, self.seed_, images)
-        return found | ({"outlier_scores_": self.outlier_scores_, "outliers_": self.outliers_} if same else {})
+        known = (self.outlier_scores_, self.outliers_, self.duplicates_) if same and "duplicates_" in parts else None
+        return describe_images(labels, pieces, self.seed_, images, known)
 
     def labels_for(self, n_clusters: int) -> LabelArray:
         """Return labels for another number of clusters, cut from ``tree_`` without fitting anything again.

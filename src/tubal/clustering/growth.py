@@ -33,7 +33,6 @@ from tubal.clustering.hints import (
     Question,
     QuestionTree,
     apply_hints,
-    copy_groups,
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
 from tubal.clustering.tree import ClusterTree
@@ -257,8 +256,10 @@ class GrowingClusters:
         return Evidence(labels, coordinates, self.affinity_, copy_groups(self._copies(), self._exact_copies()))
 
     def _cut_evidence(self, n_clusters: int) -> Evidence:
-        tree = self._found_tree()
-        return replace(self._evidence_for(None), labels=tree.labels(min(n_clusters, tree.n_pieces)))
+        tree, found = self._found_tree(), self._evidence_for(None)
+        evidence = replace(found, labels=tree.labels(min(n_clusters, tree.n_pieces)))
+        vars(evidence)["spread"] = found.spread
+        return evidence
 
     def _found_tree(self) -> ClusterTree:
         """Return the tree of the clusters without hints; kept until the collection changes."""
@@ -284,12 +285,12 @@ class GrowingClusters:
         return exact_copies(as_rows(self.graph_.search.images))[1]
 
     def _question_tree(self) -> QuestionTree:
-        cache: dict[int | None, QuestionTree] = self._cache_of("_tree_cache")
-        chosen = getattr(self, "n_chosen_", None)
-        if chosen not in cache:
-            evidence = self._evidence()
-            cache[chosen] = QuestionTree.of(evidence.labels, evidence.coordinates, self.seed_)
-        return cache[chosen]
+        """Return the tree of questions; it does not depend on the number of clusters that a person chose."""
+        cache: dict[None, QuestionTree] = self._cache_of("_tree_cache")
+        if None not in cache:
+            evidence = self._evidence_for(None)
+            cache[None] = QuestionTree.of(evidence.labels, evidence.coordinates, self.seed_)
+        return cache[None]
 
     # --- new images --------------------------------------------------------------------------------------
     def update(self: Self, X: ArrayLike, *, views: Mapping[str, ArrayLike] | None = None) -> Self:
@@ -468,7 +469,7 @@ def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
         raise ValueError("names_ are not texts, each once")
     if not isinstance(hints, Hints):
         raise TypeError(f"hints_ is a {type(hints).__name__}; Hints are wanted")
-    checked = Hints().with_hints(hints.names, hints.same, hints.different, len(labels))
+    checked = Hints().with_hints(hints.names, hints.same, hints.different, len(labels), hints.alone)
     for image, name in checked.names.items():
         if names[labels[image]] != name:
             raise ValueError(f"image {image} is named {name!r}, but its cluster is not")
@@ -476,6 +477,20 @@ def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
         for i, j in pairs:
             if (labels[i] == labels[j]) != wanted:
                 raise ValueError(f"images {i} and {j} are not {'the same' if wanted else 'different'}, as was said")
+
+
+def copy_groups(*groupings: IndexArray) -> LabelArray:
+    """Return groups (n,) of images that some grouping joins.
+
+    >>> copy_groups(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]))
+    array([0, 0, 0, 1])
+    """
+    n_images = len(groupings[0])
+    firsts = [np.unique(group, return_index=True, return_inverse=True)[1:] for group in groupings]
+    columns = np.concatenate([first[inverse] for first, inverse in firsts])
+    rows = np.tile(np.arange(n_images), len(groupings))
+    links = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(n_images, n_images))
+    return np.asarray(connected_components(links, directed=False)[1], dtype=np.intp)
 
 
 def diffusion_space(affinity: SparseMatrix, n_clusters: int, seed: int) -> Coordinates:

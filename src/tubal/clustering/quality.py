@@ -374,39 +374,58 @@ class Pieces:
     copy_of: IndexArray
     eigenpairs: Spectrum | None = None  # of the affinity of the representatives, if they are known
 
+    def distinct_affinity(self) -> SparseMatrix:
+        """Return the edge weights of the representatives alone."""
+        kept = np.unique(self.copy_of)
+        return self.affinity if len(kept) == len(self.copy_of) else self.affinity[kept][:, kept]
+
     def distinct(self) -> Pieces:
         """Return the same for the representatives alone."""
         kept = np.unique(self.copy_of)
         if len(kept) == len(self.copy_of):
             return self
-        affinity = self.affinity[kept][:, kept]
+        affinity = self.distinct_affinity()
         search: Any = self.graph.search
         graph = Graph(affinity, search=replace(search, images=search.images[kept]))
         return Pieces(affinity, graph, self.features[kept], np.arange(len(kept)), self.eigenpairs)
 
 
-def describe_images(labels: LabelArray, pieces: Pieces, seed: int, images: NDArray[Any] | None) -> dict[str, Any]:
+def describe_images(
+    labels: LabelArray,
+    pieces: Pieces,
+    seed: int,
+    images: NDArray[Any] | None,
+    known: tuple[Float64Array, NDArray[np.bool_], list[IndexArray]] | None = None,
+) -> dict[str, Any]:
     """Return the fitted attributes that describe clusters and single images.
 
-    Without eigenpairs confidence counts edges only; without images only neighbours make an image unusual.
+    Without eigenpairs confidence counts edges only; without images only neighbours make an image unusual. ``known``
+    are the scores of unusual images, these images and the near-duplicates, which do not depend on labels.
     """
     kept, group = np.unique(pieces.copy_of, return_inverse=True)
-    sure = confidence(pieces.distinct().affinity, labels[kept])
+    sure = confidence(pieces.distinct_affinity(), labels[kept])
     if pieces.eigenpairs is not None:
         sure = (sure + stability(pieces.eigenpairs, labels[kept], seed=seed)) / 2.0
     sure = sure[group]
-    graph = pieces.graph
-    odd = np.zeros(len(labels)) if images is None else stranger_scores(images, seed=seed)
-    if graph.distances is not None:
-        odd = np.maximum(odd, neighbor_outlier_scores(graph.distances))
-    found: dict[str, Any] = {
+    odd, strange, duplicates = _unusual_images(pieces.graph, len(labels), seed, images) if known is None else known
+    return {
         "n_clusters_": int(labels.max()) + 1,
         "confidence_": sure,
         "medoids_": medoids(pieces.features, labels, sure),
         "outlier_scores_": odd,
-        "outliers_": odd > max(OUTLIER_CUTOFF, float(np.quantile(odd, 1.0 - MOST_OUTLIERS))),
-        "duplicates_": [],
+        "outliers_": strange,
+        "duplicates_": duplicates,
     }
-    if graph.neighbors is not None and graph.distances is not None:
-        found["duplicates_"] = near_duplicates(graph.neighbors, graph.distances)
-    return found
+
+
+def _unusual_images(
+    graph: Graph, n_images: int, seed: int, images: NDArray[Any] | None
+) -> tuple[Float64Array, NDArray[np.bool_], list[IndexArray]]:
+    """Return scores of unusual images, which images are unusual, and groups of near-duplicates."""
+    odd = np.zeros(n_images) if images is None else stranger_scores(images, seed=seed)
+    if graph.distances is not None:
+        odd = np.maximum(odd, neighbor_outlier_scores(graph.distances))
+    strange = odd > max(OUTLIER_CUTOFF, float(np.quantile(odd, 1.0 - MOST_OUTLIERS)))
+    if graph.neighbors is None or graph.distances is None:
+        return odd, strange, []
+    return odd, strange, near_duplicates(graph.neighbors, graph.distances)

@@ -28,7 +28,8 @@ from typing import Any, TypeGuard
 from tubal.storage.files import _sync
 
 # What an entry can say, and the number of images it is about.
-KINDS = {"name": 1, "same": 2, "different": 2, "forget": 1, "unpair": 2, "skip": 1, "drop": 1, "keep": 1, "clusters": 0}
+KINDS = {"name": 1, "same": 2, "different": 2, "alone": 1, "forget": 1, "unpair": 2}
+KINDS |= {"skip": 1, "drop": 1, "keep": 1, "clusters": 0}
 # Entries with a text: the name of an image, or a number of clusters; 0 for the number that was found.
 WITH_TEXT = ("name", "clusters")
 PAIRS = ("same", "different")
@@ -42,10 +43,10 @@ class Entry:
 
     Parameters
     ----------
-    kind : {"name", "same", "different", "forget", "unpair", "skip", "drop", "keep", "clusters"}
-        What is said: the name of an image; two images that belong together or apart; that all that was said about an
-        image, or about a pair, is taken back; an image not to ask about; an image to leave out of exports, or to take
-        in again; a number of clusters.
+    kind : {"name", "same", "different", "alone", "forget", "unpair", "skip", "drop", "keep", "clusters"}
+        What is said: the name of an image; two images that belong together or apart; that an image was placed by hand,
+        and says nothing about others; that all that was said about an image, or about a pair, is taken back; an image
+        not to ask about; an image to leave out of exports, or to take in again; a number of clusters.
     images : tuple of str
         Digests of the images.
     name : str, default=""
@@ -195,7 +196,7 @@ class Journal:
         Returns
         -------
         list of Entry
-            Names and pairs, in order.
+            Names, pairs, and images placed by hand, in order.
         """
         return current_answers(self.read())
 
@@ -207,7 +208,7 @@ class Journal:
         set of str
             Digests, also of answers that were taken back.
         """
-        said = ("name", "forget", "unpair", *PAIRS)
+        said = ("name", "alone", "forget", "unpair", *PAIRS)
         return {image for act in self._acts() for entry in act.entries if entry.kind in said for image in entry.images}
 
     def n_clusters(self) -> int | None:
@@ -287,7 +288,7 @@ class Journal:
 
 
 def current_answers(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the names and pairs that count after all entries, in order.
+    """Return the names, pairs and images placed by hand that count after all entries, in order.
 
     >>> said = [Entry("name", ("a",), "one"), Entry("same", ("a", "b")), Entry("name", ("a",), "two")]
     >>> [entry.name or entry.kind for entry in current_answers(said)]
@@ -298,13 +299,13 @@ def current_answers(entries: Iterable[Entry]) -> list[Entry]:
         if entry.kind == "name":
             found.pop(("name", entry.images), None)  # a later name comes later
             found["name", entry.images] = entry
-        elif entry.kind in PAIRS:
+        elif entry.kind in ("alone", *PAIRS):
             found.setdefault((entry.kind, entry.images), entry)
         elif entry.kind == "forget":
             found = {key: other for key, other in found.items() if entry.images[0] not in other.images}
         elif entry.kind == "unpair":
             pair = set(entry.images)
-            found = {key: other for key, other in found.items() if key[0] == "name" or set(other.images) != pair}
+            found = {key: other for key, other in found.items() if key[0] not in PAIRS or set(other.images) != pair}
     return list(found.values())
 
 
