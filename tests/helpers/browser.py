@@ -113,14 +113,15 @@ def wheel(driver: Any, element: Any, amount: int) -> None:
     actions(driver).scroll_from_origin(ScrollOrigin.from_element(element), 0, amount).perform()
 
 
-def axe_violations(driver: Any) -> tuple[list[list[Any]], list[str]]:
-    """Run axe-core on the page; return the violations it found and the rules that passed."""
+def axe_violations(driver: Any, part: str = "html") -> tuple[list[list[Any]], list[str]]:
+    """Run axe-core on the page, or a part of it; return the violations it found and the rules that passed."""
     import axe_core_python
 
     driver.execute_script((Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
     found = driver.execute_async_script(
-        "const done = arguments[0]; axe.run(document).then(result => done({passed: result.passes.map(p => p.id),"
-        "violations: result.violations.map(v => [v.impact, v.id, v.nodes.map(n => n.target.join(' '))])}))"
+        "const [part, done] = arguments; axe.run(part).then(result => done({passed: result.passes.map(p => p.id),"
+        "violations: result.violations.map(v => [v.impact, v.id, v.nodes.map(n => n.target.join(' '))])}))",
+        part,
     )
     return found["violations"], found["passed"]
 
