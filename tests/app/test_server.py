@@ -317,9 +317,12 @@ def test_a_signal_stops_it_and_writes_the_results(place, number):
     with LiveProcess(place) as live:
         live.act(kind="rename", cluster=0, name="ring")
         labels = labels_of(live.state())
-        code, printed = live.stop(number)
+        with live.listen() as page:  # an open page does not hold it up
+            assert page.recv(4096)
+            code, printed = live.stop(number)
     assert code == 0, printed
     assert printed.splitlines()[-1] == "stopped; everything is saved"
+    assert "Traceback" not in printed
     named = [row["name"] == "ring" for row in read_csv(place / "labels.csv")]
     assert named == (labels == 0).tolist()
     assert [path.name for path in place.parent.iterdir() if path.name.startswith(".")] == []

@@ -11,7 +11,7 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -431,8 +431,11 @@ def present_files(out: Path, files: Sequence[str]) -> list[str]:
     """
     if not (out / FOLDER).is_dir():
         return list(files)
-    moved: Mapping[str, Path] = {source: path for _, pairs in read_manifests(out)[::-1] for source, path in pairs}
-    return [str(moved[file]) if file in moved and not os.path.exists(file) else file for file in files]
+    now = list(files)
+    for _, pairs in read_manifests(out)[::-1]:
+        moved = {source: str(path) for source, path in pairs}
+        now = [moved[file] if file in moved and not os.path.exists(file) else file for file in now]
+    return now
 
 
 def put_back(out: Path) -> int:

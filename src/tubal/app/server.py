@@ -271,7 +271,7 @@ class Listeners:
     """The pages that listen to events."""
 
     def __init__(self) -> None:
-        self._queues: set[asyncio.Queue[str]] = set()
+        self._queues: set[asyncio.Queue[str | None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last: str | None = None
         self.ever, self.empty_since = False, 0.0
@@ -287,7 +287,11 @@ class Listeners:
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 self._loop.call_soon_threadsafe(self._tell, text)
 
-    def _tell(self, text: str) -> None:
+    def close(self) -> None:
+        """End all streams, from the loop of the server."""
+        self._tell(None)
+
+    def _tell(self, text: str | None) -> None:
         for queue in self._queues:
             if queue.full():  # a page that does not read needs only the last events
                 queue.get_nowait()
@@ -296,16 +300,19 @@ class Listeners:
     async def listen(self, first: str) -> AsyncIterator[str]:
         """Yield events until the page is closed."""
         self._loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[str] = asyncio.Queue(64)
+        queue: asyncio.Queue[str | None] = asyncio.Queue(64)
         self._queues.add(queue)
         self.ever = True
         try:
             yield f"retry: 1000\n\n{first}{self._last or ''}"
-            while True:
+            text: str | None = ""
+            while text is not None:
                 try:
-                    yield await asyncio.wait_for(queue.get(), PULSE_SECONDS)
+                    text = await asyncio.wait_for(queue.get(), PULSE_SECONDS)
                 except TimeoutError:
-                    yield ": still here\n\n"
+                    text = ": still here\n\n"
+                if text is not None:
+                    yield text
         finally:
             self._queues.discard(queue)
             self.empty_since = asyncio.get_running_loop().time()
@@ -397,7 +404,7 @@ class LiveServer:
             ws="none",
             lifespan="on",
             log_config=None,
-            log_level="warning",
+            log_level="critical",  # what fails is logged here, in one line
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -458,10 +465,15 @@ class LiveServer:
         self.listeners.tell("progress", {"stage": stage, "done": int(done), "total": int(total)})
 
     async def _watch(self) -> None:
-        """Stop the server after a problem, once the page had time to show it, and when all pages are closed."""
+        """Stop the server after a problem, once the page had time to show it, and when all pages are closed.
+
+        Streams of events are ended when it stops for any reason.
+        """
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.1)
+            if self._uvicorn.should_exit:
+                self.listeners.close()
             closed = self.listeners.ever and not len(self.listeners)
             if self._exit_when_closed and closed and loop.time() - self.listeners.empty_since > CLOSED_SECONDS:
                 self._uvicorn.should_exit = True
