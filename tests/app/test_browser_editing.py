@@ -8,7 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.browser import actions, choose, click, count, each, images_in, js, merge, press, rename, text, wait
+from helpers.browser import (
+    actions,
+    choose,
+    click,
+    count,
+    each,
+    images_in,
+    js,
+    map_pixels,
+    merge,
+    prefer,
+    press,
+    rename,
+    text,
+    wait,
+)
 from helpers.live_page import (
     chord,
     held,
@@ -109,6 +124,40 @@ def test_image_dragged_to_the_bar_gets_a_cluster_of_its_own(live, server):
     assert (after["labels"] == after["labels"][image]).sum() >= 1
     assert after["labels"][image] not in found["labels"]
     assert not js(live, "return document.querySelector('#panel').classList.contains('is-open')")
+
+
+def test_selected_images_can_be_dragged_off_the_map(live, server):
+    found = state(live)
+    js(live, "document.querySelector('#map').scrollIntoView({block: 'center'}); document.querySelector('#map').focus()")
+    press(live, "ARROW_RIGHT", " ")
+    image = images_in(live, "#selection .thumb")
+    canvas = live.find_element("css selector", "#map")
+    # The image under the keyboard is in the middle of the map when the map is zoomed in on it.
+    for _ in range(14):
+        press(live, "+")
+    map_pixels(live)
+    press_at = actions(live, duration=50).move_to_element(canvas).click_and_hold().move_by_offset(12, 4)
+    press_at.perform()
+    assert not js(live, "return document.querySelector('#drop-bar').hidden")
+    target = live.find_element("css selector", "#drop-bar [data-drop=out]")
+    actions(live, duration=50).move_to_element(target).release().perform()
+    after = until_changed(live, len(found["history"]))
+    assert after["labels"][image].tolist() == [-1]
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_splits_and_merges_move_only_if_the_reader_allows_motion(live, server, motion):
+    prefer(live, reduced_motion=motion)
+    found = state(live)
+    cards = [int(label) for label in each(live, ".card", "n => n.dataset.cluster")]
+    show_clusters(live, cards[1])
+    js(live, "window.moved = 0; const animate = Element.prototype.animate;"
+             "Element.prototype.animate = function (...a) { window.moved++; return animate.apply(this, a); }")  # fmt: skip
+    merge(live, cards[1], cards[0])
+    after = until_changed(live, len(found["history"]))
+    assert (js(live, "return window.moved") > 0) == (motion == "no-preference")
+    chord(live, "CONTROL", "z")
+    until_changed(live, len(after["history"]))
 
 
 @pytest.mark.parametrize("mode", ["box", "lasso"])

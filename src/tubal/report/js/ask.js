@@ -1,5 +1,7 @@
 // "Ask me": one picture at a time. The reader says what it is with a key, a click or a name, and the pile follows.
 
+// More names than this take two columns.
+const FEW_NAMES = 4;
 const asking = { question: null, skipped: [], busy: false, most: 0, answers: 0, serial: 0 };
 
 function startAsking() {
@@ -114,6 +116,7 @@ function drawQuestion() {
   scheduleMap();
   if (!some) return;
   drawAskedPicture(imageOf.get(image));
+  find("#ask-names").classList.toggle("is-dense", names.length > FEW_NAMES);
   keepFocus(() => find("#ask-names").replaceChildren(...names.map(nameItem)));
 }
 
@@ -151,7 +154,7 @@ function nameItem(choice, place) {
       known ? swatch(clusterIndex.get(cluster)) : null,
       make("bdi", { class: "ask-label" }, label),
       make("span", { class: "ask-examples", "aria-hidden": "true" }, typical.slice(0, 3).map((i) => tileSpan(i, 26))),
-      make("span", { class: "ask-chance" }, formatPercent(chance)),
+      chance >= 0.01 ? make("span", { class: "ask-chance" }, formatPercent(chance)) : null,
     ],
     () => answer(choice),
     { class: "ask-choice", id: `ask-${place + 1}`, "aria-keyshortcuts": String(place + 1) },

@@ -19,13 +19,14 @@ async function catchUp(revision) {
   await acting;
   if (revision <= store.revision) return;
   const state = await attempt(() => askServer("state"));
-  if (state) showState(unpackState(state));
+  if (state && state.revision !== store.revision) showState(unpackState(state));
 }
 
-let lostTimer = null;
+let lostTimer = null,
+  wasConnected = false;
 
 function startLive() {
-  const source = listenToServer({ state: ({ revision }) => catchUp(revision), ready: () => catchUp(Infinity) });
+  const source = listenToServer({ state: ({ revision }) => catchUp(revision) });
   // A short break is normal; only a longer one is worth a sentence.
   source.addEventListener("error", () => {
     lostTimer ||= setTimeout(() => {
@@ -36,6 +37,9 @@ function startLive() {
     clearTimeout(lostTimer);
     lostTimer = null;
     showProblem("");
+    // After a break something may have changed.
+    if (wasConnected) catchUp(Infinity);
+    wasConnected = true;
   });
   find("#problem-close").addEventListener("click", () => showProblem(""));
 }
