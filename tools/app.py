@@ -109,9 +109,18 @@ class Server:
         printed = "".join(iter(self.process.stdout.readline, "}\n")) + "}" if self.process.stdout else "{}"
         self.address = json.loads(printed)["address"]
         self.seconds_to_page = time.perf_counter() - began
+        self.wait()
+        self.seconds_to_ready = time.perf_counter() - began
+
+    def wait(self) -> None:
+        """Wait until the results are open."""
         while not self._is_ready():
             time.sleep(0.02)
-        self.seconds_to_ready = time.perf_counter() - began
+
+    def stop(self) -> None:
+        """End the server at once, without writing results."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def _is_ready(self) -> bool:
         try:
@@ -143,8 +152,7 @@ def served(out: Path) -> Iterator[Server]:
     try:
         yield server
     finally:
-        os.kill(server.process.pid, signal.SIGKILL)
-        server.process.wait()
+        server.stop()
 
 
 # --- measuring -----------------------------------------------------------------------------------------------------

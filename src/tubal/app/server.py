@@ -452,8 +452,11 @@ class LiveServer:
     def _open(self) -> None:
         """Make the session, in the worker; a problem is shown on the page and ends the server."""
         try:
-            self.shown = Shown.of(self._prepare(self._report))
+            session = self._prepare(self._report)
+            self.shown = Shown.of(session)
             self.listeners.tell("ready", {})
+            for task in session.warm_up():  # an act waits for one of them at most
+                self._worker.submit(task)
         except BaseException as error:  # also a request to stop: it is raised again where the server was started
             if not self._stopping.is_set():
                 self.problem = error

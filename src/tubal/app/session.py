@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import csv
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -274,7 +274,7 @@ class Session:
             "candidates": [int(k) for k in clusterer.n_clusters_candidates_],
             "nClusters": int(clusterer.n_clusters_),
             "mostClusters": self.most_clusters,
-            "k": int(clusterer._evidence().labels.max()) + 1,
+            "k": getattr(clusterer, "n_chosen_", None) or int(clusterer.found_labels_.max()) + 1,
             "history": [{"text": act.text, "time": act.time} for act in history],
             "canUndo": bool(history),
             "canRedo": self.journal.can_redo,
@@ -580,12 +580,7 @@ class Session:
                     entries += self._name_cluster(cluster, name)
             return entries, text
         center = self._anchors(target)[0]
-        groups = [self._entry("same", image, other) for image, other in self._linked(source, center)]
-        return [*entries, *groups], text
-
-    def _linked(self, cluster: int, center: int) -> list[tuple[int, int]]:
-        """Return pairs that join all groups of hints in a cluster to an image."""
-        return [(image, center) for image in self._anchors(cluster)]
+        return [*entries, *(self._entry("same", image, center) for image in self._anchors(source))], text
 
     def _unpair_between(self, *clusters: int) -> list[Entry]:
         """Return entries that take back that images of some clusters are different."""
@@ -615,15 +610,15 @@ class Session:
         The typical images of the two parts are said to be different. If too few images follow, because more was said
         about the cluster, those of the smaller part are moved one by one.
         """
-        from tubal.clustering.hints import apply_hints, most_typical
+        from tubal.clustering.hints import apply_hints
 
         first, second = self._parts(cluster)
         evidence, said = self.clusterer._evidence(), set(self.clusterer.hints_.mentioned.tolist())
         free = np.array([i for i in np.unique(self._first[second]) if i not in said], dtype=np.intp)
         entries = [self._entry("unpair", *pair) for pair in self._crossing(first, second)]
         if len(free):
-            typical = int(self._first[most_typical(evidence.coordinates, first)])
-            other = most_typical(evidence.coordinates, second, free)
+            typical = int(self._first[self._most_typical(first)])
+            other = self._most_typical(second, free)
             told = [*entries, self._entry("different", typical, other)]
             with contextlib.suppress(ValueError):  # a contradiction: the images are moved instead
                 labels = apply_hints(evidence, self._hints_after(told)).labels
@@ -673,7 +668,27 @@ class Session:
     def most_clusters(self) -> int:
         """Largest number of clusters that can be chosen: three times the number found, at least a hundred."""
         n_found = int(self.clusterer.found_labels_.max()) + 1
-        return min(int(self.clusterer._found_tree().n_pieces), max(LEAST_RANGE, 3 * n_found))
+        return min(self._n_distinct, max(LEAST_RANGE, 3 * n_found))
+
+    @cached_property
+    def _n_distinct(self) -> int:
+        """Number of images that are no copies of others; the tree has at least as many pieces, up to a limit."""
+        from tubal.clustering.growth import copy_groups
+        from tubal.clustering.tree import MOST_PIECES
+
+        groups = copy_groups(self.clusterer._copies(), self.clusterer._exact_copies())
+        return min(int(groups.max()) + 1, MOST_PIECES // 2)
+
+    def warm_up(self) -> list[Callable[[], object]]:
+        """Return what later acts need and is slow the first time, to be called one after the other.
+
+        Returns
+        -------
+        list of callables
+            Their results do not matter.
+        """
+        clusterer = self.clusterer
+        return [clusterer._evidence, clusterer._question_tree, clusterer._found_tree]
 
     def _keep(self, request: Mapping[str, object]) -> tuple[list[Entry], str]:
         row = self._image(request.get("row"))
@@ -734,8 +749,6 @@ class Session:
 
         Images of ``without`` are left out if there are others.
         """
-        from tubal.clustering.hints import most_typical
-
         clusterer, labels = self.clusterer, self.clusterer.labels_
         left_out = {int(self._first[image]) for image in without}
         groups = [group for group in clusterer.hints_.groups() if labels[group.images[0]] == cluster]
@@ -753,7 +766,7 @@ class Session:
         members = np.unique(self._first[members])
         members = members[labels[members] == cluster] if (labels[members] == cluster).any() else members
         others = members[~np.isin(members, list(left_out))]
-        return [most_typical(evidence.coordinates, others if len(others) else members)]
+        return [self._most_typical(others if len(others) else members)]
 
     def _take_back(self, images: Sequence[int]) -> list[Entry]:
         """Return entries that forget what was said about images, and say it about others of their clusters instead."""
@@ -777,14 +790,17 @@ class Session:
                     entries.append(self._entry(kind, first, second))
         return entries
 
+    def _most_typical(self, members: Indices, among: Indices | None = None) -> int:
+        from tubal.clustering.quality import most_typical
+
+        return most_typical(self.clusterer._evidence().coordinates, members, among)
+
     def _stand_in(self, image: int, moving: set[int]) -> int | None:
         """Return the most typical image of the same cluster, with and without hints, that is not moved."""
-        from tubal.clustering.hints import most_typical
-
         evidence, labels = self.clusterer._evidence(), self.clusterer.labels_
         alike = (labels == labels[image]) & (evidence.labels == evidence.labels[image])
         members = np.array([i for i in np.flatnonzero(alike) if self._first[i] == i and i not in moving], dtype=np.intp)
-        return most_typical(evidence.coordinates, members) if len(members) else None
+        return self._most_typical(members) if len(members) else None
 
     # --- requests ----------------------------------------------------------------------------------------
     def _entry(self, kind: str, *images: int, name: str = "") -> Entry:

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tubal.backends.arrays import Array, to_numpy
 from tubal.clustering.affinity import choose_neighbors, mutual_adjacency, with_second_order
-from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors
+from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors, order_by_size
 from tubal.clustering.hints import (
     Coordinates,
     Evidence,
@@ -149,6 +149,8 @@ class GrowingClusters:
     def n_doubtful_(self) -> int:
         """Expected number of images that still have a wrong name: those in pieces of clusters that nobody named."""
         check_is_fitted(self, "labels_")
+        if not len(self.hints_):
+            return round(len(self.labels_) / 2.0)  # as the interview would say, without its tree
         return self._interview(np.empty(0, np.intp)).n_doubtful()
 
     def _interview(self, skip: IndexArray) -> Interview:
@@ -222,12 +224,16 @@ class GrowingClusters:
 
         Clusters for another number are cut from the tree of those that were found, and then follow the hints.
         """
-        evidence = self._evidence_for(n_chosen)
-        found = apply_hints(evidence, hints)
         kept = {name: value for name, value in vars(self).items() if name.endswith("_") and name != "tree_"}
-        kept |= {"hints_": hints, "names_": found.names, "labels_": found.labels, "found_labels_": self._found()}
-        kept |= {"coordinates_": evidence.coordinates}
         kept.pop("n_chosen_", None)
+        if len(hints) or n_chosen is not None:
+            evidence = self._evidence_for(n_chosen)
+            found = apply_hints(evidence, hints)
+            kept["coordinates_"] = evidence.coordinates
+        else:
+            labels = order_by_size(self._found())
+            found = Outcome(labels, [None] * (int(labels.max()) + 1))
+        kept |= {"hints_": hints, "names_": found.names, "labels_": found.labels, "found_labels_": self._found()}
         if n_chosen is not None:
             kept["n_chosen_"] = n_chosen
         kept |= self._describe(found.labels, kept)

@@ -29,6 +29,7 @@ from scipy import sparse
 from scipy.cluster.hierarchy import linkage
 
 from tubal.clustering.cuts import order_by_size, ward_kmeans
+from tubal.clustering.quality import members_of, most_typical
 from tubal.clustering.spectral import LabelArray
 from tubal.graph.structure import IndexArray, SparseMatrix
 
@@ -45,8 +46,6 @@ _BLOCK = 1 << 22
 _VOTE_POWER = -4.0
 # Share of an image's votes that comes from its neighbours in each step of smoothing, and the number of steps.
 _SMOOTHING, _SMOOTHING_STEPS = 0.8, 12
-# Share of the distances in a piece that count as near where its densest place is looked for; images compared at most.
-_NEAR_SHARE, _MOST_COMPARED = 0.25, 500
 # A hinted image counts as this many others when votes are smoothed.
 _HINT_WEIGHT = 3.0
 # An image that must leave its cluster joins another one if that has at least this share of its votes.
@@ -367,25 +366,6 @@ class Outcome:
     names: list[str | None]
 
 
-def members_of(labels: LabelArray) -> list[IndexArray]:
-    """Return the images of each cluster, increasing."""
-    order = np.argsort(labels, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(labels))[:-1])
-
-
-def most_typical(coordinates: Coordinates, members: IndexArray, among: IndexArray | None = None) -> int:
-    """Return the image where the members are densest, judged by the nearest quarter of all their distances.
-
-    The image nearest to their mean would often lie between two groups. Large groups are represented by a part of them.
-    ``among`` are the images to choose from, None for the members themselves.
-    """
-    choices = members if among is None else among
-    others = members[:: -(-len(members) // _MOST_COMPARED)]
-    distances = 1.0 - coordinates[choices] @ coordinates[others].T
-    scale = max(float(np.quantile(distances, _NEAR_SHARE)), 1e-6)
-    return int(choices[np.exp(-distances / scale).sum(axis=1).argmax()])
-
-
 def apply_hints(evidence: Evidence, hints: Hints) -> Outcome:
     """Return labels in which all hints hold; see the top of this file for the rules.
 
@@ -413,8 +393,7 @@ def apply_hints(evidence: Evidence, hints: Hints) -> Outcome:
             column[place] = len(names)
             names.append(group.name)
     unnamed = [place for place, group in enumerate(groups) if group.name is None]
-    if unnamed:
-        _place_unnamed(evidence, groups, unnamed, column, names, frozenset(hints.alone))
+    _place_unnamed(evidence, groups, unnamed, column, names, frozenset(hints.alone))
     images, columns = _anchors(groups, column)
     voting = ~np.isin(images, hints.alone)
     votes = _votes(evidence, images[voting], columns[voting], len(names))
@@ -444,15 +423,16 @@ def _place_unnamed(
     A group that is kept out of the cluster with most of its votes gets a new one, unless another has many votes too.
     A group of images that were placed by hand gets a new one.
     """
-    votes = _votes(evidence, *_anchors(groups, column, alone), len(names))
+    voters = {place: [image for image in groups[place].images if image not in alone] for place in unnamed}
+    asked = np.array(sorted({image for images in voters.values() for image in images}), dtype=np.intp)
+    votes = _votes(evidence, *_anchors(groups, column, alone), len(names), rows=asked) if len(asked) else None
     for place in unnamed:
         group = groups[place]
-        voters = [image for image in group.images if image not in alone]
-        if not voters:
+        if votes is None or not voters[place]:
             column[place] = len(names)
             names.append(None)
             continue
-        total = np.asarray(votes[voters].sum(axis=0)).ravel()
+        total = np.asarray(votes[np.searchsorted(asked, voters[place])].sum(axis=0)).ravel()
         shares = np.concatenate([total / max(total.sum(), 1e-12), np.zeros(len(names) - len(total))])
         taken = [column[other] for other in group.apart if column[other] >= 0]
         best = int(shares.argmax())
@@ -464,8 +444,10 @@ def _place_unnamed(
         column[place] = choice
 
 
-def _votes(evidence: Evidence, images: IndexArray, columns: IndexArray, n_columns: int) -> SparseMatrix:
-    """Return the smoothed votes (n, n_columns) of hints, each row summing to one.
+def _votes(
+    evidence: Evidence, images: IndexArray, columns: IndexArray, n_columns: int, rows: IndexArray | None = None
+) -> SparseMatrix:
+    """Return the smoothed votes (n, n_columns) of hints, each row summing to one; with ``rows`` only some rows.
 
     Clusters without a named hint keep a column of their own. Where pairs have put hints into such a cluster, its most
     central image votes for it.
@@ -487,11 +469,11 @@ def _votes(evidence: Evidence, images: IndexArray, columns: IndexArray, n_column
     for cluster in np.flatnonzero(hinted):
         members, chosen = np.flatnonzero(labels == cluster), np.flatnonzero(of_cluster == cluster)
         shares, used = _nearest_votes(evidence.coordinates, members, images[chosen], columns[chosen])
-        rows, slots = np.nonzero(shares > 1e-6)
-        parts.append((members[rows], used[slots], shares[rows, slots]))
+        at, slots = np.nonzero(shares > 1e-6)
+        parts.append((members[at], used[slots], shares[at, slots]))
     row, column, value = (np.concatenate(part) for part in zip(*parts, strict=True))
     votes = sparse.csr_matrix((value, (row, column)), shape=(n_images, n_columns))
-    return _smooth(evidence.spread, votes, images, columns)
+    return _smooth(evidence.spread, votes, images, columns, rows)
 
 
 def _nearest_votes(
@@ -512,16 +494,34 @@ def _nearest_votes(
     return votes / votes.sum(axis=1, keepdims=True), used
 
 
-def _smooth(spread: SparseMatrix, votes: SparseMatrix, images: IndexArray, columns: IndexArray) -> SparseMatrix:
-    """Return votes after some steps of label spreading, in which hinted images weigh more."""
-    start = votes.toarray().astype(np.float32)
-    start[images] = 0.0
-    start[images, columns] = _HINT_WEIGHT
-    found = start
-    for _ in range(_SMOOTHING_STEPS):
-        found = _SMOOTHING * (spread @ found) + (1.0 - _SMOOTHING) * start
-    total = found.sum(axis=1, keepdims=True)
-    return sparse.csr_matrix(found / np.where(total > 0.0, total, 1.0))
+def _smooth(
+    spread: SparseMatrix, votes: SparseMatrix, images: IndexArray, columns: IndexArray, rows: IndexArray | None
+) -> SparseMatrix:
+    """Return votes after some steps of label spreading, in which hinted images weigh more.
+
+    Few rows are found by spreading from these rows, since ``spread`` is symmetric.
+    """
+    whole = votes.toarray().astype(np.float32)
+    whole[images] = 0.0
+    whole[images, columns] = _HINT_WEIGHT
+    used = np.flatnonzero(whole.any(axis=0))
+    start = np.ascontiguousarray(whole[:, used])
+    if rows is not None and len(rows) < len(used):
+        reach = np.zeros((len(start), len(rows)), np.float32)
+        reach[rows, np.arange(len(rows))] = 1.0
+        total = np.zeros_like(reach)
+        for _ in range(_SMOOTHING_STEPS):
+            total += (1.0 - _SMOOTHING) * reach
+            reach = _SMOOTHING * (spread @ reach)
+        found = (total + reach).T @ start
+    else:
+        found = start
+        for _ in range(_SMOOTHING_STEPS):
+            found = _SMOOTHING * (spread @ found) + (1.0 - _SMOOTHING) * start
+        found = found if rows is None else found[rows]
+    sums = found.sum(axis=1, keepdims=True)
+    shares = sparse.csr_matrix(found / np.where(sums > 0.0, sums, 1.0))
+    return sparse.csr_matrix((shares.data, used[shares.indices], shares.indptr), (len(found), votes.shape[1]))
 
 
 def _decide(

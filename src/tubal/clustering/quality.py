@@ -19,6 +19,8 @@ from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix
 
 # Other partitions for the stability: numbers of clusters as multiples of the given one, and diffusion times.
 _OTHER_NUMBERS, _OTHER_TIMES = (0.75, 0.85, 1.0, 1.18, 1.33), (0.5, 1.0, 2.0)
+# Share of the distances in a piece that count as near where its densest place is looked for; images compared at most.
+_NEAR_SHARE, _MOST_COMPARED = 0.25, 500
 # The trees of these partitions are built on at most this many images.
 _TREE_SAMPLE = 1000
 
@@ -317,6 +319,25 @@ def medoids(features: NDArray[Any], labels: LabelArray, trust: Float64Array | No
         mean = weights[members] @ unit[members]
         found[cluster] = members[(unit[members] @ mean).argmax()]
     return found
+
+
+def members_of(labels: LabelArray) -> list[IndexArray]:
+    """Return the images of each cluster, increasing."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(labels))[:-1])
+
+
+def most_typical(coordinates: NDArray[np.float32], members: IndexArray, among: IndexArray | None = None) -> int:
+    """Return the image where the members are densest, judged by the nearest quarter of all their distances.
+
+    The image nearest to their mean would often lie between two groups. Large groups are represented by a part of them.
+    ``among`` are the images to choose from, None for the members themselves.
+    """
+    choices = members if among is None else among
+    others = members[:: -(-len(members) // _MOST_COMPARED)]
+    distances = 1.0 - coordinates[choices] @ coordinates[others].T
+    scale = max(float(np.quantile(distances, _NEAR_SHARE)), 1e-6)
+    return int(choices[np.exp(-distances / scale).sum(axis=1).argmax()])
 
 
 def vote(
