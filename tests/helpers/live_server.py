@@ -19,6 +19,9 @@ from urllib.parse import urlsplit
 import numpy as np
 
 import tubal
+from helpers.cli_helpers import export
+from tubal.cli import run
+from tubal.datasets import make_shifted_shapes
 
 NAMES = ("circle", "cross", "bar", "ring", "<b>x</b>", "=1+1")
 
@@ -203,6 +206,14 @@ def random_act(rng, state):
         {"kind": "move", "images": [n_images], "to": cluster},
     ]
     return acts[int(rng.integers(len(acts)))]
+
+
+def clustered_shapes(folder: Path) -> Path:
+    """Cluster 64 pictures of four shapes, and return the folder of results."""
+    made = make_shifted_shapes(64, n_classes=4, image_shape=(12, 12), random_state=0)
+    export(made.images, folder / "pictures")
+    assert run(["cluster", str(folder / "pictures"), "-k", "4", "-o", str(folder / "out"), "--quiet"]) == 0
+    return folder / "out"
 
 
 def kill_between_acts(out: Path, *, n_acts: int, n_kills: int, seed: int) -> dict[str, int]:
