@@ -79,8 +79,8 @@ class Firefox:
         return result["result"].get("value")
 
     def wait(self, condition: str, seconds: float = 30) -> None:
-        """Wait until a JavaScript condition holds."""
+        """Wait until a JavaScript condition holds; while the page changes it may fail."""
         end = time.monotonic() + seconds
-        while not self.run(f"Boolean({condition})"):
+        while not self.run(f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"):
             assert time.monotonic() < end, f"waited {seconds} s for {condition}"
             time.sleep(0.05)

@@ -20,7 +20,11 @@ function drawGalleries() {
   for (const [cluster, images] of orderedClusters()) {
     const key = cardKey(cluster, images);
     const known = before.get(cluster);
-    gallery.cards.set(cluster, known && known.key === key ? known : { key, node: clusterCard(cluster, images) });
+    // Images that were drawn before, and those of a new cluster, are drawn at once, so that they can move.
+    const atOnce = known ? Boolean(find(".card-images", known.node)) : before.size > 0;
+    const same = known && known.key === key;
+    if (same) redrawMenu(known.node, cluster);
+    gallery.cards.set(cluster, same ? known : { key, node: clusterCard(cluster, images, atOnce) });
   }
   keepFocus(() => find("#clusters").replaceChildren(...[...gallery.cards.values()].map(({ node }) => node)));
   markThumbs();
@@ -36,15 +40,22 @@ function orderedClusters() {
 /** What a card shows, as text: it is drawn again only if this changes. */
 function cardKey(cluster, images) {
   const { size, doubtful, confidence } = clusterCounts(cluster);
-  const others = currentClusters().map(clusterName);
   const marked = images.filter((image) => isDoubtful(image));
-  return JSON.stringify([clusterIndex.get(cluster), size, doubtful, confidence, gallery.sort, others, images, marked]);
+  const name = clusterName(cluster);
+  return JSON.stringify([clusterIndex.get(cluster), name, size, doubtful, confidence, gallery.sort, images, marked]);
 }
 
-function clusterCard(cluster, images) {
+/** The menu of a card that stays names all other clusters, which may have changed. */
+function redrawMenu(card, cluster) {
+  const menu = find(".merge", card),
+    again = mergeMenu(cluster);
+  if (menu && again && menu.textContent !== again.textContent) keepFocus(() => menu.replaceWith(again));
+}
+
+function clusterCard(cluster, images, atOnce) {
   const card = make("article", { class: "card", id: `cluster-${cluster}`, "data-cluster": cluster });
   card.append(cardHead(cluster), cardFacts(cluster, images));
-  if (isLive) whenNear(card, () => card.append(cardImages(cluster, images)));
+  if (isLive && !atOnce) whenNear(card, () => card.append(cardImages(cluster, images)));
   else card.append(cardImages(cluster, images));
   return card;
 }
@@ -96,7 +107,7 @@ function nameField(cluster) {
     "aria-label": `Name of cluster ${cluster}`,
     title: "Type to rename this cluster",
   });
-  input.value = clusterName(cluster);
+  input.defaultValue = clusterName(cluster);
   input.addEventListener("change", () => renameCluster(cluster, input.value));
   input.addEventListener("keydown", (event) => {
     if (event.key === "Enter") input.blur();
