@@ -195,6 +195,19 @@ def killed_hints(share: float) -> list[str]:
     return [f"ask, refine, add: {kills} × `kill -9` ({hits} while running), no answer lost, results whole every time"]
 
 
+def killed_pages(share: float) -> list[str]:
+    """Do random acts in ``tubal open`` over HTTP, and kill the server in between and at work."""
+    from helpers.live_server import clustered_shapes, kill_between_acts
+
+    acts, kills = max(20, round(1000 * share)), max(2, round(50 * share))
+    with tempfile.TemporaryDirectory() as folder:
+        found = kill_between_acts(clustered_shapes(Path(folder)), n_acts=acts, n_kills=kills, seed=1)
+    return [
+        f"open: {found['accepted']} random acts over HTTP ({found['refused']} more were refused), {found['kills']} × "
+        f"`kill -9` between them and {found['kills at work']} × at work: the state after each restart was that before"
+    ]
+
+
 def full_disk(share: float) -> list[str]:
     """Write to a full disk."""
     import pytest
@@ -215,6 +228,7 @@ SINGLE_PARTS: dict[str, Callable[[float], list[str]]] = {
     "reproduce": killed_reproduce,
     "hints": hint_sequences,
     "answers": killed_hints,
+    "open": killed_pages,
     "disk": full_disk,
     "streaming": torture_scale.streamed_objectives,
     "memory": torture_scale.peak_memory,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
-__all__ = ["count", "error_text", "from_table_cell", "printable", "shape_text", "table_cell"]
+__all__ = ["count", "error_text", "from_table_cell", "printable", "safe_file_name", "shape_text", "table_cell"]
 
 # A spreadsheet takes a cell that begins with one of these for a formula; an apostrophe is added before them.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
@@ -65,3 +66,12 @@ def from_table_cell(cell: str) -> str:
     ['=1+1.png', 'a=b.png', "'quoted'.png", "'=x"]
     """
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
+
+
+def safe_file_name(text: str) -> str:
+    """Return text as part of a file name, without characters that some systems do not allow.
+
+    >>> safe_file_name(" sea / sky. ")
+    'sea _ sky'
+    """
+    return re.sub(r'[\x00-\x1f<>:"/\\|?*]', "_", text).strip(" .")[:80].strip(" .")

@@ -14,8 +14,8 @@ import tubal
 from helpers.hint_sequences import check_facts, run_sequence, small_collection
 from tubal import ImageClusterer
 from tubal.clustering import Hints
-from tubal.clustering.growth import inverse_motions, keep_numbers
-from tubal.clustering.hints import Evidence, Interview, Outcome, apply_hints, copy_groups
+from tubal.clustering.growth import copy_groups, inverse_motions, keep_numbers
+from tubal.clustering.hints import Evidence, Interview, Outcome, apply_hints
 from tubal.clustering.quality import most_typical, neighbor_outlier_scores, stranger_scores
 from tubal.clustering.tree import QuestionTree
 from tubal.graph.affine import bilinear_table, table_matrix
@@ -490,3 +490,44 @@ def test_a_file_whose_hints_do_not_hold_is_refused(model, tmp_path):
 def test_hints_hold_in_random_sequences(collection, tmp_path, seed):
     fitted, extra = collection
     run_sequence(fitted, extra, seed, tmp_path)
+
+
+def test_few_rows_of_votes_are_those_of_all(model, rng):
+    from tubal.clustering.hints import _votes
+
+    evidence = model._evidence()
+    images, columns = rng.choice(60, 9, replace=False), rng.integers(7, size=9)
+    whole = _votes(evidence, images, columns, 7)
+    some = _votes(evidence, images, columns, 7, rows=np.array([3, 17, 40]))
+    np.testing.assert_allclose(some.toarray(), whole.toarray()[[3, 17, 40]], atol=1e-5)
+
+
+def test_images_placed_by_hand_take_no_others_along(model):
+    found = model.labels_.copy()
+    moved = np.flatnonzero(found == 0)[:4]
+    pairs = [(int(moved[0]), int(other)) for other in moved[1:]]
+    model._set_hints(Hints().with_hints({}, pairs, (), 60, moved))
+    check_facts(model)
+    assert len(set(model.labels_[moved])) == 1
+    assert np.count_nonzero(model.labels_ == model.labels_[moved[0]]) == 4
+    for label in range(1, 4):
+        assert len(set(model.labels_[found == label])) == 1
+    named = Hints().with_hints({int(image): "odd" for image in moved}, (), (), 60, moved)
+    model._set_hints(named)
+    assert np.flatnonzero(model.labels_ == model.names_.index("odd")).tolist() == moved.tolist()
+    assert named.without(moved[:1]).alone == tuple(moved[1:])
+
+
+def test_another_number_of_clusters_follows_the_tree_and_the_hints(model, tmp_path):
+    model._set_said(Hints().with_hints({5: "five"}, (), (), 60), 7)
+    check_facts(model)
+    cut = model._evidence().labels
+    assert len(set(cut)) == 7
+    assert all(len(set(model.found_labels_[cut == label])) == 1 for label in range(7))
+    tubal.save(model, tmp_path / "m.tubal")
+    again = tubal.load(tmp_path / "m.tubal")
+    assert again.n_chosen_ == 7
+    again.refine({9: "nine"}).forget([9])
+    np.testing.assert_array_equal(again.labels_, model.labels_)
+    model._set_said(Hints(), None)
+    np.testing.assert_array_equal(model.labels_, model.found_labels_)

@@ -113,14 +113,15 @@ def wheel(driver: Any, element: Any, amount: int) -> None:
     actions(driver).scroll_from_origin(ScrollOrigin.from_element(element), 0, amount).perform()
 
 
-def axe_violations(driver: Any) -> tuple[list[list[Any]], list[str]]:
-    """Run axe-core on the page; return the violations it found and the rules that passed."""
+def axe_violations(driver: Any, part: str = "html") -> tuple[list[list[Any]], list[str]]:
+    """Run axe-core on the page, or a part of it; return the violations it found and the rules that passed."""
     import axe_core_python
 
     driver.execute_script((Path(axe_core_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
     found = driver.execute_async_script(
-        "const done = arguments[0]; axe.run(document).then(result => done({passed: result.passes.map(p => p.id),"
-        "violations: result.violations.map(v => [v.impact, v.id, v.nodes.map(n => n.target.join(' '))])}))"
+        "const [part, done] = arguments; axe.run(part).then(result => done({passed: result.passes.map(p => p.id),"
+        "violations: result.violations.map(v => [v.impact, v.id, v.nodes.map(n => n.target.join(' '))])}))",
+        part,
     )
     return found["violations"], found["passed"]
 
@@ -143,7 +144,7 @@ def js(driver: Any, script: str, *arguments: Any) -> Any:
 
 def text(driver: Any, selector: str) -> str:
     """Return the text of the first element that matches."""
-    return js(driver, "return document.querySelector(arguments[0]).textContent", selector)
+    return str(js(driver, "return document.querySelector(arguments[0]).textContent", selector))
 
 
 def each(driver: Any, selector: str, arrow: str) -> Any:
@@ -153,12 +154,12 @@ def each(driver: Any, selector: str, arrow: str) -> Any:
 
 def count(driver: Any, selector: str) -> int:
     """Return how many elements match."""
-    return js(driver, "return document.querySelectorAll(arguments[0]).length", selector)
+    return int(js(driver, "return document.querySelectorAll(arguments[0]).length", selector))
 
 
 def images_in(driver: Any, selector: str) -> list[int]:
     """Return the indices of the images whose thumbnails match."""
-    return each(driver, selector, "n => Number(n.dataset.image)")
+    return list(each(driver, selector, "n => Number(n.dataset.image)"))
 
 
 def click(driver: Any, selector: str) -> None:

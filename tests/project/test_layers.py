@@ -26,6 +26,7 @@ LAYERS = [
     {"estimators", "datasets", "metrics"},
     {"clustering", "distributed"},
     {"experiments", "report", "plot"},
+    {"app"},
     {"cli"},
     {"__main__"},
 ]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.browser import (
+    choose,
     click,
     count,
     downloaded,
@@ -113,6 +114,30 @@ def test_merging_changes_page_and_csv_and_can_be_undone(report, folder, data):
     click(report, "#undo")
     assert "10 clusters" in text(report, "#summary")
     assert js(report, "return document.querySelector('#undo').hidden")
+
+
+def test_selected_images_can_be_moved_and_downloaded(report, folder, data):
+    """A page in a file has no server: changes stay in it until they are downloaded."""
+    images = images_in(report, "#cluster-2 .thumb")[:3]
+    for image in images:
+        script = "document.querySelector(arguments[0]).dispatchEvent(new MouseEvent('click', arguments[1]))"
+        options = {"ctrlKey": True, "bubbles": True, "cancelable": True}
+        js(report, script, f"#cluster-2 .thumb[data-image='{image}']", options)
+    assert text(report, "#bar-count") == "3 selected"
+    choose(report, "#bar-move", "new")
+    assert "11 clusters" in text(report, "#summary")
+    choose(report, "#bar-move", 0)
+    assert "10 clusters" in text(report, "#summary")
+    click(report, "#bar-clear")
+    rows = downloaded(report, folder, "labels-edited.csv", "#download")
+    expected = data.labels.copy()
+    expected[images] = 0
+    assert [int(row["cluster"]) for row in rows] == expected.tolist()
+    click(report, "#undo")
+    click(report, "#undo")
+    assert text(report, "#cluster-2 .facts").startswith(f"{(data.labels == 2).sum()} images")
+    click(report, "#redo")
+    assert "11 clusters" in text(report, "#summary")
 
 
 def test_sampled_report_counts_all_images(driver, folder):

@@ -47,10 +47,48 @@ def test_a_missing_journal_is_empty(journal):
 
 def test_undo_takes_back_one_answer_after_the_other(journal):
     journal.append(name("a", "x"), name("b", "y"))
-    assert [journal.undo().name, journal.undo().name, journal.undo()] == ["y", "x", None]
+    assert [journal.undo().entries, journal.undo().entries] == [(name("b", "y"),), (name("a", "x"),)]
+    assert journal.undo() is None
     journal.append(name("c", "z"))
     assert [entry.name for entry in journal.read()] == ["z"]
     assert journal.mentioned() == {"a", "b", "c"}
+
+
+def test_redo_repeats_what_was_undone_last(journal):
+    journal.append(name("a", "x"), name("b", "y"), name("c", "z"))
+    journal.undo(), journal.undo()
+    assert journal.redo().entries == (name("b", "y"),)
+    assert [entry.name for entry in Journal(journal.path).read()] == ["x", "y"]
+    journal.append(name("d", "w"))
+    assert journal.redo() is None
+    assert not journal.can_redo
+    assert [journal.undo().entries[0].name for _ in range(3)] == ["w", "y", "x"]
+
+
+def test_an_act_is_one_line_that_is_there_or_not(journal):
+    journal.append(name("a", "x"))
+    journal.append_act([name("b", "y"), Entry("different", ("a", "b")), Entry("clusters", (), "7")], "three things")
+    assert [act.text for act in journal.history()] == ["a is x", "three things"]
+    assert journal.n_clusters() == 7
+    whole = journal.path.read_bytes()
+    for cut in range(2, len(whole) - whole.index(b"\n") - 1, 17):
+        journal.path.write_bytes(whole[:-cut])
+        assert journal.read() == [name("a", "x")]
+    journal.path.write_bytes(whole)
+    assert len(journal.undo().entries) == 3
+    assert journal.n_clusters() is None
+
+
+def test_pairs_can_be_taken_back_alone(journal):
+    journal.append(Entry("same", ("a", "b")), Entry("same", ("b", "c")), Entry("unpair", ("b", "a")))
+    assert journal.current() == [Entry("same", ("b", "c"))]
+
+
+def test_a_journal_follows_what_another_process_writes(journal):
+    other = Journal(journal.path)
+    for i in range(3):
+        journal.append(name(str(i), "x"))
+        assert len(other.read()) == i + 1
 
 
 def test_later_names_and_forgetting_replace_earlier_answers(journal):

@@ -41,9 +41,11 @@ COMMANDS = {
     "cluster": "Sort images into clusters and write a report to explore.",
     "fit": "Learn a model from images and save it in one file.",
     "encode": "Turn images into features with a model.",
+    "open": "Finish the job in the browser: split, merge, move, name, answer questions.",
     "ask": "Name a few images, and let all others follow.",
     "refine": "Apply what you know about some images to all of them.",
     "add": "Add new images to the results of an earlier run.",
+    "export": "Write results as tables or sorted folders for other programs.",
     "assign": "Put new images into the clusters of a model.",
     "similar": "Show the images nearest to one image, and how they align.",
     "explain": "Draw which atoms, at which shifts, build an image.",
@@ -55,7 +57,7 @@ COMMANDS = {
 }
 # Commands that share a file; every other command has a file of its own name.
 HOMES = {"demo": "cluster", "datasets": "info"} | dict.fromkeys(("encode", "assign", "similar", "explain"), "models")
-HOMES |= dict.fromkeys(("ask", "refine", "add"), "hints")
+HOMES |= dict.fromkeys(("ask", "refine", "add"), "hints") | {"export": "open"}
 DOCUMENTATION = "https://tubal.readthedocs.io"
 ISSUES = "https://github.com/tubal-developers/tubal/issues"
 # Exit codes: a failure of the program, wrong input. After a signal, 128 and the number of the signal.
@@ -131,6 +133,7 @@ def group() -> None:
 
     \b
     Then:
+      tubal open tubal-out             finish the job in the browser
       tubal ask tubal-out              name a few images; all others follow
       tubal add tubal-out new/         add new images to these clusters
       tubal assign new/ -m tubal-out   put new images into these clusters

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -110,42 +112,79 @@ def cluster(
       find . -name '*.jpg' | tubal cluster -       a list of files
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
-    from tubal.cli import inputs, pipeline
     from tubal.cli.console import Terminal
-    from tubal.storage.files import reserve, staged_folder
+    from tubal.cli.pipeline import show_summary
 
     terminal = Terminal(state)
+    request = ClusterRequest(sources, out, clusters, force, preset, views, labels, hints, sort, resume, seed)
+    show_summary(terminal, cluster_sources(terminal, state, request, image_settings), out)
+
+
+@dataclass(frozen=True)
+class ClusterRequest:
+    """The arguments of ``tubal cluster``, without those that say how images are read."""
+
+    sources: tuple[str, ...]
+    out: Path
+    clusters: int | None = None
+    force: bool = False
+    preset: str = "default"
+    views: str = "auto"
+    labels: str | None = None
+    hints: str | None = None
+    sort: str | None = None
+    resume: bool = False
+    seed: int = 0
+
+
+def cluster_sources(
+    terminal: Terminal, state: State, asked: ClusterRequest, settings: ImageSettings, hidden: Path | None = None
+) -> dict[str, Any]:
+    """Read images, cluster them, write all results, and return the record of the run.
+
+    ``hidden`` is the folder of a reservation that the caller holds already.
+    """
+    from tubal.cli import inputs, pipeline
+    from tubal.storage.files import reserve, staged_folder
+
+    out, sources = asked.out, asked.sources
     for source in sources:
         pipeline.check_apart(source, out)
-    inputs.check_label_file(labels)
-    teach = _teacher(out, hints)
+    inputs.check_label_file(asked.labels)
+    teach = _teacher(out, asked.hints)
     network = inputs.NetworkLook(out / "views.npz")
-    look = inputs.second_look(network, views, preset)
-    stale = pipeline.earlier_sorted_folder(out) if force else ()
+    look = inputs.second_look(network, asked.views, asked.preset)
+    stale = pipeline.earlier_sorted_folder(out) if asked.force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
-        reserve(out) as hidden,
+        nullcontext(hidden) if hidden is not None else reserve(out) as reserved,
         terminal.announce_compiling(),
-        pipeline.checkpoint_beside(out, resume, terminal, state) as checkpoint,
-        staged_folder(out, force=force, stale=stale, hidden=hidden) as stage,
+        pipeline.checkpoint_beside(out, asked.resume, terminal, state) as checkpoint,
+        staged_folder(out, force=asked.force, stale=stale, hidden=reserved) as stage,
     ):
-        stack = inputs.read_images(
-            terminal, state, sources, image_settings, look=look, listed_in=str(out / "skipped.csv")
-        )
-        known_labels = inputs.read_labels(labels, stack, is_collection=inputs.is_collection(sources))
-        pipeline.check_sorting(sort, stack, stage)
-        chosen = inputs.choose_views(terminal, views, preset, stack)
-        settings = {"labels": labels, "hints": hints, "sort": sort, "views": views, **image_settings}
+        stack = inputs.read_images(terminal, state, sources, settings, look=look, listed_in=str(out / "skipped.csv"))
+        known_labels = inputs.read_labels(asked.labels, stack, is_collection=inputs.is_collection(sources))
+        pipeline.check_sorting(asked.sort, stack, stage)
+        chosen = inputs.choose_views(terminal, asked.views, asked.preset, stack)
+        given = {"labels": asked.labels, "hints": asked.hints, "sort": asked.sort, "views": asked.views, **settings}
         plan = pipeline.Plan(
-            inputs.name_of(sources), clusters, preset, seed, sort, known_labels, settings, out, chosen, network
+            inputs.name_of(sources),
+            asked.clusters,
+            asked.preset,
+            asked.seed,
+            asked.sort,
+            known_labels,
+            given,
+            out,
+            chosen,
+            network,
         )
-        record = pipeline.cluster_images(plan, stack, stage, terminal, state, checkpoint, teach)
-    pipeline.show_summary(terminal, record, out)
+        return pipeline.cluster_images(plan, stack, stage, terminal, state, checkpoint, teach)
 
 
 def _teacher(out: Path, hints: str | None) -> Callable[[ImageClusterer, Bunch], object] | None:
     """Return the function that gives a clusterer what is known; None if there are neither hints nor answers."""
-    from tubal.cli.pipeline import answers_beside
+    from tubal.storage.files import answers_beside
 
     if hints is None and not answers_beside(out).exists():
         return None
@@ -173,8 +212,8 @@ def demo(state: State, out: Path, force: bool, seed: int) -> None:
     """
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import read_images, read_labels
-    from tubal.cli.pipeline import Plan, cluster_images, earlier_record, show_summary
-    from tubal.storage.files import staged_folder
+    from tubal.cli.pipeline import Plan, cluster_images, show_summary
+    from tubal.storage.files import earlier_record, staged_folder
 
     terminal = Terminal(state)
     is_demo = earlier_record(out).get("settings", {}).get("demo", False)

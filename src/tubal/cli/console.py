@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
 from rich.console import Console
@@ -32,10 +32,12 @@ __all__ = ["ProgressBar", "Terminal"]
 class Terminal:
     """Prints the messages of one run, and measures how long its stages take.
 
-    ``seconds`` maps the name of each finished stage to its duration.
+    ``seconds`` maps the name of each finished stage to its duration. ``follow`` is called as ``(stage, done, total)``
+    with what the bars show.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, follow: Callable[[str, int, int], object] | None = None) -> None:
+        self._follow = follow
         self._quiet = state.quiet
         self._json = state.json
         self._console = Console(stderr=True, highlight=False, quiet=state.quiet)
@@ -63,7 +65,7 @@ class Terminal:
             disable=self._quiet or not self._console.is_terminal,
         )
         with progress:
-            yield ProgressBar(progress, progress.add_task(name, total=None), name)
+            yield ProgressBar(progress, progress.add_task(name, total=None), name, self._follow)
         self.seconds[name] = round(time.perf_counter() - begin, 3)
         self.print_line(f"{name}: {self.seconds[name]:.1f} s")
 
@@ -105,20 +107,35 @@ class Terminal:
 class ProgressBar:
     """The bar of one stage; call it as ``bar(done, total)``."""
 
-    def __init__(self, progress: Progress, task: TaskID, stage: str) -> None:
-        self._progress, self._task, self.stage = progress, task, stage
+    def __init__(
+        self,
+        progress: Progress,
+        task: TaskID,
+        stage: str,
+        follow: Callable[[str, int, int], object] | None = None,
+    ) -> None:
+        self._progress, self._task, self.stage, self._follow = progress, task, stage, follow
         self._part: str | None = None
+        self._detail = stage
+        self._tell(0, None)
 
     def __call__(self, done: int, total: int | None = None) -> None:
         self._progress.update(self._task, completed=done, total=total)
+        self._tell(done, total)
+
+    def _tell(self, done: int, total: int | None) -> None:
+        if self._follow is not None:
+            self._follow(self._detail, done, total or 0)
 
     def describe(self, detail: str) -> None:
         """Show which part of the stage is running."""
-        self._progress.update(self._task, description=f"{self.stage}: {detail}")
+        self._detail = f"{self.stage}: {detail}"
+        self._progress.update(self._task, description=self._detail)
 
     def part(self, name: str, done: int, total: int) -> None:
         """Show what is done of one part of the stage; each part has a total and a time left of its own."""
         if name != self._part:
             self._part = name
-            self._progress.reset(self._task, total=total, description=f"{self.stage}: {name}")
+            self._detail = f"{self.stage}: {name}"
+            self._progress.reset(self._task, total=total, description=self._detail)
         self(done, total)

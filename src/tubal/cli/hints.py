@@ -10,26 +10,26 @@ import contextlib
 import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 import numpy as np
 
-from tubal.cli.inputs import FILE_COLUMNS, image_names, open_clusterer, read_images_for
+from tubal.app.session import Results, add_entries, image_names, journal_of
+from tubal.cli.inputs import FILE_COLUMNS, read_images_for
 from tubal.cli.options import ImageSettings, Source, State, applying_options, count_option, json_option
-from tubal.cli.pipeline import answers_beside
-from tubal.storage.journal import Entry, Journal
+from tubal.storage.files import reserve
+from tubal.storage.journal import Entry
 from tubal.text import count, from_table_cell
 
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
     from tubal.cli.console import Terminal
-    from tubal.clustering import Hints, ImageClusterer
+    from tubal.clustering import ImageClusterer
 
-__all__ = ["add", "ask", "check_hint_file", "refine", "teach_known_hints"]
+__all__ = ["add", "ask", "check_hint_file", "refine", "teach_known_hints", "write_results"]
 
 # Columns of a table that hold a name, in order of preference; "name" is that of labels.csv.
 NAME_COLUMNS = ("label", "class", "target", "truth", "category", "name")
@@ -42,139 +42,35 @@ ROUND = 10
 results_argument = click.argument("results", type=click.Path(path_type=Path, exists=True, file_okay=False))
 
 
-# --- results and their journal -----------------------------------------------------------------------------------
-def journal_of(out: Path) -> Journal:
-    """Return the journal of a folder of results."""
-    return Journal(answers_beside(out))
+# --- results -----------------------------------------------------------------------------------------------------
+def write_results(
+    results: Results, terminal: Terminal, state: State, *, sort: str | None = None, hidden: Path | None = None
+) -> dict[str, Any]:
+    """Replace the results in the folder by those of the clusterer, all at once.
 
+    ``hidden`` is the folder of a reservation that the caller holds already.
+    """
+    from tubal.cli.pipeline import Plan, check_sorting, earlier_sorted_folder, write_clusters
+    from tubal.storage.files import staged_folder
 
-@dataclass
-class Results:
-    """The results of an earlier run: its model, record, journal, and the digest of each image."""
-
-    out: Path
-    clusterer: ImageClusterer
-    record: dict[str, Any]
-    journal: Journal
-
-    @classmethod
-    def open(cls, out: Path) -> Results:
-        """Load the results in a folder, with all answers of its journal applied."""
-        from tubal.cli.pipeline import earlier_record
-
-        record = earlier_record(out)
-        if not record:
-            raise FileNotFoundError(f"{str(out)!r} holds no results of tubal cluster; make some with it first")
-        clusterer = open_clusterer(out)
-        if not hasattr(clusterer, "file_digests_"):
-            raise ValueError(f"the model in {str(out)!r} is of an earlier version; run tubal cluster again")
-        found = cls(out, clusterer, record, journal_of(out))
-        apply_journal(clusterer, found.digests, found.journal.current(), found.journal.mentioned())
-        return found
-
-    @property
-    def digests(self) -> list[str]:
-        """The digest of each image."""
-        return [str(digest) for digest in self.clusterer.file_digests_]
-
-    @property
-    def files(self) -> list[str]:
-        """The file of each image; empty if it is not known or has gone."""
-        listed = self.record.get("files")
-        n_images = len(self.clusterer.labels_)
-        files = listed if isinstance(listed, list) and len(listed) == n_images else [""] * n_images
-        return [str(file) if file and Path(str(file)).is_file() else "" for file in files]
-
-    def write(self, terminal: Terminal, state: State, *, sort: str | None = None) -> dict[str, Any]:
-        """Replace the results in the folder by those of the clusterer, all at once."""
-        from tubal.cli.pipeline import Plan, check_sorting, earlier_sorted_folder, write_clusters
-        from tubal.storage.files import staged_folder
-
-        settings = dict(self.record["settings"])
-        how = sort or settings.get("sort")
-        stale = earlier_sorted_folder(self.out)
-        with staged_folder(self.out, force=True, stale=stale) as stage:
-            stack = self._stack()
-            check_sorting(how, stack, stage)
-            plan = Plan(
-                str(self.record.get("source", self.out)),
-                settings.get("clusters"),
-                str(settings.get("preset", "default")),
-                int(self.record.get("seed", 0)),
-                how,
-                None,
-                {**settings, "sort": how},
-                self.out,
-            )
-            return write_clusters(plan, stack, self.clusterer, stage, terminal, state)
-
-    def _stack(self) -> Bunch:
-        """Return the images of the model as they were read, up to the brightness of each."""
-        from sklearn.utils import Bunch
-
-        clusterer: Any = self.clusterer
-        images = np.asarray(clusterer.graph_.search.images, dtype=np.float32).reshape(-1, *clusterer.image_shape_)
-        largest = images.reshape(len(images), -1).max(axis=1).reshape(-1, *[1] * (images.ndim - 1))
-        return Bunch(
-            images=np.clip(images / np.where(largest > 0, largest, 1), 0, 1),
-            names=image_names(clusterer),
-            files=self.files,
-            digests=self.digests,
-            skipped=_read_skipped(self.out / "skipped.csv"),
-            rule=str(self.record.get("rule", "")),
-            crop=getattr(clusterer, "crop_", "none"),
-            fit=getattr(clusterer, "frame_fit_", "pad"),
-            value_range=getattr(clusterer, "value_range_", None),
-            target=None,
+    record, out = results.record, results.out
+    settings = dict(record["settings"])
+    how = sort or settings.get("sort")
+    stale = earlier_sorted_folder(out)
+    with staged_folder(out, force=True, stale=stale, hidden=hidden) as stage:
+        stack = results.stack()
+        check_sorting(how, stack, stage)
+        plan = Plan(
+            str(record.get("source", out)),
+            settings.get("clusters"),
+            str(settings.get("preset", "default")),
+            int(record.get("seed", 0)),
+            how,
+            None,
+            {**settings, "sort": how},
+            out,
         )
-
-
-def _read_skipped(path: Path) -> list[tuple[str, str]]:
-    with contextlib.suppress(OSError, KeyError), open(path, encoding="utf-8", errors="surrogateescape") as stream:
-        return [(from_table_cell(row["file"]), row["reason"]) for row in csv.DictReader(stream)]
-    return []
-
-
-def apply_journal(
-    clusterer: ImageClusterer, digests: Sequence[str], entries: Sequence[Entry], mentioned: set[str]
-) -> None:
-    """Give a clusterer the hints of a journal; what it knows about images that the journal never mentions stays."""
-    hints = journal_hints(clusterer.hints_, digests, entries, mentioned)
-    if hints != clusterer.hints_:
-        clusterer._set_hints(hints)
-
-
-def journal_hints(hints: Hints, digests: Sequence[str], entries: Sequence[Entry], mentioned: set[str]) -> Hints:
-    """Return hints by index from entries by digest, or raise an error that names a contradiction.
-
-    Answers about images that are not in the collection are left out; the journal keeps them.
-    """
-    place = {digest: index for index, digest in reversed(list(enumerate(digests)))}
-    known = hints.without(index for digest, index in place.items() if digest in mentioned)
-    here = [entry for entry in entries if all(image in place for image in entry.images)]
-    names = {place[entry.images[0]]: entry.name for entry in here if entry.kind == "name"}
-    pairs = {
-        kind: [(place[entry.images[0]], place[entry.images[1]]) for entry in here if entry.kind == kind]
-        for kind in ("same", "different")
-    }
-    return known.with_hints(names, pairs["same"], pairs["different"], len(digests))
-
-
-def add_entries(results: Results, entries: Sequence[Entry]) -> int:
-    """Write new answers to the journal, once it is certain that they contradict nothing, and apply them.
-
-    Returns how many of them are new.
-    """
-    journal = results.journal
-    new = [entry for entry in entries if entry not in journal.current()]
-    images = {image for entry in new if entry.kind == "name" for image in entry.images}
-    kept = [entry for entry in journal.current() if entry.kind != "name" or entry.images[0] not in images]
-    mentioned = journal.mentioned() | {image for entry in new for image in entry.images}
-    hints = journal_hints(results.clusterer.hints_, results.digests, [*kept, *new], mentioned)
-    journal.append(*new)
-    if hints != results.clusterer.hints_:
-        results.clusterer._set_hints(hints)
-    return len(new)
+        return write_clusters(plan, stack, results.clusterer, stage, terminal, state)
 
 
 # --- tables of hints ---------------------------------------------------------------------------------------------
@@ -283,7 +179,9 @@ def teach_known_hints(out: Path, choice: str | None) -> Callable[[ImageClusterer
 
         clusterer.file_digests_ = np.array(content_digests(stack), dtype=object)
         results = Results(out, clusterer, {}, journal)
-        apply_journal(clusterer, results.digests, journal.current(), journal.mentioned())
+        if journal.n_clusters() is not None:  # a number that was chosen for the earlier clusters
+            journal.append(Entry("clusters", (), "0"))
+        results.apply_journal()
         if choice is not None:
             add_entries(results, read_hints(choice, stack.names, results.digests, clusterer))
 
@@ -321,10 +219,11 @@ def refine(state: State, results: Path, hints: str, sort: str | None) -> None:
 
     terminal = Terminal(state)
     check_hint_file(hints)
-    opened = Results.open(results)
-    entries = read_hints(hints, image_names(opened.clusterer), opened.digests, opened.clusterer)
-    n_new = add_entries(opened, entries)
-    record = opened.write(terminal, state, sort=sort)
+    with reserve(results) as hidden:
+        opened = Results.open(results)
+        entries = read_hints(hints, image_names(opened.clusterer), opened.digests, opened.clusterer)
+        n_new = add_entries(opened, entries)
+        record = write_results(opened, terminal, state, sort=sort, hidden=hidden)
     _show(terminal, opened, record, f"{count(n_new, 'new hint')} of {len(entries)} in {hints}")
 
 
@@ -349,9 +248,10 @@ def ask(state: State, results: Path, questions: int | None, sort: str | None) ->
     from tubal.cli.console import Terminal
 
     terminal = Terminal(state)
-    opened = Results.open(results)
-    n_answers = _interview(opened, terminal, questions)
-    record = opened.write(terminal, state, sort=sort)
+    with reserve(results) as hidden:
+        opened = Results.open(results)
+        n_answers = _interview(opened, terminal, questions)
+        record = write_results(opened, terminal, state, sort=sort, hidden=hidden)
     _show(terminal, opened, record, count(n_answers, "answer"))
 
 
@@ -402,12 +302,12 @@ def _read_answer(picture: str) -> str | None:
 
 def _undo(results: Results, terminal: Terminal) -> int:
     """Take back the last answer, and return how many were taken back."""
-    entry = results.journal.undo()
-    if entry is None:
+    act = results.journal.undo()
+    if act is None:
         terminal.print_line("there is no answer to take back")
         return 0
-    apply_journal(results.clusterer, results.digests, results.journal.current(), results.journal.mentioned())
-    terminal.print_line(f"taken back: {entry.name or entry.kind} for {', '.join(entry.files) or entry.images[0][:12]}")
+    results.apply_journal()
+    terminal.print_line(f"taken back: {act.text}")
     return 1
 
 
@@ -430,10 +330,25 @@ def add(state: State, results: Path, source: str, sort: str | None, **image_sett
       tubal add tubal-out photos/ --sort copy      what is new in a folder that was clustered before
     """
     from tubal.cli.console import Terminal
-    from tubal.cli.pipeline import check_apart, content_digests
+    from tubal.cli.pipeline import check_apart
 
     terminal = Terminal(state)
     check_apart(source, results)
+    with reserve(results) as hidden:
+        _add(terminal, state, results, source, sort, image_settings, hidden)
+
+
+def _add(
+    terminal: Terminal,
+    state: State,
+    results: Path,
+    source: str,
+    sort: str | None,
+    image_settings: ImageSettings,
+    hidden: Path,
+) -> None:
+    from tubal.cli.pipeline import content_digests
+
     opened = Results.open(results)
     wanted = _new_files(source, set(opened.digests))
     if wanted is not None and not wanted:
@@ -449,7 +364,7 @@ def add(state: State, results: Path, source: str, sort: str | None, **image_sett
         return
     with terminal.stage("adding images"):
         n_changed = _grow(opened, stack, new)
-    record = opened.write(terminal, state, sort=sort)
+    record = write_results(opened, terminal, state, sort=sort, hidden=hidden)
     changed = f", {n_changed} of them changed" if n_changed else ""
     _show(terminal, opened, {**record, "added": len(new)}, f"{count(len(new), 'image')} added{changed}")
 
@@ -500,7 +415,7 @@ def _grow(results: Results, stack: Bunch, new: np.typing.NDArray[np.intp]) -> in
         clusterer.remove(outdated)
         files = [file for i, file in enumerate(files) if i not in set(outdated)]
     results.record = {**results.record, "files": files}
-    apply_journal(clusterer, results.digests, results.journal.current(), results.journal.mentioned())
+    results.apply_journal()
     return len(outdated)
 
 

@@ -31,13 +31,11 @@ __all__ = [
     "coder_of",
     "compare_with_labels",
     "described_views",
-    "image_names",
     "image_shape_of",
     "is_collection",
     "look_for",
     "model_file",
     "name_of",
-    "open_clusterer",
     "open_model",
     "read_images",
     "read_images_for",
@@ -254,14 +252,6 @@ def open_model(path: Path) -> BaseEstimator:
     return tubal.load(file)
 
 
-def open_clusterer(path: Path) -> ImageClusterer:
-    """Load a model that has clusters."""
-    model: ImageClusterer = open_model(path)
-    if not hasattr(model, "labels_"):
-        raise ValueError(f"{str(path)!r} holds a {type(model).__name__}, without clusters; make one with tubal cluster")
-    return model
-
-
 def coder_of(model: BaseEstimator) -> BaseEstimator:
     """Return the sparse coder: the model itself, or the one inside a clusterer."""
     return getattr(model, "model_", model)
@@ -270,15 +260,6 @@ def coder_of(model: BaseEstimator) -> BaseEstimator:
 def image_shape_of(model: BaseEstimator) -> tuple[int, ...]:
     """Return the shape of the images that a model was fitted on."""
     return tuple(coder_of(model).image_shape_)
-
-
-def image_names(clusterer: ImageClusterer) -> list[str]:
-    """Return the names of the images that a clusterer was fitted on, or their numbers if it was saved without names."""
-    names = getattr(clusterer, "file_names_", None)
-    n_images = len(clusterer.labels_)
-    if names is not None and len(names) == n_images:
-        return [str(name) for name in names]
-    return [f"image {i + 1}" for i in range(n_images)]
 
 
 # --- known labels ------------------------------------------------------------------------------------------------

@@ -29,8 +29,17 @@ from tubal.cli.console import ProgressBar, Terminal
 from tubal.cli.inputs import NetworkLook, compare_with_labels, model_file
 from tubal.cli.options import State
 from tubal.images.folders import copy_members
-from tubal.storage.files import atomic_write, platform_name, same_place, sha256_of, to_plain, unused_name, versions
-from tubal.text import count, from_table_cell, shape_text, table_cell
+from tubal.storage.files import (
+    atomic_write,
+    earlier_record,
+    platform_name,
+    same_place,
+    sha256_of,
+    to_plain,
+    unused_name,
+    versions,
+)
+from tubal.text import count, from_table_cell, safe_file_name, shape_text, table_cell
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -41,14 +50,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Plan",
-    "answers_beside",
     "check_apart",
     "check_output_file",
     "check_sorting",
     "checkpoint_beside",
     "cluster_images",
     "content_digests",
-    "earlier_record",
     "earlier_sorted_folder",
     "fit_with_progress",
     "save_model",
@@ -188,12 +195,6 @@ def save_model(model: BaseEstimator, stack: Bunch, path: Path, *, force: bool = 
     tubal.save(model, place)
     if place != path:
         raise FileExistsError(f"{str(path)!r} appeared during the run and was not replaced; the model is in {place}")
-
-
-def answers_beside(out: Path) -> Path:
-    """Return the journal of what was said about results; it lies beside them, and stays when they are replaced."""
-    named = out if out.name not in ("", "..") else out.resolve()
-    return named.with_name(f"{named.name}.hints")
 
 
 def content_digests(stack: Bunch) -> list[str]:
@@ -393,7 +394,7 @@ def _sorted_place(name: str, label: int, digits: int, said: str = "") -> Path:
     >>> _sorted_place("1.jpg", 3, digits=2, said="sea / sky").as_posix()
     'cluster-03 sea _ sky/1.jpg'
     """
-    text = re.sub(r'[\x00-\x1f<>:"/\\|?*]', "_", said).strip(" .")[:80]
+    text = safe_file_name(said)
     # Names need not come from a folder that was walked, so a name such as ".." must not lead anywhere.
     last = PurePosixPath(name).name
     folder = f"cluster-{label:0{digits}d}{' ' if text else ''}{text}"
@@ -489,16 +490,6 @@ def _hash_images(images: NDArray[np.float32]) -> str:
     digest = hashlib.sha256(repr(images.shape).encode())
     digest.update(np.ascontiguousarray(images).data)
     return digest.hexdigest()
-
-
-def earlier_record(folder: Path) -> dict[str, Any]:
-    """Return the record of an earlier run in a folder, or an empty one if the folder does not hold our results."""
-    try:
-        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    ours = isinstance(record, dict) and isinstance(record.get("settings"), dict) and "versions" in record
-    return record if ours else {}
 
 
 def _is_real_folder(path: Path) -> bool:

@@ -407,8 +407,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             images = images.reshape(len(images), -1)  # rows of features, which are compared by their values
         stable = parts.get("stability_")  # hints say more about clusters, but nothing about other partitions
         pieces = Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of, stable=stable)
-        found = describe_images(labels, pieces, self.seed_, images)
-        return found | ({"outlier_scores_": self.outlier_scores_, "outliers_": self.outliers_} if same else {})
+        known = (self.outlier_scores_, self.outliers_, self.duplicates_) if same and "duplicates_" in parts else None
+        return describe_images(labels, pieces, self.seed_, images, known)
 
     def labels_for(self, n_clusters: int) -> LabelArray:
         """Return labels for another number of clusters, cut from ``tree_`` without fitting anything again.
@@ -432,15 +432,18 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     @cached_property
     def tree_(self) -> ClusterTree:
         """Nested clusters at every number; computed on first use, and not stored in files."""
+        check_is_fitted(self, "affinity_")
+        return self._tree_of(self.labels_)
+
+    def _tree_of(self, labels: LabelArray) -> ClusterTree:
         from tubal.clustering.tree import cluster_tree
 
-        check_is_fitted(self, "affinity_")
         # Models stored by earlier versions do not know copies.
-        copy_of = getattr(self, "copy_of_", np.arange(len(self.labels_)))
+        copy_of = getattr(self, "copy_of_", np.arange(len(labels)))
         kept, group = np.unique(copy_of, return_inverse=True)
         affinity = self.affinity_[kept][:, kept]
         together = equal_images(self.graph_)[kept]
-        tree = cluster_tree(affinity, self.labels_[kept], together=together, seed=self.seed_)
+        tree = cluster_tree(affinity, labels[kept], together=together, seed=self.seed_)
         return replace(tree, pieces=tree.pieces[group])
 
     @cached_property

@@ -578,6 +578,29 @@ def ward_kmeans(points: Float64Array, n_clusters: int, seed: int) -> LabelArray:
     return start if len(points) == len(sample) and len(np.unique(labels)) < n_clusters else labels
 
 
+def two_parts(points: Float64Array, seed: int) -> LabelArray:
+    """Return the part, 0 or 1, of each point (n, d), each with a twentieth of them at least.
+
+    A few odd points would otherwise be one of the parts; they are set aside, and follow the nearer part.
+
+    >>> two_parts(np.array([[0.0], [0.1], [1.0], [1.1]]), 0)
+    array([0, 0, 1, 1])
+    """
+    least = len(points) // 20
+    kept = np.arange(len(points))
+    while len(kept) > len(points) // 2:
+        part = ward_kmeans(points[kept], 2, seed)
+        sizes = np.bincount(part, minlength=2)
+        if sizes.min() == 0:  # all points are equal
+            break
+        if sizes.min() >= least:
+            found: LabelArray = nearest_centers(points, cluster_means(points[kept], part, 2))
+            found[kept] = part
+            return np.asarray(found != found[0], dtype=np.intp)
+        kept = kept[part == sizes.argmax()]
+    return np.arange(len(points)) * 2 // len(points)
+
+
 def _kmeans_labels(points: NDArray[Any], n_clusters: int, **settings: Any) -> LabelArray:
     """Return scikit-learn's K-means labels, without its warning about equal points."""
     from sklearn.cluster import KMeans

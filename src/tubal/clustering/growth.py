@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tubal.backends.arrays import Array, to_numpy
 from tubal.clustering.affinity import choose_neighbors, mutual_adjacency, with_second_order
-from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors
+from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors, order_by_size
 from tubal.clustering.hints import (
     Evidence,
     Hints,
@@ -31,10 +31,9 @@ from tubal.clustering.hints import (
     Pairs,
     Question,
     apply_hints,
-    copy_groups,
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
-from tubal.clustering.tree import Coordinates, QuestionTree
+from tubal.clustering.tree import ClusterTree, Coordinates, QuestionTree
 from tubal.clustering.views import SHAPE, best_edges, describe_new
 from tubal.estimators.tubal_coders import GTSC
 from tubal.estimators.validation import check_stored
@@ -59,6 +58,8 @@ _TIME = 1.5
 _USUAL = 0.99
 # Length of the lists in which the nearest image of the fit is looked for.
 _AROUND = 40
+# Numbers of clusters whose evidence is kept, while a person tries some.
+_MOST_KEPT = 32
 # Steps of spreading the labels of known images to new ones, which may be neighbours of new images only.
 _SPREADING_STEPS = 20
 
@@ -85,7 +86,12 @@ class GrowingClusters:
     view_graphs_: dict[str, Graph]
     white_: float
     n_added_: int
+    n_chosen_: int
     seed_: int
+
+    def _tree_of(self, labels: LabelArray) -> ClusterTree:
+        """Return the tree of nested clusters that contains the partition ``labels``."""
+        raise NotImplementedError
 
     def _describe(self, labels: LabelArray, parts: Mapping[str, Any]) -> dict[str, Any]:
         """Return the attributes that follow from labels; ``parts`` are fitted attributes that are about to change."""
@@ -144,6 +150,8 @@ class GrowingClusters:
     def n_doubtful_(self) -> int:
         """Expected number of images that still have a wrong name: those in pieces of clusters that nobody named."""
         check_is_fitted(self, "labels_")
+        if not len(self.hints_):
+            return round(len(self.labels_) / 2.0)  # as the interview would say, without its tree
         return self._interview(np.empty(0, np.intp)).n_doubtful()
 
     def _interview(self, skip: IndexArray, n_questions: int = 1) -> Interview:
@@ -210,33 +218,70 @@ class GrowingClusters:
 
     def _set_hints(self, hints: Hints) -> None:
         """Store hints and everything that follows from them; nothing changes if this fails."""
-        evidence = self._evidence()
-        found = self._outcome(hints)
+        self._set_said(hints, getattr(self, "n_chosen_", None))
+
+    def _set_said(self, hints: Hints, n_chosen: int | None) -> None:
+        """Store hints and a number of clusters, None for that of the fit; nothing changes if this fails.
+
+        Clusters for another number are cut from the tree of those that were found, and then follow the hints.
+        """
         kept = {name: value for name, value in vars(self).items() if name.endswith("_") and name != "tree_"}
-        kept |= {"hints_": hints, "names_": found.names, "labels_": found.labels, "found_labels_": evidence.labels}
-        kept |= {"coordinates_": evidence.coordinates}
+        kept.pop("n_chosen_", None)
+        if len(hints) or n_chosen is not None:
+            evidence = self._evidence_for(n_chosen)
+            found = apply_hints(evidence, hints)
+            kept["coordinates_"] = evidence.coordinates
+        else:
+            labels = order_by_size(self._found())
+            found = Outcome(labels, [None] * (int(labels.max()) + 1))
+        kept |= {"hints_": hints, "names_": found.names, "labels_": found.labels, "found_labels_": self._found()}
+        if n_chosen is not None:
+            kept["n_chosen_"] = n_chosen
         kept |= self._describe(found.labels, kept)
         kept["confidence_"][hints.mentioned] = 1.0
         replace_fitted(self, kept)
 
-    def _outcome(self, hints: Hints) -> Outcome:
-        """Return what follows from hints; without any, the clusters of the fit."""
-        return apply_hints(self._evidence(), hints)
+    def _found(self) -> LabelArray:
+        """Return the clusters without hints, in the number of the fit."""
+        return getattr(self, "found_labels_", self.labels_)
 
     def _evidence(self) -> Evidence:
         """Return what the images say without hints; kept until the collection changes."""
-        cached = vars(self).get("_evidence_cache")
-        if cached is not None and cached[0] is self.affinity_:
-            known: Evidence = cached[1]
-            return known
-        labels = getattr(self, "found_labels_", self.labels_)
+        return self._evidence_for(getattr(self, "n_chosen_", None))
+
+    def _evidence_for(self, n_chosen: int | None) -> Evidence:
+        cache: dict[int | None, Evidence] = self._cache_of("_evidence_cache")
+        if n_chosen not in cache:
+            cache[n_chosen] = self._gather_evidence() if n_chosen is None else self._cut_evidence(n_chosen)
+        return cache[n_chosen]
+
+    def _gather_evidence(self) -> Evidence:
+        labels = self._found()
         coordinates = getattr(self, "coordinates_", None)
         if coordinates is None:
             coordinates = diffusion_space(self.affinity_, int(labels.max()) + 1, self.seed_)
-        groups = copy_groups(self._copies(), self._exact_copies())
-        found = Evidence(labels, coordinates, self.affinity_, groups)
-        vars(self)["_evidence_cache"] = (self.affinity_, found)
-        return found
+        return Evidence(labels, coordinates, self.affinity_, copy_groups(self._copies(), self._exact_copies()))
+
+    def _cut_evidence(self, n_clusters: int) -> Evidence:
+        tree, found = self._found_tree(), self._evidence_for(None)
+        evidence = replace(found, labels=tree.labels(min(n_clusters, tree.n_pieces)))
+        vars(evidence)["spread"] = found.spread
+        return evidence
+
+    def _found_tree(self) -> ClusterTree:
+        """Return the tree of the clusters without hints; kept until the collection changes."""
+        cache: dict[None, ClusterTree] = self._cache_of("_found_tree_cache")
+        if None not in cache:
+            cache[None] = self._tree_of(self._found())
+        return cache[None]
+
+    def _cache_of(self, name: str) -> dict[Any, Any]:
+        """Return a dict that is emptied when the collection changes, or when it has grown large."""
+        cached = vars(self).get(name)
+        if cached is None or cached[0] is not self.affinity_ or len(cached[1]) > _MOST_KEPT:
+            cached = vars(self)[name] = (self.affinity_, {})
+        kept: dict[Any, Any] = cached[1]
+        return kept
 
     def _copies(self) -> IndexArray:
         return getattr(self, "copy_of_", np.arange(len(self.labels_)))
@@ -247,14 +292,12 @@ class GrowingClusters:
         return exact_copies(as_rows(self.graph_.search.images))[1]
 
     def _question_tree(self) -> QuestionTree:
-        cached = vars(self).get("_tree_cache")
-        if cached is not None and cached[0] is self.affinity_:
-            known: QuestionTree = cached[1]
-            return known
-        evidence = self._evidence()
-        found = QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity, self.seed_)
-        vars(self)["_tree_cache"] = (self.affinity_, found)
-        return found
+        """Return the tree of questions; it does not depend on the number of clusters that a person chose."""
+        cache: dict[None, QuestionTree] = self._cache_of("_tree_cache")
+        if None not in cache:
+            evidence = self._evidence_for(None)
+            cache[None] = QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity, self.seed_)
+        return cache[None]
 
     # --- new images --------------------------------------------------------------------------------------
     def update(self: Self, X: ArrayLike, *, views: Mapping[str, ArrayLike] | None = None) -> Self:
@@ -289,7 +332,7 @@ class GrowingClusters:
         copy_of = self._grown_copies(images)
         best = max(seen.values(), key=lambda view: view.trust)
         strangers = strange_groups(choose_neighbors(best.graph, n_neighbors), best.around, n_added)
-        labels = grown_labels(getattr(self, "found_labels_", self.labels_), affinity, strangers)[copy_of]
+        labels = grown_labels(self._found(), affinity, strangers)[copy_of]
         parts = {name: value for name, value in vars(self).items() if name.endswith("_") and name not in _DERIVED}
         parts |= {"graph_": graph, "model_": model, "affinity_": affinity, "found_labels_": labels, "copy_of_": copy_of}
         parts |= {"features_": np.concatenate([self.features_, features.astype(self.features_.dtype)])}
@@ -354,7 +397,7 @@ class GrowingClusters:
         if "view_graphs_" in parts:
             graphs = self.view_graphs_.items()
             parts["view_graphs_"] = {name: reduced_graph(known, kept, new_index) for name, known in graphs}
-        labels = getattr(self, "found_labels_", self.labels_)[kept]
+        labels = self._found()[kept]
         parts["found_labels_"] = np.unique(labels, return_inverse=True)[1].astype(np.intp)
         parts["n_added_"] = int(np.count_nonzero(kept >= n_images - getattr(self, "n_added_", 0)))
         for name in ("coordinates_", "stability_", *_OF_FILES):
@@ -424,6 +467,8 @@ class GrowingClusters:
             check_stored("coordinates_", self.coordinates_, (n_images, None), least=-1.01, most=1.01)
         if "n_added_" in vars(self) and not 0 <= check_integer("n_added_", self.n_added_, least=0) <= n_images:
             raise ValueError(f"n_added_ is {self.n_added_} of {n_images} images")
+        if "n_chosen_" in vars(self) and check_integer("n_chosen_", self.n_chosen_) > n_images:
+            raise ValueError(f"n_chosen_ is {self.n_chosen_} for {n_images} images")
 
 
 # Attributes that describe a collection and are computed again, or on first use, when it changes.
@@ -442,7 +487,7 @@ def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
         raise ValueError("names_ are not texts, each once")
     if not isinstance(hints, Hints):
         raise TypeError(f"hints_ is a {type(hints).__name__}; Hints are wanted")
-    checked = Hints().with_hints(hints.names, hints.same, hints.different, len(labels))
+    checked = Hints().with_hints(hints.names, hints.same, hints.different, len(labels), hints.alone)
     for image, name in checked.names.items():
         if names[labels[image]] != name:
             raise ValueError(f"image {image} is named {name!r}, but its cluster is not")
@@ -450,6 +495,20 @@ def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
         for i, j in pairs:
             if (labels[i] == labels[j]) != wanted:
                 raise ValueError(f"images {i} and {j} are not {'the same' if wanted else 'different'}, as was said")
+
+
+def copy_groups(*groupings: IndexArray) -> LabelArray:
+    """Return groups (n,) of images that some grouping joins.
+
+    >>> copy_groups(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]))
+    array([0, 0, 0, 1])
+    """
+    n_images = len(groupings[0])
+    firsts = [np.unique(group, return_index=True, return_inverse=True)[1:] for group in groupings]
+    columns = np.concatenate([first[inverse] for first, inverse in firsts])
+    rows = np.tile(np.arange(n_images), len(groupings))
+    links = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(n_images, n_images))
+    return np.asarray(connected_components(links, directed=False)[1], dtype=np.intp)
 
 
 def diffusion_space(affinity: SparseMatrix, n_clusters: int, seed: int) -> Coordinates:

@@ -7,7 +7,7 @@ that were found without hints into clusters in which every hint holds:
    coordinates first; a cluster with one name gets that name. So one answer per cluster does what naming the clusters
    would do, and an answer that differs from the others only takes the images around it.
 2. Votes are smoothed over the edges of the graph. With many hints this is what label spreading does.
-3. Hinted images get what was said about them.
+3. Hinted images get what was said about them. Those that were placed by hand do not vote: only they are moved.
 
 The result depends on the hints alone, not on their order, so forgetting a hint undoes it.
 """
@@ -17,15 +17,15 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Integral
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from tubal.clustering.cuts import order_by_size
 from tubal.clustering.quality import members_of, most_typical
@@ -66,6 +66,8 @@ class Hints:
         Images that belong together.
     different : tuple of pairs of int
         Images that do not.
+    alone : tuple of int
+        Images that were placed by hand: what is said about them says nothing about others.
 
     Examples
     --------
@@ -77,6 +79,7 @@ class Hints:
     said: tuple[str, ...] = ()
     same: tuple[Pair, ...] = ()
     different: tuple[Pair, ...] = ()
+    alone: tuple[int, ...] = ()
 
     @property
     def names(self) -> dict[int, str]:
@@ -92,7 +95,9 @@ class Hints:
     def __len__(self) -> int:
         return len(self.images) + len(self.same) + len(self.different)
 
-    def with_hints(self, names: Mapping[int, str], same: Pairs, different: Pairs, n_images: int) -> Hints:
+    def with_hints(
+        self, names: Mapping[int, str], same: Pairs, different: Pairs, n_images: int, alone: Iterable[int] = ()
+    ) -> Hints:
         """Return these hints and new ones, or raise an error that names a contradiction.
 
         Parameters
@@ -105,6 +110,8 @@ class Hints:
             Images that do not.
         n_images : int
             Number of images in the collection.
+        alone : iterable of int, default=()
+            Images that were placed by hand.
 
         Returns
         -------
@@ -121,9 +128,15 @@ class Hints:
                 )
         together = _unique_pairs(self.same, same, n_images, "same")
         apart = _unique_pairs(self.different, different, n_images, "different")
-        found = Hints(tuple(known), tuple(known.values()), together, apart)
+        placed = dict.fromkeys([*self.alone, *(_check_index(image, n_images) for image in alone)])
+        found = Hints(tuple(known), tuple(known.values()), together, apart, tuple(placed))._tidy()
         found.groups()  # raises an error if they contradict each other
         return found
+
+    def _tidy(self) -> Hints:
+        """Return the hints without images placed by hand that nothing is said about."""
+        said = set(self.mentioned.tolist())
+        return replace(self, alone=tuple(image for image in self.alone if image in said))
 
     def without(self, images: Iterable[int], pairs: Iterable[Pair] = ()) -> Hints:
         """Return these hints without all that is about some images, and without some pairs.
@@ -146,7 +159,8 @@ class Hints:
         def left(said: Sequence[Pair]) -> tuple[Pair, ...]:
             return tuple(pair for pair in said if pair not in undone and not gone & set(pair))
 
-        return Hints(tuple(kept), tuple(kept.values()), left(self.same), left(self.different))
+        alone = tuple(image for image in self.alone if image not in gone)
+        return Hints(tuple(kept), tuple(kept.values()), left(self.same), left(self.different), alone)._tidy()
 
     def renumbered(self, new_index: IndexArray) -> Hints:
         """Return the hints with images renumbered; what is about an image of index -1 is left out.
@@ -166,7 +180,7 @@ class Hints:
         same, different = (
             tuple((int(new_index[i]), int(new_index[j])) for i, j in pairs) for pairs in (left.same, left.different)
         )
-        return Hints(moved, left.said, same, different)
+        return Hints(moved, left.said, same, different, tuple(int(new_index[image]) for image in left.alone))
 
     def groups(self) -> list[Group]:
         """Return the groups of images that must share a cluster, or raise an error that names a contradiction.
@@ -322,16 +336,18 @@ class Evidence:
     affinity: SparseMatrix
     copies: LabelArray
 
+    @cached_property
     def centers(self) -> IndexArray:
-        """Return the most typical image of each cluster.
-
-        Returns
-        -------
-        ndarray of shape (n_clusters,)
-            Indices.
-        """
+        """The most typical image of each cluster."""
         clusters = members_of(self.labels)
         return np.array([most_typical(self.coordinates, self.affinity, members) for members in clusters])
+
+    @cached_property
+    def spread(self) -> SparseMatrix:
+        """Edge weights divided by the roots of both images' degrees."""
+        degrees = np.asarray(self.affinity.sum(axis=1), dtype=np.float64).ravel()
+        scale = sparse.diags_array(1.0 / np.sqrt(np.where(degrees > 0.0, degrees, 1.0)))
+        return sparse.csr_matrix(scale @ self.affinity @ scale).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -350,20 +366,6 @@ class Outcome:
     names: list[str | None]
 
 
-def copy_groups(*groupings: IndexArray) -> LabelArray:
-    """Return groups (n,) of images that some grouping joins.
-
-    >>> copy_groups(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]))
-    array([0, 0, 0, 1])
-    """
-    n_images = len(groupings[0])
-    firsts = [np.unique(group, return_index=True, return_inverse=True)[1:] for group in groupings]
-    columns = np.concatenate([first[inverse] for first, inverse in firsts])
-    rows = np.tile(np.arange(n_images), len(groupings))
-    links = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(n_images, n_images))
-    return np.asarray(connected_components(links, directed=False)[1], dtype=np.intp)
-
-
 def apply_hints(evidence: Evidence, hints: Hints) -> Outcome:
     """Return labels in which all hints hold; see the top of this file for the rules.
 
@@ -380,6 +382,8 @@ def apply_hints(evidence: Evidence, hints: Hints) -> Outcome:
         Labels and names of clusters.
     """
     groups = hints.groups()
+    if not groups:
+        return Outcome(order_by_size(evidence.labels), [None] * (int(evidence.labels.max()) + 1))
     # Columns of votes: one for each cluster found, then one for each name, then clusters that pairs ask for.
     n_found = int(evidence.labels.max()) + 1
     names: list[str | None] = [None] * n_found
@@ -389,33 +393,46 @@ def apply_hints(evidence: Evidence, hints: Hints) -> Outcome:
             column[place] = len(names)
             names.append(group.name)
     unnamed = [place for place, group in enumerate(groups) if group.name is None]
-    if unnamed:
-        _place_unnamed(evidence, groups, unnamed, column, names)
+    _place_unnamed(evidence, groups, unnamed, column, names, frozenset(hints.alone))
     images, columns = _anchors(groups, column)
-    votes = _votes(evidence, images, columns, len(names))
-    return _decide(evidence, votes, images, columns, names)
+    voting = ~np.isin(images, hints.alone)
+    votes = _votes(evidence, images[voting], columns[voting], len(names))
+    return _decide(evidence, votes, images, columns, names, voting)
 
 
-def _anchors(groups: Sequence[Group], column: Sequence[int]) -> tuple[IndexArray, IndexArray]:
-    """Return the hinted images whose cluster is known, and their columns."""
-    found = [
-        (image, column[place]) for place, group in enumerate(groups) for image in group.images if column[place] >= 0
-    ]
+def _anchors(
+    groups: Sequence[Group], column: Sequence[int], without: Collection[int] = ()
+) -> tuple[IndexArray, IndexArray]:
+    """Return the hinted images whose cluster is known, except some, and their columns."""
+    known = [(group, column[place]) for place, group in enumerate(groups) if column[place] >= 0]
+    found = [(image, place) for group, place in known for image in group.images if image not in without]
     pairs = np.array(found, dtype=np.intp).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
 
 
 def _place_unnamed(
-    evidence: Evidence, groups: Sequence[Group], unnamed: Sequence[int], column: list[int], names: list[str | None]
+    evidence: Evidence,
+    groups: Sequence[Group],
+    unnamed: Sequence[int],
+    column: list[int],
+    names: list[str | None],
+    alone: Collection[int],
 ) -> None:
     """Choose the column of each group without a name: where most of its votes are, but not where it must not be.
 
     A group that is kept out of the cluster with most of its votes gets a new one, unless another has many votes too.
+    A group of images that were placed by hand gets a new one.
     """
-    votes = _votes(evidence, *_anchors(groups, column), len(names))
+    voters = {place: [image for image in groups[place].images if image not in alone] for place in unnamed}
+    asked = np.array(sorted({image for images in voters.values() for image in images}), dtype=np.intp)
+    votes = _votes(evidence, *_anchors(groups, column, alone), len(names), rows=asked) if len(asked) else None
     for place in unnamed:
         group = groups[place]
-        total = np.asarray(votes[list(group.images)].sum(axis=0)).ravel()
+        if votes is None or not voters[place]:
+            column[place] = len(names)
+            names.append(None)
+            continue
+        total = np.asarray(votes[np.searchsorted(asked, voters[place])].sum(axis=0)).ravel()
         shares = np.concatenate([total / max(total.sum(), 1e-12), np.zeros(len(names) - len(total))])
         taken = [column[other] for other in group.apart if column[other] >= 0]
         best = int(shares.argmax())
@@ -427,8 +444,10 @@ def _place_unnamed(
         column[place] = choice
 
 
-def _votes(evidence: Evidence, images: IndexArray, columns: IndexArray, n_columns: int) -> SparseMatrix:
-    """Return the smoothed votes (n, n_columns) of hints, each row summing to one.
+def _votes(
+    evidence: Evidence, images: IndexArray, columns: IndexArray, n_columns: int, rows: IndexArray | None = None
+) -> SparseMatrix:
+    """Return the smoothed votes (n, n_columns) of hints, each row summing to one; with ``rows`` only some rows.
 
     Clusters without a named hint keep a column of their own. Where pairs have put hints into such a cluster, its most
     central image votes for it.
@@ -440,7 +459,7 @@ def _votes(evidence: Evidence, images: IndexArray, columns: IndexArray, n_column
     hinted = np.bincount(labels[images], minlength=n_found) > 0
     keepers = np.flatnonzero(anonymous & hinted)
     if len(keepers):
-        centers = evidence.centers()[keepers]
+        centers = evidence.centers[keepers]
         free = ~np.isin(centers, images)
         images, columns = np.append(images, centers[free]), np.append(columns, keepers[free])
     quiet = ~hinted[labels]
@@ -450,11 +469,11 @@ def _votes(evidence: Evidence, images: IndexArray, columns: IndexArray, n_column
     for cluster in np.flatnonzero(hinted):
         members, chosen = np.flatnonzero(labels == cluster), np.flatnonzero(of_cluster == cluster)
         shares, used = _nearest_votes(evidence.coordinates, members, images[chosen], columns[chosen])
-        rows, slots = np.nonzero(shares > 1e-6)
-        parts.append((members[rows], used[slots], shares[rows, slots]))
+        at, slots = np.nonzero(shares > 1e-6)
+        parts.append((members[at], used[slots], shares[at, slots]))
     row, column, value = (np.concatenate(part) for part in zip(*parts, strict=True))
     votes = sparse.csr_matrix((value, (row, column)), shape=(n_images, n_columns))
-    return _smooth(evidence.affinity, votes, images, columns)
+    return _smooth(evidence.spread, votes, images, columns, rows)
 
 
 def _nearest_votes(
@@ -475,27 +494,43 @@ def _nearest_votes(
     return votes / votes.sum(axis=1, keepdims=True), used
 
 
-def _smooth(affinity: SparseMatrix, votes: SparseMatrix, images: IndexArray, columns: IndexArray) -> SparseMatrix:
-    """Return votes after some steps of label spreading, in which hinted images weigh more."""
-    degrees = np.asarray(affinity.sum(axis=1), dtype=np.float64).ravel()
-    scale = 1.0 / np.sqrt(np.where(degrees > 0.0, degrees, 1.0))
-    spread = sparse.csr_matrix(sparse.diags_array(scale) @ affinity @ sparse.diags_array(scale))
-    # Clusters whose images all vote for names have no votes of their own: half the columns, as a rule.
-    used = np.union1d(votes.indices, columns)
-    start = votes[:, used].toarray().astype(np.float32)
-    start[images] = 0.0
-    start[images, np.searchsorted(used, columns)] = _HINT_WEIGHT
-    spread = spread.astype(np.float32)
-    found = start
-    for _ in range(_SMOOTHING_STEPS):
-        found = _SMOOTHING * (spread @ found) + (1.0 - _SMOOTHING) * start
-    total = found.sum(axis=1, keepdims=True)
-    shares = sparse.csr_matrix(found / np.where(total > 0.0, total, 1.0))
-    return sparse.csr_matrix((shares.data, used[shares.indices], shares.indptr), shape=votes.shape)
+def _smooth(
+    spread: SparseMatrix, votes: SparseMatrix, images: IndexArray, columns: IndexArray, rows: IndexArray | None
+) -> SparseMatrix:
+    """Return votes after some steps of label spreading, in which hinted images weigh more.
+
+    Few rows are found by spreading from these rows, since ``spread`` is symmetric.
+    """
+    whole = votes.toarray().astype(np.float32)
+    whole[images] = 0.0
+    whole[images, columns] = _HINT_WEIGHT
+    used = np.flatnonzero(whole.any(axis=0))
+    start = np.ascontiguousarray(whole[:, used])
+    if rows is not None and len(rows) < len(used):
+        reach = np.zeros((len(start), len(rows)), np.float32)
+        reach[rows, np.arange(len(rows))] = 1.0
+        total = np.zeros_like(reach)
+        for _ in range(_SMOOTHING_STEPS):
+            total += (1.0 - _SMOOTHING) * reach
+            reach = _SMOOTHING * (spread @ reach)
+        found = (total + reach).T @ start
+    else:
+        found = start
+        for _ in range(_SMOOTHING_STEPS):
+            found = _SMOOTHING * (spread @ found) + (1.0 - _SMOOTHING) * start
+        found = found if rows is None else found[rows]
+    sums = found.sum(axis=1, keepdims=True)
+    shares = sparse.csr_matrix(found / np.where(sums > 0.0, sums, 1.0))
+    return sparse.csr_matrix((shares.data, used[shares.indices], shares.indptr), (len(found), votes.shape[1]))
 
 
 def _decide(
-    evidence: Evidence, votes: SparseMatrix, images: IndexArray, columns: IndexArray, names: list[str | None]
+    evidence: Evidence,
+    votes: SparseMatrix,
+    images: IndexArray,
+    columns: IndexArray,
+    names: list[str | None],
+    voting: NDArray[np.bool_],
 ) -> Outcome:
     """Return the clusters with most votes; copies share theirs, and hinted images have what was said."""
     copies = evidence.copies
@@ -507,7 +542,7 @@ def _decide(
     else:
         shares = votes.toarray()
     # A cluster without hints stays as it was found.
-    quiet = ~np.isin(evidence.labels, evidence.labels[images])
+    quiet = ~np.isin(evidence.labels, evidence.labels[images[voting]])
     chosen = np.where(quiet, evidence.labels, shares.argmax(axis=1))
     said = np.full(n_groups, -1, np.intp)
     said[copies[images][::-1]] = columns[::-1]  # of several hints the first counts

@@ -20,6 +20,8 @@ from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix
 
 # Other partitions for the stability: numbers of clusters as multiples of the given one, and diffusion times.
 _OTHER_NUMBERS, _OTHER_TIMES = (0.75, 0.85, 1.0, 1.18, 1.33), (0.5, 1.0, 2.0)
+# Share of the distances in a piece that count as near where its densest place is looked for; images compared at most.
+_NEAR_SHARE, _MOST_COMPARED = 0.25, 500
 # The trees of these partitions are built on at most this many images.
 _TREE_SAMPLE = 1000
 
@@ -503,41 +505,61 @@ class Pieces:
     eigenpairs: Spectrum | None = None  # of the affinity of the representatives, if they are known
     stable: Float64Array | None = None  # what the stability was in the fit, if it is known
 
+    def distinct_affinity(self) -> SparseMatrix:
+        """Return the edge weights of the representatives alone."""
+        kept = np.unique(self.copy_of)
+        return self.affinity if len(kept) == len(self.copy_of) else self.affinity[kept][:, kept]
+
     def distinct(self) -> Pieces:
         """Return the same for the representatives alone."""
         kept = np.unique(self.copy_of)
         if len(kept) == len(self.copy_of):
             return self
-        affinity = self.affinity[kept][:, kept]
+        affinity = self.distinct_affinity()
         search: Any = self.graph.search
         graph = Graph(affinity, search=replace(search, images=search.images[kept]))
         return Pieces(affinity, graph, self.features[kept], np.arange(len(kept)), self.eigenpairs)
 
 
-def describe_images(labels: LabelArray, pieces: Pieces, seed: int, images: NDArray[Any] | None) -> dict[str, Any]:
+def describe_images(
+    labels: LabelArray,
+    pieces: Pieces,
+    seed: int,
+    images: NDArray[Any] | None,
+    known: tuple[Float64Array, NDArray[np.bool_], list[IndexArray]] | None = None,
+) -> dict[str, Any]:
     """Return the fitted attributes that describe clusters and single images.
 
     The stability is computed from eigenpairs, or as in the fit; without both, confidence counts edges only. Without
-    images only neighbours make an image unusual.
+    images only neighbours make an image unusual. ``known`` are the scores of unusual images, these images and the
+    near-duplicates, which do not depend on labels.
     """
     kept, group = np.unique(pieces.copy_of, return_inverse=True)
-    sure, stable = confidence(pieces.distinct().affinity, labels[kept])[group], pieces.stable
+    sure, stable = confidence(pieces.distinct_affinity(), labels[kept])[group], pieces.stable
     if pieces.eigenpairs is not None:
         stable = stability(pieces.eigenpairs, labels[kept], seed=seed)[group]
     if stable is not None:
         sure = (sure + stable) / 2.0
-    graph = pieces.graph
-    odd = np.zeros(len(labels)) if images is None else stranger_scores(images, seed=seed)
-    if graph.distances is not None:
-        odd = np.maximum(odd, neighbor_outlier_scores(graph.distances))
+    odd, strange, duplicates = _unusual_images(pieces.graph, len(labels), seed, images) if known is None else known
     found: dict[str, Any] = {
         "n_clusters_": int(labels.max()) + 1,
         "confidence_": sure,
         "medoids_": medoids(pieces.features, labels, sure),
         "outlier_scores_": odd,
-        "outliers_": odd > max(OUTLIER_CUTOFF, float(np.quantile(odd, 1.0 - MOST_OUTLIERS))),
-        "duplicates_": [],
+        "outliers_": strange,
+        "duplicates_": duplicates,
     }
-    if graph.neighbors is not None and graph.distances is not None:
-        found["duplicates_"] = near_duplicates(graph.neighbors, graph.distances)
     return found if stable is None else found | {"stability_": stable}
+
+
+def _unusual_images(
+    graph: Graph, n_images: int, seed: int, images: NDArray[Any] | None
+) -> tuple[Float64Array, NDArray[np.bool_], list[IndexArray]]:
+    """Return scores of unusual images, which images are unusual, and groups of near-duplicates."""
+    odd = np.zeros(n_images) if images is None else stranger_scores(images, seed=seed)
+    if graph.distances is not None:
+        odd = np.maximum(odd, neighbor_outlier_scores(graph.distances))
+    strange = odd > max(OUTLIER_CUTOFF, float(np.quantile(odd, 1.0 - MOST_OUTLIERS)))
+    if graph.neighbors is None or graph.distances is None:
+        return odd, strange, []
+    return odd, strange, near_duplicates(graph.neighbors, graph.distances)

@@ -36,6 +36,7 @@ def report_data(
     originals: Sequence[str] | None = None,
     title: str = "Image clusters",
     progress: Callable[[int, int], object] | None = None,
+    explain: bool = True,
 ) -> ReportData:
     """Return what a report shows of a fitted clusterer.
 
@@ -62,6 +63,8 @@ def report_data(
         Heading of the page.
     progress : callable or None, default=None
         Called with the number of images explained and the number of all images.
+    explain : bool, default=True
+        Also explain images; a live page asks for explanations of single images.
 
     Returns
     -------
@@ -93,6 +96,8 @@ def report_data(
         cluster_names={label: name for label, name in enumerate(clusterer.names_) if name is not None},
         title=title,
     )
+    if not explain:
+        return data
     return replace(data, **_explained(clusterer, images, choose_sample(data, MAX_IMAGES), progress))
 
 

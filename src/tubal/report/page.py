@@ -34,16 +34,20 @@ MAX_TERMS = 96
 MAX_FINE_PIXELS = 1_000_000
 
 
-def encode_payload(data: ReportData, shown: IntArray) -> Json:
+def encode_payload(data: ReportData, shown: IntArray, live: Json | None = None) -> Json:
     """Return everything the page reads, as JSON values.
 
     ``shown`` holds the sorted indices of the images whose pictures are embedded. The table (names, labels, confidence)
     lists all images up to ``MAX_ROWS``. Counts are always counts of all images.
+
+    ``live`` is what a page has that asks a server for pictures and for details of single images; all images are shown.
     """
-    rows = np.arange(data.n_images) if data.n_images <= MAX_ROWS else shown
+    all_rows = data.n_images <= MAX_ROWS or live is not None
+    rows = np.arange(data.n_images) if all_rows else shown
     # Row of each image in the table; -1 for images without a row, and in the extra last place for "no image".
     row_of = np.full(data.n_images + 1, -1)
     row_of[rows] = np.arange(len(rows))
+    details = _details(data, shown, row_of) if live is None else {"live": True, **dict.fromkeys(_DETAILS), **live}
     return {
         "title": data.title,
         "nTotal": data.n_images,
@@ -60,23 +64,34 @@ def encode_payload(data: ReportData, shown: IntArray) -> Json:
         "typicalFirst": pack(_order_of_shown(data, shown), "int32"),
         "trueLabels": _true_labels(data, shown),
         "embedding": pack(data.embedding[shown], "float32"),
-        "neighbors": pack(row_of[data.neighbors[shown]], "int32"),
-        "neighborDistances": pack(data.neighbor_distances[shown], "float32"),
-        "alignments": None if data.alignments is None else pack(data.alignments[shown], "float32"),
-        "sprites": _sprites(data.images[shown]),
         "atoms": None if data.atoms is None else _encode_atoms(data.atoms),
-        "terms": None
-        if data.terms is None or data.atoms is None
-        else _terms(data.atoms, data.terms, data.term_counts, shown),
-        "explained": None if data.explained is None else _finite(data.explained[shown].tolist()),
         "termsNote": data.terms_note,
-        "originals": None if data.originals is None else [data.originals[i] for i in shown.tolist()],
-        "norms": pack(np.ones(len(shown)) if data.norms is None else data.norms[shown], "float32"),
         "objective": _finite(data.objective),
         "sparsity": _finite(data.sparsity),
         "nIterations": int(len(data.objective) if data.n_iterations is None else data.n_iterations),
         "scores": {str(k): float(v) for k, v in (data.scores or {}).items()},
         "provenance": to_plain(data.provenance),
+        **details,
+    }
+
+
+# What a live page asks for when an image is looked at.
+_DETAILS = ("neighbors", "neighborDistances", "alignments", "sprites", "terms", "explained", "originals", "norms")
+
+
+def _details(data: ReportData, shown: IntArray, row_of: IntArray) -> Json:
+    """Return pictures, neighbours and terms of the images shown."""
+    return {
+        "neighbors": pack(row_of[data.neighbors[shown]], "int32"),
+        "neighborDistances": pack(data.neighbor_distances[shown], "float32"),
+        "alignments": None if data.alignments is None else pack(data.alignments[shown], "float32"),
+        "sprites": _sprites(data.images[shown]),
+        "terms": None
+        if data.terms is None or data.atoms is None
+        else _terms(data.atoms, data.terms, data.term_counts, shown),
+        "explained": None if data.explained is None else _finite(data.explained[shown].tolist()),
+        "originals": None if data.originals is None else [data.originals[i] for i in shown.tolist()],
+        "norms": pack(np.ones(len(shown)) if data.norms is None else data.norms[shown], "float32"),
     }
 
 
@@ -399,6 +414,68 @@ def _data_address(sheet: AnyArray, kind: str) -> str:
     return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
+# A live page asks for sheets of this many images, so that the first ones are there at once.
+LIVE_SHEET = 256
+
+
+class LiveSheets:
+    """Sheets that a live page asks for one by one.
+
+    Parameters
+    ----------
+    images : uint8 array of shape (n, height, width) or (n, height, width, 3)
+        Thumbnails of all images.
+    """
+
+    def __init__(self, images: AnyArray) -> None:
+        small: NDArray[Any] = shrink(images, LONGEST_SIDE)
+        self._tiles = small
+        height, width = small.shape[1:3]
+        self._pitch = (height + 2 * GUTTER, width + 2 * GUTTER)
+        self._exact = small.shape == images.shape
+        self._columns = max(1, min(round(LIVE_SHEET**0.5), SHEET_SIDE // self._pitch[1]))
+        self._per_sheet = int(self._columns * max(1, min(self._columns, SHEET_SIDE // self._pitch[0])))
+
+    @property
+    def n_sheets(self) -> int:
+        """Number of sheets."""
+        return -(-len(self._tiles) // self._per_sheet)
+
+    def layout(self) -> Json:
+        """Return where images lie on the sheets, as :class:`Sprites` describes it."""
+        return {
+            "sheets": None,
+            "nSheets": self.n_sheets,
+            "height": self._tiles.shape[1],
+            "width": self._tiles.shape[2],
+            "columns": self._columns,
+            "perSheet": self._per_sheet,
+            "pitch": list(self._pitch),
+            "channels": 3 if self._tiles.ndim == 4 else 1,
+            "exact": self._exact,
+        }
+
+    def sheet(self, number: int) -> bytes:
+        """Return one sheet as a PNG file.
+
+        Parameters
+        ----------
+        number : int
+            Which sheet, 0 to ``n_sheets - 1``.
+
+        Returns
+        -------
+        bytes
+            The file.
+        """
+        tiles = self._tiles[number * self._per_sheet : (number + 1) * self._per_sheet]
+        buffer = io.BytesIO()
+        sheet = _bordered_sheet(tiles, self._pitch, self._columns)
+        # On one machine, quick files are better than small ones.
+        Image.fromarray(sheet).save(buffer, "PNG", optimize=False, compress_level=1)
+        return buffer.getvalue()
+
+
 def _sprites(images: AnyArray) -> Json:
     sprites = pack_sprites(images)
     return {
@@ -417,23 +494,39 @@ def _sprites(images: AnyArray) -> Json:
 # --- the page -----------------------------------------------------------------------------------------------
 MAX_IMAGES = 2000
 
-STYLES = ("theme.css", "frame.css", "map.css", "cards.css", "numbers.css", "panel.css", "screens.css")
+STYLES = ("theme.css", "frame.css", "map.css", "cards.css", "numbers.css", "panel.css", "live.css", "screens.css")
 
 # The script of the page is these files in this order, in one scope.
 SCRIPTS = (
     "base.js",
+    "server.js",
     "data.js",
     "colors.js",
+    "store.js",
     "edits.js",
+    "live.js",
     "pictures.js",
     "thumbs.js",
     "camera.js",
     "spread.js",
     "map.js",
+    "map_layer.js",
+    "map_names.js",
     "map_input.js",
     "legend.js",
     "selection.js",
+    "selection_bar.js",
+    "drag.js",
+    "motion.js",
     "gallery.js",
+    "split.js",
+    "search.js",
+    "keys.js",
+    "slider.js",
+    "ask.js",
+    "history.js",
+    "export.js",
+    "duplicates.js",
     "atoms.js",
     "panel.js",
     "neighbors.js",
@@ -442,6 +535,8 @@ SCRIPTS = (
     "provenance.js",
     "main.js",
 )
+# That of the page which is shown until there are clusters.
+WAITING_SCRIPTS = ("base.js", "server.js", "progress.js")
 
 
 def build_report(data: ReportData, *, max_images: int = MAX_IMAGES) -> str:
@@ -459,19 +554,80 @@ def build_report(data: ReportData, *, max_images: int = MAX_IMAGES) -> str:
     str
         The HTML page. It needs no other file and no network.
     """
-    from jinja2 import Environment  # imported here to keep the start of the command line fast
-
     if max_images < 1:
         raise ValueError(f"max_images is {max_images}; give a number of images to show, at least 1")
-    payload = encode_payload(data, choose_sample(data, max_images))
-    script, style = _script(), _style()
-    template = Environment(autoescape=True).from_string(_asset("template.html.j2"))
+    return _render(data.title, encode_payload(data, choose_sample(data, max_images)))
+
+
+def build_live(data: ReportData, sheets: LiveSheets, state: Json) -> str:
+    """Return the page of a server that answers its requests.
+
+    Parameters
+    ----------
+    data : ReportData
+        What the page shows; all images.
+    sheets : LiveSheets
+        Their thumbnails, which the page asks for.
+    state : dict
+        What can change while the page is open.
+
+    Returns
+    -------
+    str
+        The HTML page.
+    """
+    payload = encode_payload(data, np.arange(data.n_images), live={"sprites": sheets.layout(), "state": state})
+    return _render(data.title, payload)
+
+
+def build_waiting(title: str) -> str:
+    """Return the page of a server that is still finding the clusters: it shows the progress and then loads again.
+
+    Parameters
+    ----------
+    title : str
+        Heading of the page.
+
+    Returns
+    -------
+    str
+        The HTML page.
+    """
+    return _render_template("progress.html.j2", title, _script(WAITING_SCRIPTS), connect=True)
+
+
+def live_policy(*, waiting: bool = False) -> str:
+    """Return the policy of a live page, for the header of the answer.
+
+    Parameters
+    ----------
+    waiting : bool, default=False
+        Whether it is the page of :func:`build_waiting`.
+
+    Returns
+    -------
+    str
+        A Content-Security-Policy.
+    """
+    script = _script(WAITING_SCRIPTS if waiting else SCRIPTS)
+    return f"{_policy(script, _style(), connect=True)}; frame-ancestors 'none'"
+
+
+def _render(title: str, payload: Json) -> str:
+    text = to_script_json(payload)
+    return _render_template("template.html.j2", title, _script(), connect=bool(payload.get("live")), payload=text)
+
+
+def _render_template(name: str, title: str, script: str, *, connect: bool, payload: str = "") -> str:
+    from jinja2 import Environment  # imported here to keep the start of the command line fast
+
+    template = Environment(autoescape=True).from_string(_asset(name))
     return template.render(
-        title=data.title.encode("utf-8", "replace").decode("utf-8"),
-        policy=_policy(script, style),
+        title=title.encode("utf-8", "replace").decode("utf-8"),
+        policy=_policy(script, _style(), connect=connect),
         script=script,
-        style=style,
-        payload=to_script_json(payload),
+        style=_style(),
+        payload=payload,
     )
 
 
@@ -510,19 +666,20 @@ def _style() -> str:
 
 
 @cache
-def _script() -> str:
-    """Join the scripts inside one function, so that they define no global names."""
-    body = "\n".join(_asset(f"js/{name}") for name in SCRIPTS)
+def _script(names: tuple[str, ...] = SCRIPTS) -> str:
+    """Join scripts inside one function, so that they define no global names."""
+    body = "\n".join(_asset(f"js/{name}") for name in names)
     return f'(function () {{\n"use strict";\n{body}\n}})();\n'
 
 
-def _policy(script: str, style: str) -> str:
+def _policy(script: str, style: str, *, connect: bool = False) -> str:
     """Return a policy that allows only this script, this style, and pictures in this page or beside it.
 
-    There are no requests to other places and no injected code.
+    There are no requests to other places and no injected code. With ``connect``, the page may ask its own server.
     """
+    asks = "connect-src 'self'; " if connect else ""
     return (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; {asks}"
         "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'"
     )
 

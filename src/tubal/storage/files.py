@@ -30,7 +30,16 @@ from typing import IO, Any, TypeAlias, TypedDict
 from tubal import __version__
 from tubal.backends.arrays import available_cores
 
-__all__ = ["atomic_write", "reserve", "same_place", "sha256_of", "staged_folder", "unused_name"]
+__all__ = [
+    "answers_beside",
+    "atomic_write",
+    "earlier_record",
+    "reserve",
+    "same_place",
+    "sha256_of",
+    "staged_folder",
+    "unused_name",
+]
 
 # A hidden folder holds the mark (which is locked), the new results, and, while they are exchanged, the old ones.
 _MARK, _NEW, _OLD, _JOURNAL = "tubal.mark", "new", "old", "journal.json"
@@ -107,6 +116,26 @@ def unused_name(path: Path) -> Path:
 
 
 # --- a folder of results -----------------------------------------------------------------------------------------
+def answers_beside(out: Path) -> Path:
+    """Return the journal of what was said about results; it lies beside them, and stays when they are replaced.
+
+    >>> answers_beside(Path("photos/tubal-out")).as_posix()
+    'photos/tubal-out.hints'
+    """
+    named = out if out.name not in ("", "..") else out.resolve()
+    return named.with_name(f"{named.name}.hints")
+
+
+def earlier_record(folder: Path) -> dict[str, Any]:
+    """Return the record of an earlier run in a folder, or an empty one if the folder does not hold our results."""
+    try:
+        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    ours = isinstance(record, dict) and isinstance(record.get("settings"), dict) and "versions" in record
+    return record if ours else {}
+
+
 @contextlib.contextmanager
 def reserve(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a hidden folder that only this run may use until the block ends; a second run for ``path`` raises.

@@ -75,6 +75,20 @@ function download(filename, text) {
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
+/** Draw something new and give the focus back to the element that took the place of the focused one. */
+function keepFocus(draw) {
+  const at = document.activeElement;
+  const place = at.closest("[id]:not(button, input, select)");
+  const key = at.id ? `#${CSS.escape(at.id)}` : at.dataset.image ? `.thumb[data-image="${at.dataset.image}"]` : null;
+  draw();
+  if (!key || at.isConnected) return;
+  const again = (place && place.isConnected && find(key, place)) || find(key);
+  if (again) again.focus({ preventScroll: true });
+}
+
+/** Whether keys are text at this place. */
+const isTyping = (node) => node.matches("input:not([type=range], [type=radio], [type=checkbox]), textarea, select");
+
 /** Make a group of buttons one tab stop, in which the arrow keys move the focus. */
 function rovingFocus(container, selector) {
   const items = () => [...container.querySelectorAll(selector)];

@@ -55,13 +55,13 @@ function drawScores() {
       make("div", {}, make("dt", {}, scoreName(name)), make("dd", {}, scoreText(name, value))),
     ),
   );
-  if (entries.length && edits.mergedInto.size) {
+  if (entries.length && store.canUndo) {
     box.append(
       make(
         "div",
         { class: "stale" },
         make("dt", {}, "These scores are for the clusters as found,"),
-        make("dd", {}, "before your merges."),
+        make("dd", {}, "before your changes."),
       ),
     );
   }
@@ -78,9 +78,18 @@ function scoreText(name, value) {
 /** For each label, the number of all its images in each cluster, whether shown on this page or not. */
 function countCells() {
   const counts = payload.trueLabels.names.map(() => new Map());
-  for (const [label, found, count] of payload.trueLabels.counts) {
-    const cluster = currentCluster(found);
-    counts[label].set(cluster, (counts[label].get(cluster) || 0) + count);
+  const add = (label, cluster, count) => counts[label].set(cluster, (counts[label].get(cluster) || 0) + count);
+  if (!isSample) {
+    for (let image = 0; image < nImages; image++) add(givenLabels[image], clusterOf(image), 1);
+    return counts;
+  }
+  for (const [label, found, count] of payload.trueLabels.counts) add(label, currentCluster(found), count);
+  // Images that were moved one by one are among those shown.
+  for (let image = 0; image < nImages; image++) {
+    const merged = currentCluster(foundLabels[rowOf[image]]);
+    if (merged === clusterOf(image)) continue;
+    add(givenLabels[image], merged, -1);
+    add(givenLabels[image], clusterOf(image), 1);
   }
   return counts;
 }

@@ -1,72 +1,94 @@
-// The reader's changes: names of clusters, and merges. The clusters as found are never overwritten.
+// Changes on a page that is a file: they are kept in the page and can be downloaded as a table. The state is made
+// by repeating all changes from the clusters as found, which are never overwritten.
 
-const foundClusters = payload.clusters.map(({ label }) => label);
-const clusterIndex = new Map(foundClusters.map((cluster, index) => [cluster, index]));
-const givenNames = new Map(payload.clusters.filter(({ name }) => name).map(({ label, name }) => [label, name]));
-const edits = { names: new Map(), mergedInto: new Map(), history: [] };
+const foundLabels = Int32Array.from(payload.labels);
+const edits = { made: [], undone: [], mergedInto: new Map() };
 
-/** The cluster to which a cluster as found now belongs. */
+const HISTORY_TEXT = {
+  rename: ({ cluster, name }) => `Cluster ${cluster} named ${name || "nothing"}`,
+  merge: ({ from, into }) => `Cluster ${from} merged into cluster ${into}`,
+  move: ({ images, to }) => `${formatCount(images.length, "image")} moved to ${to === "out" ? "not these" : to}`,
+};
+
+function actLocally(change) {
+  if (change.kind === "undo") edits.undone.push(edits.made.pop());
+  else if (change.kind === "redo") edits.made.push(edits.undone.pop());
+  else {
+    edits.made.push({ ...change, time: Date.now() / 1000 });
+    edits.undone = [];
+  }
+  showState(localState());
+  return true;
+}
+
+/** The state after all changes. Counts are over all images of a cluster, also those that are not in the table. */
+function localState() {
+  const labels = foundLabels.slice(),
+    names = new Map(payload.clusters.filter(({ name }) => name).map(({ label, name }) => [label, name]));
+  const counts = new Map(payload.clusters.map((cluster) => [cluster.label, sumsOf(cluster)]));
+  edits.mergedInto = new Map();
+  for (const change of edits.made) repeat[change.kind](change, { labels, names, counts });
+  const clusters = [...counts].filter(([, sums]) => sums.size > 0).map(([label, sums]) => meansOf(label, sums, names));
+  return {
+    revision: store.revision + 1,
+    labels,
+    confidence: payload.confidence,
+    clusters,
+    doubtful: payload.doubtful,
+    nDoubtful: payload.clusters.reduce((sum, { doubtful }) => sum + doubtful, 0),
+    nClusters: clusters.length,
+    history: edits.made.map((change) => ({ text: HISTORY_TEXT[change.kind](change), time: change.time })),
+    canUndo: edits.made.length > 0,
+    canRedo: edits.undone.length > 0,
+  };
+}
+
+const sumsOf = ({ size, doubtful, outliers, confidence }) => ({ size, doubtful, outliers, sum: size * confidence });
+const meansOf = (label, { size, doubtful, outliers, sum }, names) => ({
+  label,
+  name: names.get(label) || null,
+  size,
+  doubtful,
+  outliers,
+  confidence: sum / size,
+});
+
+const repeat = {
+  rename({ cluster, name }, { names }) {
+    if (name) names.set(cluster, name);
+    else names.delete(cluster);
+  },
+  merge({ from, into }, { labels, counts }) {
+    labels.forEach((label, row) => label === from && (labels[row] = into));
+    const source = counts.get(from),
+      target = counts.get(into);
+    for (const key of Object.keys(target)) target[key] += source[key];
+    counts.delete(from);
+    edits.mergedInto.set(from, into);
+  },
+  move({ images, to }, { labels, counts }) {
+    const label = to === "out" ? NOT_THESE : to === "new" ? Math.max(...counts.keys(), ...foundLabels) + 1 : to;
+    if (!counts.has(label)) counts.set(label, { size: 0, doubtful: 0, outliers: 0, sum: 0 });
+    for (const row of images) {
+      addRow(counts.get(labels[row]), row, -1);
+      addRow(counts.get(label), row, 1);
+      labels[row] = label;
+    }
+  },
+};
+
+function addRow(sums, row, sign) {
+  sums.size += sign;
+  sums.sum += sign * payload.confidence[row];
+  if (outlierRows.has(row)) sums.outliers += sign;
+  if (foundDoubtful.has(row)) sums.doubtful += sign;
+}
+const foundDoubtful = new Set(payload.doubtful);
+
+/** The cluster to which a cluster as found belongs after merges. */
 function currentCluster(found) {
   while (edits.mergedInto.has(found)) found = edits.mergedInto.get(found);
   return found;
-}
-
-const clusterOf = (image) => currentCluster(payload.labels[rowOf[image]]);
-const hasName = (cluster) => edits.names.has(cluster) || givenNames.has(cluster);
-const clusterName = (cluster) => edits.names.get(cluster) || givenNames.get(cluster) || `Cluster ${cluster}`;
-const clusterLabel = (cluster) => safeText(clusterName(cluster));
-const currentClusters = () => foundClusters.filter((cluster) => !edits.mergedInto.has(cluster));
-
-function change(action) {
-  edits.history.push({ names: new Map(edits.names), mergedInto: new Map(edits.mergedInto) });
-  action();
-  memberCache = null;
-  emit("edited");
-}
-
-function renameCluster(cluster, text) {
-  const name = text.trim();
-  if (name === clusterName(cluster)) return;
-  change(() => (name ? edits.names.set(cluster, name) : edits.names.delete(cluster)));
-  announce(`Renamed to ${clusterLabel(cluster)}.`);
-}
-
-function mergeClusters(from, into) {
-  const text = `${clusterLabel(from)} merged into ${clusterLabel(into)}.`;
-  change(() => edits.mergedInto.set(from, into));
-  announce(text);
-}
-
-function undoEdit() {
-  const before = edits.history.pop();
-  if (!before) return;
-  edits.names = before.names;
-  edits.mergedInto = before.mergedInto;
-  memberCache = null;
-  emit("edited");
-  announce("Undone.");
-}
-
-/** The images of every cluster, most typical first. */
-let memberCache = null;
-function clusterMembers() {
-  if (memberCache) return memberCache;
-  memberCache = new Map(currentClusters().map((cluster) => [cluster, []]));
-  for (const image of typicalOrder) memberCache.get(clusterOf(image)).push(image);
-  return memberCache;
-}
-
-/** Counts over all images of a cluster, whether they are shown on this page or not. */
-function clusterCounts(cluster) {
-  const parts = payload.clusters.filter(({ label }) => currentCluster(label) === cluster);
-  const sum = (valueOf) => parts.reduce((total, part) => total + valueOf(part), 0);
-  const size = sum((part) => part.size);
-  return {
-    size,
-    doubtful: sum((part) => part.doubtful),
-    outliers: sum((part) => part.outliers),
-    confidence: sum((part) => part.size * part.confidence) / size,
-  };
 }
 
 /** A spreadsheet must not take a name for a formula. tubal removes the apostrophe when it reads the table. */
@@ -77,16 +99,16 @@ const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')
 function tableText(rows) {
   const header = "file,cluster,confidence,outlier,near_duplicate_of,cluster_name,cluster_found";
   const lines = (rows || payload.names.map((_, row) => row)).map((row) => {
-    const cluster = currentCluster(payload.labels[row]);
+    const cluster = store.labels[row];
     const original = duplicateRow.has(row) ? payload.names[duplicateRow.get(row)] : "";
     return [
       payload.names[row],
       String(cluster),
-      String(payload.confidence[row]),
+      String(store.confidence[row]),
       outlierRows.has(row) ? "true" : "false",
       original,
       clusterName(cluster),
-      String(payload.labels[row]),
+      String(foundLabels[row]),
     ]
       .map((text) => quoted(tableCell(text)))
       .join(",");

@@ -3,15 +3,18 @@
 function drawLegend() {
   const groups = map.colorBy === "given" ? labelGroups() : clusterGroups();
   const legend = find("#legend");
-  legend.replaceChildren(
-    ...groups.filter((group) => group.images.length).map((group) => make("li", {}, legendButton(group))),
-  );
+  const items = groups.filter((group) => group.images.length).map((group) => make("li", {}, legendButton(group)));
+  // The focus stays on the same place of the legend.
+  const at = [...legend.querySelectorAll("button")].indexOf(document.activeElement);
+  legend.replaceChildren(...items);
+  if (at >= 0) find("button", items[Math.min(at, items.length - 1)]).focus({ preventScroll: true });
   const first = find("button", legend);
   if (first) first.tabIndex = 0;
 }
 
 const clusterGroups = () =>
   [...clusterMembers()].map(([cluster, images]) => ({
+    cluster,
     index: clusterIndex.get(cluster),
     name: clusterLabel(cluster),
     size: clusterCounts(cluster).size,
@@ -26,7 +29,7 @@ const labelGroups = () =>
     images: typicalOrder.filter((image) => givenLabels[image] === label),
   }));
 
-function legendButton({ index, name, size, images }) {
+function legendButton({ cluster, index, name, size, images }) {
   return button(
     [
       swatch(index),
@@ -44,6 +47,7 @@ function legendButton({ index, name, size, images }) {
     },
     {
       class: "legend-item",
+      "data-cluster": cluster,
       "aria-pressed": String(map.highlight === index),
       tabindex: -1,
       title: `Show only ${name}; click again to show all`,
@@ -59,6 +63,7 @@ function startLegend() {
   select.addEventListener("change", () => {
     map.colorBy = select.value;
     map.highlight = null;
+    colorImages();
     drawLegend();
     scheduleMap();
   });

@@ -1,8 +1,9 @@
 // Start: draw everything once, then react to the reader's changes.
 
 function drawSummary() {
-  const sum = (name) => payload.clusters.reduce((total, cluster) => total + cluster[name], 0);
-  const parts = [formatCount(payload.nTotal, "image"), formatCount(currentClusters().length, "cluster")];
+  const sum = (name) => store.clusters.reduce((total, cluster) => total + cluster[name], 0);
+  const nClusters = currentClusters().filter((cluster) => cluster !== NOT_THESE || !isLive).length;
+  const parts = [formatCount(payload.nTotal, "image"), formatCount(nClusters, "cluster")];
   if (sum("doubtful")) parts.push(`${formatInteger(sum("doubtful"))} doubtful`);
   if (sum("outliers")) parts.push(formatCount(sum("outliers"), "outlier"));
   if (payload.nDuplicates) parts.push(formatCount(payload.nDuplicates, "near-duplicate"));
@@ -45,12 +46,13 @@ function drawSectionLinks() {
   const links = [
     ["map", "Map"],
     ["clusters", "Clusters"],
+    ["duplicates", "Near-duplicates"],
     ["atoms", "Atoms"],
     ["learning", "Learning"],
     ["confusion", "Labels"],
     ["provenance", "About"],
   ];
-  const shown = links.filter(([id]) => !find(`#${id}-section`).hidden);
+  const shown = links.filter(([id]) => find(`#${id}-section:not([hidden])`));
   const anchors = shown.map(([id, label]) => make("a", { href: `#${id}-section` }, label));
   find("#sections").append(...anchors);
   const mark = (hash) =>
@@ -76,23 +78,55 @@ function drawSectionLinks() {
   );
 }
 
-/** Draw again what a rename, a merge or an undo changes. */
+/** Draw again what a change of the clusters changes; the reader's place and selection stay. */
 function drawEdited() {
+  rememberColors();
   orderImages();
   drawSummary();
   drawLegend();
-  drawGalleries();
+  withMotion(drawGalleries);
   drawConfusion();
   if (selection.size) showSelection();
-  const count = edits.history.length;
-  find("#undo").hidden = !count;
-  find("#edit-state").textContent = count ? `${formatCount(count, "change")} not downloaded yet` : "";
+  drawEditState();
   if (map.opened >= 0) find("#panel-full .image-facts").replaceWith(imageFacts(map.opened));
-  markOpened();
+  markThumbs();
   scheduleMap();
 }
 
+function drawEditState() {
+  const count = store.history.length;
+  find("#undo").hidden = !store.canUndo && !isLive;
+  find("#redo").hidden = !store.canRedo && !isLive;
+  find("#undo").disabled = !store.canUndo;
+  find("#redo").disabled = !store.canRedo;
+  const local = count ? `${formatCount(count, "change")} not downloaded yet` : "";
+  find("#edit-state").textContent = isLive ? (count ? "All changes saved" : "") : local;
+}
+
+function startEditing() {
+  on("edited", drawEdited);
+  find("#undo").addEventListener("click", undoEdit);
+  find("#redo").addEventListener("click", redoEdit);
+  find("#download").addEventListener("click", () => {
+    download("labels-edited.csv", tableText());
+    if (store.history.length) find("#edit-state").textContent = "Downloaded";
+  });
+  drawEditState();
+}
+
+/** Start the parts that need a server. */
+function startLiveParts() {
+  document.documentElement.dataset.live = "true";
+  startLive();
+  startSlider();
+  startAsking();
+  startHistory();
+  startExports();
+  startDuplicates();
+}
+
 async function start() {
+  takeState(isLive ? unpackState(payload.state) : localState());
   startTheme();
   drawSummary();
   await loadSheets();
@@ -103,19 +137,19 @@ async function start() {
   startPanel();
   resizeMap();
   drawMap();
+  startGallery();
+  startSearch();
+  startSelecting();
+  startKeys();
   drawGalleries();
   drawAtoms();
   drawCharts();
   drawConfusion();
   drawProvenance();
+  startEditing();
+  if (isLive) startLiveParts();
   drawSectionLinks();
   new ResizeObserver(resizeMap).observe(find("#map-frame"));
-  on("edited", drawEdited);
-  find("#undo").addEventListener("click", undoEdit);
-  find("#download").addEventListener("click", () => {
-    download("labels-edited.csv", tableText());
-    if (edits.history.length) find("#edit-state").textContent = "Downloaded";
-  });
   document.documentElement.dataset.ready = String(Math.round(performance.now()));
 }
 

@@ -64,9 +64,13 @@ function pointerDown(event) {
   pressed = {
     start: pointerPosition(event),
     travelled: 0,
-    add: event.shiftKey,
+    add: event.shiftKey || event.ctrlKey || event.metaKey,
     touch: event.pointerType === "touch",
   };
+  // A selected image is carried away; anything else moves the map.
+  const under = dragMode === "pan" && !pressed.touch && !pressed.add ? imageAt(...pressed.start) : -1;
+  pressed.carries = selection.has(under);
+  if (pressed.carries) beginDrag(under, event);
   if (dragMode !== "pan") map.outline = [pressed.start];
 }
 
@@ -78,11 +82,13 @@ function pointerMove(event) {
     return;
   }
   pressed.travelled += Math.hypot(place[0] - before[0], place[1] - before[1]);
+  pointers.set(event.pointerId, place);
+  if (pressed.carries) return;
+  map.panning = pointers.size < 2 && dragMode === "pan" && !pressed.touch;
   if (pointers.size === 2) pinch(event.pointerId, before, place);
   else if (dragMode === "pan" && !pressed.touch) panBy(place[0] - before[0], place[1] - before[1]);
   else if (dragMode === "lasso") map.outline.push(place);
   else if (dragMode === "box") map.outline = boxOutline(pressed.start, place);
-  pointers.set(event.pointerId, place);
   showTip(-1);
   scheduleMap();
 }
@@ -106,9 +112,11 @@ function pointerUp(event) {
   if (!pointers.has(event.pointerId)) return;
   const wasPinch = pointers.size > 1;
   pointers.delete(event.pointerId);
+  map.panning = false;
   if (!pressed || wasPinch) return;
-  const { travelled, add } = pressed;
-  if (travelled < 6) clickMap(pointerPosition(event), add);
+  const { travelled, add, touch } = pressed;
+  // In a selecting mode a tap selects, since a finger has no Ctrl key.
+  if (travelled < 6) clickMap(pointerPosition(event), add || (touch && dragMode !== "pan"));
   else if (dragMode !== "pan" && map.outline.length > 2) selectInside(map.outline, add);
   pressed = null;
   map.outline = null;
@@ -116,6 +124,7 @@ function pointerUp(event) {
 }
 
 function pointerCancel(event) {
+  map.panning = false;
   pointers.delete(event.pointerId);
   pressed = null;
   map.outline = null;

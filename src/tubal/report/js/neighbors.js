@@ -1,13 +1,10 @@
 // The most similar images, each as it is and aligned with the opened image.
 
-function neighborSection(image) {
-  const items = [];
-  for (let j = 0; j < nNeighbors; j++) {
-    const row = neighborRows[image * nNeighbors + j];
-    if (row >= 0) items.push(neighborItem(image, row, j));
-  }
+function neighborSection(image, neighbors) {
+  const items = neighbors.map(neighborItem);
+  const aligned = neighbors.some(({ alignment }) => alignment);
   if (!items.length) items.push(make("li", { class: "absent" }, "No image is similar enough to be a neighbour."));
-  const lead = alignments
+  const lead = aligned
     ? "They decide the cluster. A second picture shows the neighbour rotated, scaled and moved to match this image."
     : "They decide the cluster.";
   return make(
@@ -19,9 +16,8 @@ function neighborSection(image) {
   );
 }
 
-function neighborItem(image, row, j) {
-  const place = image * nNeighbors + j;
-  const distance = `distance ${formatNumber(neighborDistances[place])}`;
+function neighborItem({ row, distance: apart, alignment }) {
+  const distance = `distance ${formatNumber(apart)}`;
   if (!imageOf.has(row))
     return make(
       "li",
@@ -30,10 +26,9 @@ function neighborItem(image, row, j) {
       make("span", {}, distance, ", not shown on this page"),
     );
   const other = imageOf.get(row);
-  const alignment = alignments && alignments.subarray(4 * place, 4 * place + 4);
   const thumb = thumbButton(other, 56, distance);
   thumb.tabIndex = 0;
-  const aligned = alignment && !isIdentity(alignment) ? alignedCanvas(other, alignment) : null;
+  const moved = alignment && !isIdentity(alignment) ? alignedCanvas(other, alignment) : null;
   const cluster = clusterOf(other);
   const text = make(
     "div",
@@ -43,7 +38,7 @@ function neighborItem(image, row, j) {
     make("span", { class: "quiet-text" }, distance),
     alignment ? make("span", { class: "quiet-text" }, alignmentText(alignment)) : null,
   );
-  return make("li", {}, thumb, aligned, text);
+  return make("li", {}, thumb, moved, text);
 }
 
 const isIdentity = ([rotation, scale, dy, dx]) => !rotation && Math.abs(scale - 1) < 1e-6 && !dy && !dx;

@@ -21,17 +21,32 @@ function openImage(image) {
   find("#panel-heading").replaceChildren(make("bdi", {}, nameOf(image)));
   const body = find("#panel-full");
   body.hidden = false;
-  const rows = atoms ? termsOf(image) : [];
-  body.replaceChildren(
-    imageFacts(image),
-    neighborSection(image),
-    rows.length ? buildSection(image, rows) : nothingBuilt(image),
-  );
+  body.replaceChildren(imageFacts(image));
+  if (isLive) fetchDetails(image);
+  else showDetails(image, embeddedDetails(image));
   find("#panel").scrollTop = 0;
   reveal(image);
   scheduleMap();
-  markOpened();
+  markThumbs();
   announce(`${nameOf(image)} opened, ${clusterLabel(clusterOf(image))}.`);
+}
+
+/** Show the most similar images and the terms. */
+function showDetails(image, details) {
+  const hasTerms = atoms && details.terms && details.terms.length;
+  find("#panel-full").append(
+    neighborSection(image, details.neighbors),
+    hasTerms ? buildSection(image, details) : nothingBuilt(details),
+  );
+}
+
+/** Details of a live page come from the server; the reader may have opened another image meanwhile. */
+async function fetchDetails(image) {
+  const details = await attempt(() => askServer(`image/${rowOf[image]}`));
+  if (!details) return;
+  const shown = details.neighbors.map(({ row }) => tileReady(imageOf.get(row)));
+  await Promise.all([tileReady(image), ...shown]);
+  if (map.opened === image && find("#panel-full").children.length === 1) showDetails(image, details);
 }
 
 function closePanel() {
@@ -44,7 +59,7 @@ function closePanel() {
   find("#panel-close").hidden = true;
   find("#panel-heading").textContent = "Image";
   scheduleMap();
-  markOpened();
+  markThumbs();
   // Return the focus to where the image was opened.
   const back = find(`.thumb[data-image="${was}"]`);
   if (find("#panel").contains(document.activeElement) || document.activeElement === document.body)
@@ -116,10 +131,10 @@ function pixelsOf(image) {
 }
 
 /** Why there is nothing to show of how atoms build the image. */
-function nothingBuilt(image) {
+function nothingBuilt(details) {
   const reason = !atoms
     ? "This report was made without atoms, so it cannot show what the image is built from."
-    : !terms
+    : !details.terms
       ? "This report was made without codes, so it cannot show which atoms build the image."
       : "No atom is needed for this image: it is blank, or unlike every atom.";
   return make(
@@ -131,7 +146,8 @@ function nothingBuilt(image) {
 }
 
 /** How atoms build the image, with a slider that adds their terms one at a time. */
-function buildSection(image, rows) {
+function buildSection(image, details) {
+  const rows = details.terms;
   const slider = make("input", {
     type: "range",
     min: 0,
@@ -140,7 +156,7 @@ function buildSection(image, rows) {
     id: "term-slider",
     "aria-label": "Number of terms",
   });
-  const pictures = buildPictures(image, rows);
+  const pictures = buildPictures(image, details);
   const list = make("ol", { class: "terms is-short", "aria-label": "Terms, largest first" });
   const update = () => {
     const count = Number(slider.value);
@@ -160,7 +176,7 @@ function buildSection(image, rows) {
     "section",
     { class: "build", "aria-label": "How atoms build the image" },
     make("h3", {}, "Built from shifted atoms"),
-    make("p", { class: "hint" }, buildNote(image, rows)),
+    make("p", { class: "hint" }, buildNote(details)),
     pictures.node,
     make("div", { class: "player" }, play, slider),
     list,
@@ -168,9 +184,7 @@ function buildSection(image, rows) {
   );
 }
 
-function buildNote(image, rows) {
-  const total = terms.counts[image];
-  const share = explainedOf(image);
+function buildNote({ terms: rows, nTerms: total, explained: share }) {
   const whole = total === 1 ? "Its one term explains" : `All ${formatInteger(total)} terms together explain`;
   const explained = share === null ? "" : `${whole} ${formatPercent(share, 1)} of it.`;
   const cut = total > rows.length ? `Shown are the ${rows.length} largest of ${formatInteger(total)} terms.` : "";
@@ -185,9 +199,9 @@ function buildNote(image, rows) {
 }
 
 /** The image, the sum of the first terms and, where they can be compared, their difference. */
-function buildPictures(image, rows) {
+function buildPictures(image, { terms: rows, nTerms, norm }) {
   const wanted = pixelsOf(image);
-  const top = wanted ? 1 : largestMagnitude(rebuild(image, rows, rows.length));
+  const top = wanted ? 1 : largestMagnitude(rebuild(rows, rows.length, norm));
   const original = tileCanvas(image);
   original.className = "picture";
   const canvas = make("canvas", { class: "picture", role: "img", id: "rebuilt" });
@@ -195,10 +209,10 @@ function buildPictures(image, rows) {
   const caption = make("figcaption", {}),
     error = make("figcaption", {});
   const draw = (count) => {
-    const built = rebuild(image, rows, count);
+    const built = rebuild(rows, count, norm);
     paint(canvas, built, atoms, top);
     canvas.setAttribute("aria-label", `Sum of ${formatCount(count, "term")}`);
-    caption.textContent = termCaption(count, rows.length, terms.counts[image]);
+    caption.textContent = termCaption(count, rows.length, nTerms);
     if (wanted) error.textContent = `unexplained ${formatPercent(paintResidual(residual, wanted, built), 1)}`;
   };
   const node = make(

@@ -51,11 +51,11 @@ function shifted(index, dy, dx) {
   return target;
 }
 
-/** The sum of the first `count` terms of an image. */
-function rebuild(image, rows, count) {
+/** The sum of the first `count` terms of an image of this norm. */
+function rebuild(rows, count, norm) {
   const target = new Float32Array(atoms.size);
   for (const term of rows.slice(0, count)) {
-    addShifted(target, atoms.values[term.atom], atoms, term.dy, term.dx, term.coefficient * norms[image]);
+    addShifted(target, atoms.values[term.atom], atoms, term.dy, term.dx, term.coefficient * norm);
   }
   return target;
 }

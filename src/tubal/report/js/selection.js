@@ -1,7 +1,11 @@
-// Images selected with a box, a lasso, the space bar or a number in the table of labels.
+// Selected images: with a box or a lasso on the map, with a click and Ctrl or Shift, with the space bar, with a long
+// touch, or with a number in the table of labels.
 
 const selection = new Set();
 const SELECTION_SHOWN = 120;
+const LONG_TOUCH_MS = 450;
+let selectionVersion = 0;
+let lastThumb = null;
 
 function setSelection(images, title) {
   selection.clear();
@@ -21,21 +25,24 @@ function toggleSelected(image) {
 
 /** Show the selection below the map; with a title even if it is empty. */
 function showSelection(title) {
+  selectionVersion++;
   const box = find("#selection");
   const images = [...selection];
+  markThumbs();
+  drawSelectionBar();
   box.hidden = !images.length && !title;
   if (box.hidden) return;
   const heading = make("h3", {}, title || `${formatCount(images.length, "image")} selected`);
   const actions = make(
     "div",
     { class: "actions" },
-    button("Download this list", () =>
-      download("selection.csv", tableText(images.map((image) => rowOf[image]))),
-    ),
+    button("Download this list", () => download("selection.csv", tableText(rowsOf(images)))),
     button("Clear", () => setSelection([])),
   );
-  box.replaceChildren(make("div", { class: "selection-head" }, heading, actions), selectionSplit(images));
-  box.append(thumbGrid(images.slice(0, SELECTION_SHOWN), 44, { "aria-label": "Selected images" }));
+  const grid = thumbGrid(images.slice(0, SELECTION_SHOWN), 44, { "aria-label": "Selected images" });
+  keepFocus(() =>
+    box.replaceChildren(make("div", { class: "selection-head" }, heading, actions), selectionSplit(images), grid),
+  );
   if (images.length > SELECTION_SHOWN) {
     const note = `Only the first ${SELECTION_SHOWN} are shown here. The downloaded list contains all.`;
     box.append(make("p", { class: "hint" }, note));
@@ -45,13 +52,10 @@ function showSelection(title) {
 
 /** How many of the selected images each cluster has, largest first. */
 function selectionSplit(images) {
-  const counts = new Map();
-  images.forEach((image) => counts.set(clusterOf(image), (counts.get(clusterOf(image)) || 0) + 1));
-  const ordered = [...counts].sort((a, b) => b[1] - a[1]);
   return make(
     "ul",
     { class: "split" },
-    ordered.map(([cluster, count]) =>
+    countByCluster(images).map(([cluster, count]) =>
       make(
         "li",
         {},
@@ -61,4 +65,79 @@ function selectionSplit(images) {
       ),
     ),
   );
+}
+
+// --- thumbnails ------------------------------------------------------------------------------------------------
+
+/** The thumbnails from one to another, in the order of the page. */
+function thumbsBetween(from, to) {
+  const scope = to.closest(".card, .selection, .found") || document;
+  const all = [...scope.querySelectorAll(".thumb")];
+  const ends = [all.indexOf(from), all.indexOf(to)].sort((a, b) => a - b);
+  return ends[0] < 0 ? [to] : all.slice(ends[0], ends[1] + 1);
+}
+
+/** Click with Ctrl or Shift, or any touch while images are selected: select instead of opening. Returns true then. */
+function clickSelects(event, thumb) {
+  const image = Number(thumb.dataset.image);
+  const touched = event.pointerType === "touch" && selection.size > 0;
+  if (!event.shiftKey && !event.ctrlKey && !event.metaKey && !touched) return false;
+  if (event.shiftKey && lastThumb) {
+    const images = thumbsBetween(lastThumb, thumb).map((node) => Number(node.dataset.image));
+    setSelection([...selection, ...images]);
+    announce(`${formatCount(selection.size, "image")} selected.`);
+  } else toggleSelected(image);
+  lastThumb = thumb;
+  return true;
+}
+
+function thumbKey(event) {
+  const thumb = event.target.closest(".thumb");
+  if (!thumb) return;
+  const card = thumb.closest(".card");
+  if (event.key === " ") toggleSelected(Number(thumb.dataset.image));
+  else if (event.key.toLowerCase() === "a" && (event.ctrlKey || event.metaKey) && card)
+    setSelection(clusterMembers().get(Number(card.dataset.cluster)));
+  else return;
+  lastThumb = thumb;
+  event.preventDefault();
+}
+
+/** A long touch selects; after it the touch must not open the image as well. */
+function startLongTouch() {
+  let timer = null,
+    held = false;
+  const stop = () => clearTimeout(timer);
+  document.addEventListener("pointerdown", (event) => {
+    const thumb = event.target.closest(".thumb");
+    held = false;
+    if (!thumb || event.pointerType !== "touch") return;
+    timer = setTimeout(() => {
+      held = true;
+      toggleSelected(Number(thumb.dataset.image));
+    }, LONG_TOUCH_MS);
+  });
+  ["pointerup", "pointercancel", "scroll"].forEach((name) => document.addEventListener(name, stop, true));
+  document.addEventListener("contextmenu", (event) => held && event.preventDefault());
+  document.addEventListener(
+    "click",
+    (event) => {
+      const thumb = event.target.closest(".thumb");
+      if (!thumb || !(held || clickSelects(event, thumb))) {
+        if (thumb) lastThumb = thumb;
+        return;
+      }
+      held = false;
+      event.stopPropagation();
+      event.preventDefault();
+    },
+    true,
+  );
+}
+
+function startSelecting() {
+  startLongTouch();
+  startDragging();
+  document.addEventListener("keydown", thumbKey);
+  drawSelectionBar();
 }

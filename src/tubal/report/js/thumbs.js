@@ -1,20 +1,90 @@
-// Thumbnails, cut out of the sprite sheets.
+// Thumbnails, cut out of the sprite sheets. A page that is a file holds all sheets; a live page fetches each sheet when
+// one of its images is shown for the first time.
 
 const sprites = payload.sprites;
 const GUTTER = 1;
-const sheetBlobs = sprites.sheets.map((address) => {
-  const [head, body] = address.split(",");
-  return new Blob([bytesOf(body)], { type: head.slice(5, head.indexOf(";")) });
-});
-const sheetAddresses = sheetBlobs.map((blob) => URL.createObjectURL(blob));
-let sheetPictures = [];
+const nSheets = isLive ? sprites.nSheets : sprites.sheets.length;
+// All sheets stay decoded for drawing, reduced if they would take more memory than this together. The full resolution
+// is kept for the last few sheets from which an image was opened.
+const BITMAP_BYTES = 256e6;
+const MOST_LARGE = 10;
+const MOST_FETCHES = 4;
+const sheets = Array.from({ length: nSheets }, () => ({ blob: null, kept: null, large: null, wanted: false, waiting: [] }));
+const keptScale = isLive
+  ? Math.min(1, Math.sqrt(BITMAP_BYTES / (4 * nImages * sprites.pitch[0] * sprites.pitch[1])))
+  : 1;
+const fetchQueue = [];
+let fetching = 0;
 
-/** Decode all sheets once, for drawing on canvases; elements on the page use them as background images. */
+/** Make all sheets of a page in a file ready; a live page starts without any. */
 async function loadSheets() {
-  sheetPictures = await Promise.all(sheetBlobs.map((blob) => createImageBitmap(blob)));
-  sheetAddresses.forEach((address, index) =>
-    document.documentElement.style.setProperty(`--sheet-${index}`, `url("${address}")`),
+  if (isLive) return;
+  await Promise.all(
+    sprites.sheets.map((address, number) => {
+      const [head, body] = address.split(",");
+      const blob = new Blob([bytesOf(body)], { type: head.slice(5, head.indexOf(";")) });
+      document.documentElement.style.setProperty(`--sheet-${number}`, `url("${URL.createObjectURL(blob)}")`);
+      return keepSheet(number, blob);
+    }),
   );
+}
+
+async function keepSheet(number, blob) {
+  const sheet = sheets[number];
+  sheet.blob = blob;
+  const [width, height] = sheetSize(number).map((side) => Math.max(1, Math.round(side * keptScale)));
+  const size = keptScale < 1 ? { resizeWidth: width, resizeHeight: height, resizeQuality: "medium" } : {};
+  sheet.kept = await createImageBitmap(blob, size);
+  sheet.waiting.splice(0).forEach((draw) => draw());
+}
+
+/** Width and height of a sheet in pixels. */
+function sheetSize(number) {
+  const count = Math.min(sprites.perSheet, nImages - number * sprites.perSheet);
+  const columns = Math.min(sprites.columns, count);
+  return [columns * sprites.pitch[1], Math.ceil(count / columns) * sprites.pitch[0]];
+}
+
+/** Ask for a sheet that is not there yet; the sheet asked for last comes first, since it is in view. */
+function wantSheet(number) {
+  const sheet = sheets[number];
+  if (sheet.wanted || !isLive) return;
+  sheet.wanted = true;
+  fetchQueue.push(number);
+  fetchSheets();
+}
+
+async function fetchSheets() {
+  if (fetching >= MOST_FETCHES || !fetchQueue.length) return;
+  fetching++;
+  const number = fetchQueue.pop();
+  try {
+    const answer = await fetch(`sheet/${number}`);
+    if (!answer.ok) throw new Error(String(answer.status));
+    await keepSheet(number, await answer.blob());
+    emit("sheet", { number });
+  } catch {
+    // A later request for one of its images tries again.
+    setTimeout(() => (sheets[number].wanted = false), 2000);
+  } finally {
+    fetching--;
+    fetchSheets();
+  }
+}
+
+/** Wait until an image can be drawn at its own resolution. */
+async function tileReady(image) {
+  const number = tileOf(image).sheet,
+    sheet = sheets[number];
+  wantSheet(number);
+  if (!sheet.kept) await new Promise((done) => sheet.waiting.push(done));
+  if (keptScale === 1 || sheet.large) return;
+  sheet.large = await createImageBitmap(sheet.blob);
+  const large = sheets.filter((other) => other.large && other !== sheet);
+  for (const old of large.slice(0, Math.max(0, large.length + 1 - MOST_LARGE))) {
+    old.large.close();
+    old.large = null;
+  }
 }
 
 /** Where an image lies on its sheet. */
@@ -28,31 +98,58 @@ function tileOf(image) {
   };
 }
 
+/** Draw one image, if its sheet is there; else ask for it. */
 function drawTile(context, image, x, y, width, height) {
-  const tile = tileOf(image);
-  const sheet = sheetPictures[tile.sheet];
-  context.drawImage(sheet, tile.x, tile.y, sprites.width, sprites.height, x, y, width, height);
+  const tile = tileOf(image),
+    sheet = sheets[tile.sheet];
+  if (!sheet.kept) return wantSheet(tile.sheet);
+  const bitmap = sheet.large || sheet.kept;
+  const scale = sheet.large ? 1 : keptScale;
+  const [left, top, across, down] = [tile.x, tile.y, sprites.width, sprites.height].map((value) => value * scale);
+  return context.drawImage(bitmap, left, top, across, down, x, y, width, height);
 }
 
 /** Strongly enlarged pictures keep sharp pixels; others are smoothed. */
 const crisp = (size) => size / Math.max(sprites.width, sprites.height) >= 1.5;
 
-/** A span that shows one image with its longer side `size` pixels long. */
+/** An element that shows one image with its longer side `size` pixels long. */
 function tileSpan(image, size) {
-  const tile = tileOf(image);
   const scale = size / Math.max(sprites.width, sprites.height);
-  const { width, height } = sheetPictures[tile.sheet];
+  const node = isLive ? tilePicture(image, scale) : tileBackground(image, scale);
+  node.style.width = `${sprites.width * scale}px`;
+  node.style.height = `${sprites.height * scale}px`;
+  if (crisp(size)) node.style.imageRendering = "pixelated";
+  return node;
+}
+
+/** A part of a sheet as background: nothing has to be drawn. */
+function tileBackground(image, scale) {
+  const tile = tileOf(image);
+  const [width, height] = sheetSize(tile.sheet);
   const span = make("span", { class: "tile", "aria-hidden": "true" });
-  span.style.width = `${sprites.width * scale}px`;
-  span.style.height = `${sprites.height * scale}px`;
   span.style.backgroundImage = `var(--sheet-${tile.sheet})`;
   span.style.backgroundSize = `${width * scale}px ${height * scale}px`;
   span.style.backgroundPosition = `${-tile.x * scale}px ${-tile.y * scale}px`;
-  if (crisp(size)) span.style.imageRendering = "pixelated";
   return span;
 }
 
-/** A canvas with the image at its own resolution. */
+/** A small canvas, drawn when the sheet has come. Backgrounds would keep every sheet in memory a second time. */
+function tilePicture(image, scale) {
+  const density = Math.min(1, scale * (window.devicePixelRatio || 1));
+  const width = Math.max(1, Math.round(sprites.width * density)),
+    height = Math.max(1, Math.round(sprites.height * density));
+  const canvas = make("canvas", { class: "tile", width, height, "aria-hidden": "true" });
+  const draw = () => drawTile(canvas.getContext("2d"), image, 0, 0, width, height);
+  const number = tileOf(image).sheet;
+  if (sheets[number].kept) draw();
+  else {
+    sheets[number].waiting.push(() => canvas.isConnected && draw());
+    wantSheet(number);
+  }
+  return canvas;
+}
+
+/** A canvas with the image at its own resolution. Its sheet must be there. */
 function tileCanvas(image) {
   const canvas = make("canvas", { width: sprites.width, height: sprites.height, "aria-hidden": "true" });
   drawTile(canvas.getContext("2d", { willReadFrequently: true }), image, 0, 0, sprites.width, sprites.height);

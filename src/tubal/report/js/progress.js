@@ -1,0 +1,27 @@
+// The page while tubal finds the clusters: what it is doing, and how far it is. Then the explorer takes its place.
+
+function showProgress({ stage, done, total, text }) {
+  const known = total > 0;
+  find("#stage").textContent = safeText(text || stage || "");
+  find("#stage-count").textContent = known ? `${formatInteger(done)} of ${formatInteger(total)}` : "";
+  const bar = find("#stage-bar");
+  bar.classList.toggle("is-open-ended", !known);
+  bar.firstElementChild.style.width = known ? `${(100 * clamp(done / total, 0, 1)).toFixed(1)}%` : "30%";
+  if (known) bar.setAttribute("aria-valuenow", String(Math.round((100 * done) / total)));
+  else bar.removeAttribute("aria-valuenow");
+}
+
+function startProgress() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const apply = () => (document.documentElement.dataset.theme = dark.matches ? "dark" : "light");
+  dark.addEventListener("change", apply);
+  apply();
+  listenToServer({
+    progress: showProgress,
+    problem: ({ error }) => showProblem(error),
+    ready: () => location.reload(),
+  });
+  document.documentElement.dataset.ready = String(Math.round(performance.now()));
+}
+
+startProgress();

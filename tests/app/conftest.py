@@ -1,0 +1,76 @@
+"""A pile of digits, its results, ``tubal open`` on a copy of them, and a browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from helpers.browser import chromium, prefer, require_browser, resize
+from helpers.cli_helpers import call
+from helpers.live_page import open_page, opened, write_digits
+
+# All of them: a simulated person finishes the whole pile.
+N_DIGITS = 1797
+
+
+def clustered(folder: Path, n_images: int, *, copies: int = 0) -> SimpleNamespace:
+    """Write digits into a folder and cluster them; return the pictures, their labels and the results."""
+    require_browser()
+    pictures, out = folder / "digits", folder / "results"
+    labels = write_digits(pictures, n_images)
+    for i in range(copies):
+        shutil.copy(pictures / f"digit {i:04d}.png", pictures / f"digit {i:04d} again.png")
+    done = call(["cluster", str(pictures), "--out", str(out), "--quiet"], PYTHONPATH=os.pathsep.join(_path()))
+    assert done.returncode == 0, done.stderr
+    return SimpleNamespace(pictures=pictures, out=out, labels=labels)
+
+
+def _path() -> list[str]:
+    import sys
+
+    return [entry for entry in sys.path if entry]
+
+
+@pytest.fixture(scope="session")
+def pile(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """Pictures of digits, two of them twice, and the results of clustering them."""
+    return clustered(tmp_path_factory.mktemp("pile"), N_DIGITS, copies=2)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the browser and for copies of results."""
+    return tmp_path_factory.mktemp("app")
+
+
+@pytest.fixture(scope="session")
+def driver(folder: Path) -> Iterator[Any]:
+    """One browser for all tests."""
+    with chromium(folder) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def server(request: pytest.FixtureRequest, pile: SimpleNamespace, folder: Path) -> Iterator[SimpleNamespace]:
+    """``tubal open`` on a copy of the results, for one file of tests."""
+    results = folder / request.module.__name__ / "results"
+    shutil.copytree(pile.out, results)
+    with opened(results) as address:
+        yield SimpleNamespace(address=address, results=results)
+
+
+@pytest.fixture
+def live(driver: Any, server: SimpleNamespace) -> Iterator[Any]:
+    """The live page, freshly opened at the size of a laptop. The test fails if the page writes to the console."""
+    resize(driver, 1366, 768)
+    prefer(driver, color_scheme="light", reduced_motion="reduce")
+    driver.get_log("browser")
+    open_page(driver, server.address)
+    yield driver
+    assert [entry["message"] for entry in driver.get_log("browser")] == []

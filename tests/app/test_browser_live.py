@@ -1,0 +1,214 @@
+"""The live page: accessibility, keyboard, phones, a second page, progress, and Firefox."""
+
+from __future__ import annotations
+
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from helpers.browser import (
+    axe_violations,
+    click,
+    count,
+    each,
+    images_in,
+    js,
+    map_pixels,
+    prefer,
+    press,
+    rename,
+    resize,
+    text,
+    wait,
+)
+from helpers.firefox import Firefox
+from helpers.live_page import (
+    answer_by_typing,
+    journal,
+    names_of,
+    open_page,
+    opened,
+    question,
+    show_clusters,
+    state,
+    tap,
+    touch_screen,
+    until_changed,
+    write_digits,
+)
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("dark", (390, 844)), ("light", (1366, 768))])
+def test_axe_finds_no_accessibility_problem(live, server, scheme, size):
+    resize(live, *size, phone=size[0] < 500)
+    prefer(live, color_scheme=scheme, reduced_motion="reduce")
+    open_page(live, server.address)
+    question(live)
+    cluster = int(each(live, ".card", "n => n.dataset.cluster")[0])
+    show_clusters(live, cluster)
+    click(live, f"#cluster-{cluster} .split-button")
+    wait(lambda: count(live, ".split-preview"), "the two parts")
+    # The cards are alike: one is enough, with all that it can show.
+    js(
+        live,
+        "document.querySelectorAll('.card').forEach((c, i) => i ? c.remove() : c.style.contentVisibility = 'visible')",
+    )
+    js(live, "const f = document.querySelector('#search'); f.value = 'digit 012'; f.dispatchEvent(new Event('input'))")
+    wait(lambda: count(live, "#select-found"), "images found")
+    click(live, "#select-found")
+    violations, passed = axe_violations(live)
+    assert violations == []
+    assert {"color-contrast", "aria-roles", "label", "button-name"} <= set(passed)
+    for dialog in ("history", "export"):
+        js(live, f"document.querySelector('#{dialog}-open').click()")
+        assert axe_violations(live, f"#{dialog}")[0] == []
+        js(live, f"document.querySelector('#{dialog}-close').click()")
+    assert js(live, "return document.documentElement.scrollWidth") <= size[0]
+
+
+def test_everything_is_reached_by_keyboard(live, server):
+    """Name, select, move and undo without a pointer."""
+    found = state(live)
+    cluster = int(each(live, ".card", "n => n.dataset.cluster")[0])
+    show_clusters(live, cluster)
+    js(live, "document.querySelector(arguments[0]).focus()", f"#cluster-{cluster} .thumb")
+    press(live, " ", "ARROW_RIGHT", " ")
+    assert text(live, "#bar-count") == "2 selected"
+    images = images_in(live, "#selection .thumb")
+    assert js(live, "return document.activeElement.className").startswith("thumb")
+    js(live, "document.querySelector('#bar-name').focus()")
+    press(live, *"by key", "ENTER")
+    after = until_changed(live, len(found["history"]))
+    assert set(names_of(after)[images]) == {"by key"}
+    js(live, "document.querySelector('#bar-clear').focus()")
+    press(live, "ENTER")
+    assert js(live, "return document.querySelector('#selection-bar').hidden")
+    js(live, "document.querySelector('#undo').focus()")
+    press(live, "ENTER")
+    assert "by key" not in names_of(until_changed(live, len(after["history"])))
+
+
+def test_second_page_follows_the_first(live, server):
+    first = live.current_window_handle
+    live.switch_to.new_window("tab")
+    open_page(live, server.address)
+    second = live.current_window_handle
+    live.switch_to.window(first)
+    found = state(live)
+    rename(live, found["clusters"][0]["label"], "seen by both")
+    until_changed(live, len(found["history"]))
+    live.switch_to.window(second)
+    wait(lambda: "seen by both" in text(live, "#legend"), "the other page")
+    live.close()
+    live.switch_to.window(first)
+
+
+def test_colors_stay_when_clusters_change(live, server):
+    """A cluster that is not touched keeps its colour on the map and in the legend."""
+    colors = "n => [n.dataset.cluster, n.querySelector('svg').style.fill]"
+    before = dict(each(live, "#legend button", colors))
+    found = state(live)
+    labels = [cluster["label"] for cluster in found["clusters"]]
+    js(
+        live,
+        "const m = document.querySelector(arguments[0]); m.value = arguments[1]; m.dispatchEvent(new Event('change'))",
+        f"#cluster-{labels[-1]} .merge",
+        labels[-2],
+    )
+    until_changed(live, len(found["history"]))
+    after = dict(each(live, "#legend button", colors))
+    kept = set(before) & set(after) - {str(labels[-1]), str(labels[-2])}
+    assert len(kept) >= len(before) - 2
+    assert all(before[cluster] == after[cluster] for cluster in kept)
+    assert len(np.unique(map_pixels(live).reshape(-1, 4), axis=0)) > 100
+
+
+def test_main_path_on_a_phone(live, server):
+    touch_screen(live, True)
+    try:
+        resize(live, 390, 844, phone=True)
+        open_page(live, server.address)
+        found, file = state(live), question(live)
+        tap(live, "#ask-name")
+        js(live, "document.querySelector('#ask-name').value = 'by thumb'")
+        tap(live, "#ask-say")
+        after = until_changed(live, len(found["history"]))
+        assert journal(server.results)[-1]["entries"][-1]["files"] == [file]
+        assert "by thumb" in names_of(after)
+        cluster = int(each(live, ".card", "n => n.dataset.cluster")[0])
+        show_clusters(live, cluster)
+        first, second = images_in(live, f"#cluster-{cluster} .thumb")[:2]
+        tap(live, f"#cluster-{cluster} .thumb[data-image='{first}']", seconds=0.7)
+        assert text(live, "#bar-count") == "1 selected"
+        tap(live, f"#cluster-{cluster} .thumb[data-image='{second}']")
+        assert text(live, "#bar-count") == "2 selected"
+        tap(live, "#bar-out")
+        left = until_changed(live, len(after["history"]))
+        assert set(left["labels"][[first, second]]) == {-1}
+        tap(live, "#bar-clear")
+        tap(live, "#undo")
+        back = until_changed(live, len(left["history"]))
+        assert -1 not in back["labels"]
+    finally:
+        touch_screen(live, False)
+
+
+def test_progress_is_shown_until_there_are_clusters(driver, folder):
+    pictures = folder / "new pictures"
+    write_digits(pictures, 150)
+    resize(driver, 1366, 768)
+    with opened(pictures, "--out", folder / "new results", gently=True) as address:
+        driver.get(address)
+        stages = set()
+
+        def ready() -> bool:
+            stage = js(driver, "const s = document.querySelector('#stage'); return s && s.textContent")
+            stages.add(stage)
+            return bool(js(driver, "return document.documentElement.dataset.live"))
+
+        wait(ready, "the clusters", 90)
+        wait(lambda: js(driver, "return document.documentElement.dataset.ready"), "the page", 30)
+        assert len(stages - {None}) >= 2
+        assert text(driver, "#summary").startswith("150 images")
+        found = answer_by_typing(driver, "first")
+        assert "first" in names_of(found)
+    assert journal(folder / "new results")
+    assert (folder / "new results" / "labels.csv").exists()
+
+
+def test_page_says_that_the_server_has_stopped(driver, pile, folder):
+    results = folder / "stopped"
+    shutil.copytree(pile.out, results)
+    with opened(results) as address:
+        open_page(driver, address)
+        question(driver)
+    js(driver, "document.querySelector('#ask-skip').click()")
+    assert "tubal open" in wait(lambda: text(driver, "#problem-text"), "a sentence")
+    driver.get_log("browser")
+    driver.get("about:blank")
+
+
+def test_main_path_in_firefox(pile: SimpleNamespace, folder):
+    results = folder / "for firefox"
+    shutil.copytree(pile.out, results)
+    with Firefox(folder) as firefox, opened(results) as address:
+        firefox.open(address)
+        firefox.wait("document.documentElement.dataset.live && document.querySelector('#ask-file').textContent")
+        file = firefox.run("document.querySelector('#ask-file').textContent")
+        firefox.run(
+            "document.querySelector('#ask-name').value = 'in Firefox';"
+            "document.querySelector('#ask-form').requestSubmit()"
+        )
+        firefox.wait(f"document.querySelector('#ask-file').textContent !== {file!r}")
+        entry = journal(results)[-1]["entries"][-1]
+        assert (entry["name"], entry["files"]) == ("in Firefox", [file])
+        assert "in Firefox" in firefox.run("document.querySelector('#legend').textContent")
+        drawn = "new Set(document.querySelector('#map').getContext('2d').getImageData(0, 0, 400, 300).data).size"
+        assert firefox.run(drawn) > 40
+        firefox.run("document.querySelector('#undo').click()")
+        firefox.wait("!document.querySelector('#legend').textContent.includes('in Firefox')")
+        assert firefox.run("document.querySelector('#problem').hidden")
