@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.datasets import load_digits
 
+from tubal.graph import knn_graph, neighbors
 from tubal.graph.cells import cell_candidates, most_similar
 
 
@@ -82,6 +83,21 @@ def test_tensors_have_the_candidates_of_arrays(rng):
     found = cell_candidates(torch.as_tensor(rows), 20, random_state=0, threads=1)
     # Nearly equal products may be rounded to another order.
     assert recall(found.numpy(), cell_candidates(rows, 20, random_state=0, threads=1)) > 0.999
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_feature_graph_without_all_pairs_has_nearly_all_neighbours(rng, monkeypatch, dtype):
+    rows = (3.0 * clumps(rng, 1500)).astype(dtype)
+    rows[7] = rows[3]
+    exact = knn_graph(rows, 10, metric="cosine")
+    monkeypatch.setattr(neighbors, "_MOST_COMPARED", 1000)
+    assert_array_equal(knn_graph(rows, 10, metric="cosine").neighbors, exact.neighbors)
+    found = knn_graph(rows, 10, metric="cosine", compare_all=False)
+    assert recall(found.neighbors, exact.neighbors) > 0.99
+    assert found.neighbors[3, 0] == 7
+    assert found.distances.dtype == exact.distances.dtype
+    same = found.neighbors == exact.neighbors
+    assert_array_equal(found.distances[same], exact.distances[same])
 
 
 def test_known_rows_are_not_their_own_neighbours(rng):

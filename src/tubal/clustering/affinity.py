@@ -54,7 +54,7 @@ def neighbor_lists(
 ) -> Graph:
     """Return the graph that is named or given; one that is built here has ``n_neighbors`` neighbours."""
     if isinstance(graph, str) and graph in METRICS:
-        return knn_graph(images, n_neighbors, metric=graph, stage=stage)
+        return knn_graph(images, n_neighbors, metric=graph, compare_all=False, stage=stage)
     if not (isinstance(graph, str) and graph == "deformable"):
         return resolve_graph(graph, images, n_neighbors=n_neighbors)
     effort = clustering_effort(len(images), n_neighbors)

@@ -299,7 +299,8 @@ def _describe(view: View, pictures: NDArray[Any] | None, stage: Stage) -> Featur
 
 def feature_graph(features: Features, n_neighbors: int) -> Graph:
     """Return longer neighbour lists of rows of features by their cosine, as the view shape has them."""
-    return knn_graph(features, min(LIST_FACTOR * n_neighbors, len(features) - 1), metric="cosine")
+    length = min(LIST_FACTOR * n_neighbors, len(features) - 1)
+    return knn_graph(features, length, metric="cosine", compare_all=False)
 
 
 def _among(graph: Graph, value: Features | Graph, distinct: DistinctImages, n_neighbors: int) -> Graph:

@@ -42,6 +42,7 @@ from tubal.experiments.tables import (
     join_parts,
     list_versions,
     markdown_table,
+    standard_deviation,
     write_summary,
 )
 from tubal.graph.structure import SparseMatrix
@@ -382,7 +383,11 @@ def summarise(records: Sequence[Record]) -> Summary:
         "chosen": chosen,
         "random": {name: _random_lines(means[name]) for name in datasets},
         "doubtful": {
-            name: {key.split()[1]: round(value, 1) for key, value in means[name].items() if key.startswith("doubtful ")}
+            name: {
+                key.split()[1]: round(value, 1)
+                for key, value in means[name].items()
+                if key.startswith("doubtful ") and not key.endswith("±")
+            }
             for name in datasets
         },
         "worst_round": {name: _worst_round(means[name]["base"], chosen[name]) for name in datasets},
@@ -401,21 +406,27 @@ def summarise(records: Sequence[Record]) -> Summary:
 
 
 def _means(records: Sequence[Record]) -> dict[str, float]:
-    """Return the mean of every number that all records have."""
+    """Return the mean of every number that all records have, and its standard deviation under the key with "±"."""
     common = set.intersection(*(set(record["details"]) for record in records))
     order = [key for key in records[0]["details"] if key in common]
-    return {key: statistics.mean(record["details"][key] for record in records) for key in order}
+    values = {key: [record["details"][key] for record in records] for key in order}
+    means = {key: statistics.mean(found) for key, found in values.items()}
+    return means | {f"{key} ±": standard_deviation(found) for key, found in values.items()}
+
+
+# Of all images and of those that were not asked about: means and standard deviations.
+_PARTS = ("all", "others", "all ±", "others ±")
 
 
 def _curve(means: Mapping[str, float], line: str) -> dict[str, dict[str, float]]:
     counts = sorted((key.split()[1] for key in means if key.startswith(f"{line} ") and key.endswith(" all")), key=int)
-    return {n: {part: round(means[f"{line} {n} {part}"], 2) for part in ("all", "others")} for n in counts}
+    return {n: {part: round(means[f"{line} {n} {part}"], 2) for part in _PARTS} for n in counts}
 
 
 def _random_lines(means: Mapping[str, float]) -> dict[str, dict[str, dict[str, float]]]:
     return {
         str(n): {
-            line: {part: round(means[f"{line} @{n} {part}"], 2) for part in ("all", "others")}
+            line: {part: round(means[f"{line} @{n} {part}"], 2) for part in _PARTS}
             for line in LINES
             if f"{line} @{n} all" in means
         }
@@ -430,10 +441,12 @@ def _worst_round(base: float, curve: Mapping[str, Mapping[str, float]]) -> float
 
 
 def _score(summary: Summary, name: str, per_class: int, line: str, part: str) -> float | None:
-    if line != "chosen":
-        return summary["random"][name][str(per_class)].get(line, {}).get(part)
-    found = summary["chosen"][name].get(str(per_class * summary["n_classes"][name]))
-    return None if found is None else found[part]
+    if line == "chosen":
+        found = summary["chosen"][name].get(str(per_class * summary["n_classes"][name]), {})
+    else:
+        found = summary["random"][name][str(per_class)].get(line, {})
+    # An accuracy of 0 means that every image was asked about.
+    return None if part.startswith("others") and not found.get("others") else found.get(part)
 
 
 # --- the page ----------------------------------------------------------------------------------------------------
@@ -441,10 +454,11 @@ def page(summary: Summary) -> str:
     """Return the whole of ``hints.md``."""
     parts = [
         f"# {TITLE}",
-        "Accuracy in percent against the number of answers, mean over the seeds. A simulated person answers from the "
-        "labels. *Chosen* answers are to the questions of `ImageClusterer.questions`, in rounds of ten. *Random* "
-        "ones are drawn from every class alike, which tells a method which classes there are. Clusters without a "
-        "name are matched with classes the best way, one to one; elsewhere an image is right if its name is right.",
+        "Accuracy in percent against the number of answers, mean ± standard deviation over the runs. A simulated "
+        "person answers from the labels. *Chosen* answers are to the questions of `ImageClusterer.questions`, in "
+        "rounds of ten. *Random* ones are drawn from every class alike, which tells a method which classes there are. "
+        "Clusters without a name are matched with classes the best way, one to one; elsewhere an image is right if "
+        "its name is right. A dash stands where nothing was measured, or where every image was asked about.",
     ]
     for per_class in (2, 5):
         parts += [f"## {per_class} answers per class", _score_table(summary, per_class, "all")]
@@ -468,9 +482,10 @@ def page(summary: Summary) -> str:
 def _score_table(summary: Summary, per_class: int, part: str) -> str:
     body = []
     for name in summary["datasets"]:
-        scores = [_score(summary, name, per_class, line, part) for line in LINES]
-        body.append([name, f"{summary['base'][name]:.1f}", *("–" if s is None else f"{s:.1f}" for s in scores)])
-    return markdown_table(["collection", "no answers", *LINES.values()], body) if body else ""
+        cells = [[_score(summary, name, per_class, line, kind) for kind in (part, f"{part} ±")] for line in LINES]
+        texts = ["–" if mean is None else f"{mean:.1f} ± {spread or 0.0:.1f}" for mean, spread in cells]
+        body.append([name, str(summary["runs"][name]), f"{summary['base'][name]:.1f}", *texts])
+    return markdown_table(["collection", "runs", "no answers", *LINES.values()], body) if body else ""
 
 
 def _advantage(summary: Summary) -> str:

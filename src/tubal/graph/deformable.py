@@ -338,7 +338,8 @@ class DeformableSearch(ImageSearch):
         chosen = limit_in_degree(lists, distances, n_neighbors, HUB_FACTOR * n_neighbors)
         present = chosen >= 0
         kept = np.maximum(chosen, 0)
-        alignments = self._alignments(spread, slots)[np.arange(len(lists))[:, None], kept]
+        rows = np.arange(len(lists))[:, None]
+        alignments = self._alignments(spread.take(rows, kept), slots[rows, kept])
         nearest = np.where(present, np.take_along_axis(lists, kept, axis=1), -1)
         apart = np.where(present, np.take_along_axis(distances, kept, axis=1), np.inf)
         return Neighbors(nearest, apart, alignments)

@@ -314,6 +314,8 @@ _BLOCK_BYTES, _DEVICE_BLOCK_BYTES = 2**22, 2**25
 SPARE = 8
 # Queries between two reports of the progress.
 _QUERIES = 4096
+# Above this many rows, a search that need not compare all pairs does not.
+_MOST_COMPARED = 20_000
 # From this many known rows on, a compiled selection is faster than NumPy's.
 _COMPILED_FROM = 4096
 
@@ -564,10 +566,12 @@ class ExactSearch(ImageSearch):
     """Exact nearest training images by Euclidean or cosine distance of their pixels.
 
     ``images`` may be a memory map, which queries read a block at a time. ``tensor`` holds the same images on a device.
+    Without ``compare_all``, neighbours of many training images are sought in nearby cells only, by the cosine.
     """
 
     metric: str = "euclidean"
     tensor: Array = field(default=None, repr=False)
+    compare_all: bool = True
     kind: ClassVar[str] = "exact"
 
     def nearest(self, new_images: Array, n_neighbors: int) -> Neighbors:
@@ -588,12 +592,33 @@ class ExactSearch(ImageSearch):
         rows = unit_directions(self._rows(), self.metric)
         distinct = rows if len(firsts) == len(group) else rows[firsts]
         reach = min(n_neighbors, len(firsts) - 1)
+        find = self._finder(distinct, reach)
         parts = []
         for start in range(0, len(distinct), _QUERIES):
             queries = distinct[start : start + _QUERIES]
-            parts.append(nearest_rows(queries, RowsInMemory(distinct), reach, metric=self.metric, first=start))
+            parts.append(find(start, queries))
             stage.show((start + len(queries)) * n_images // len(distinct), n_images)
         return expand_to_copies(concatenate_neighbors(parts), group, n_neighbors)
+
+    def _finder(self, rows: Array, reach: int) -> Callable[[int, Array], Neighbors]:
+        """Return the function that finds the neighbours of consecutive rows, given the number of the first."""
+        if self.compare_all or self.metric != "cosine" or len(rows) <= _MOST_COMPARED:
+            return lambda start, queries: nearest_rows(
+                queries, RowsInMemory(rows), reach, metric=self.metric, first=start
+            )
+        from tubal.graph.cells import cell_candidates
+
+        single = rows.float() if is_torch(rows) else rows.astype(np.float32, copy=False)
+        with own_threads() as threads:
+            lists = cell_candidates(single, min(reach + SPARE, len(rows) - 1), random_state=0, threads=threads)
+        dtype = np.float32 if rows.itemsize == 4 else np.float64
+
+        def find(start: int, queries: Array) -> Neighbors:
+            ranked = rank_candidates(queries, lists[start : start + len(queries)], rows.__getitem__)
+            kept = Candidates(ranked.numbers[:, :reach], ranked.scores[:, :reach])
+            return as_neighbors(kept, self.metric, dtype)
+
+        return find
 
     def grown(self, new_images: Array) -> ExactSearch:
         """Return the same search over more training images, the new ones last."""
@@ -657,6 +682,7 @@ def knn_graph(
     metric: str = "euclidean",
     weights: str = "binary",
     bandwidth: float | None = None,
+    compare_all: bool = True,
     stage: Stage | None = None,
 ) -> Graph:
     """Join every image to its nearest others by pixel distance.
@@ -677,6 +703,9 @@ def knn_graph(
         Edge weight 1, or ``exp(-d² / (2 bandwidth²))`` of the distance ``d``.
     bandwidth : float or None, default=None
         Width of the heat kernel; None for the mean distance to a neighbour.
+    compare_all : bool, default=True
+        Compare all pairs. If False, above 20 000 images and with the metric "cosine", only images in nearby cells are
+        compared, see :mod:`tubal.graph.cells`; about one neighbour in two hundred is then missed.
     stage : Stage or None, default=None
         Follows the search and keeps its result; None to do neither.
 
@@ -699,7 +728,7 @@ def knn_graph(
         raise ValueError(f"bandwidth is {bandwidth!r}; a positive number is wanted, or None to choose it")
     stack = as_float_stack(images)
     wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
-    search = ExactSearch(stack, metric, tensor=images if is_torch(images) else None)
+    search = ExactSearch(stack, metric, tensor=images if is_torch(images) else None, compare_all=compare_all)
     found = find_or_recall(search, wanted, stage)
     if bandwidth is None:
         bandwidth = float(found.distances.mean(dtype=np.float64)) or 1.0
