@@ -334,25 +334,14 @@ class Session:
         image, gain = int(found[0]), float(gains[0])
         return {
             "image": image,
-            "names": self.likely_names(image),
+            "names": self._likely_names(image),
             "nDoubtful": doubtful,
             "gain": round(gain, 2),
             "enough": gain < LEAST_GAIN,
         }
 
-    def likely_names(self, image: int) -> list[Json]:
-        """Return the clusters an image may belong to, by the edges around it; then other clusters with a name.
-
-        Parameters
-        ----------
-        image : int
-            An image.
-
-        Returns
-        -------
-        list of dict
-            At most nine clusters with ``name`` (None where nobody said), ``cluster`` and ``chance``.
-        """
+    def _likely_names(self, image: int) -> list[Json]:
+        """Return the clusters an image may belong to, by the edges around it; then other clusters with a name."""
         clusterer = self.clusterer
         n_clusters = int(clusterer.n_clusters_)
         row = clusterer.affinity_[[image]]
@@ -775,11 +764,12 @@ class Session:
         gone = [image for image in images if image in known]
         entries = [self._entry("forget", image) for image in gone]
         # An image that was placed by hand stands for no other.
-        other = {image: self._stand_in(image, moving) for image in gone if image not in hints.alone}
+        other = self._stand_ins(set(gone) - set(hints.alone), moving)
+        said = hints.names
+        lasting = {text for image, text in said.items() if image not in moving}
         for image in gone:
-            name, stand_in = hints.names.get(image), other.get(image)
-            last = not any(text == name and i not in moving for i, text in hints.names.items())
-            if name is not None and stand_in is not None and last:
+            name, stand_in = said.get(image), other.get(image)
+            if name is not None and stand_in is not None and name not in lasting:
                 entries.append(self._entry("name", stand_in, name=name))
         for kind, pairs in (("same", hints.same), ("different", hints.different)):
             for pair in pairs:
@@ -795,16 +785,25 @@ class Session:
 
         return most_typical(self.clusterer._evidence().coordinates, members, among)
 
-    def _stand_in(self, image: int, moving: set[int]) -> int | None:
-        """Return the most typical image of the same cluster, with and without hints, that is not moved."""
-        evidence, labels = self.clusterer._evidence(), self.clusterer.labels_
-        alike = (labels == labels[image]) & (evidence.labels == evidence.labels[image])
-        members = np.array([i for i in np.flatnonzero(alike) if self._first[i] == i and i not in moving], dtype=np.intp)
-        return self._most_typical(members) if len(members) else None
+    def _stand_ins(self, images: Iterable[int], moving: set[int]) -> dict[int, int | None]:
+        """Return for each image the most typical one of its cluster, with and without hints, that is not moved."""
+        base, labels = self.clusterer._evidence().labels, self.clusterer.labels_
+        free = self._first == np.arange(self.n_images)
+        free[list(moving)] = False
+        known: dict[tuple[int, int], int | None] = {}
+        found = {}
+        for image in sorted(images):
+            cluster = int(labels[image]), int(base[image])
+            if cluster not in known:
+                members = np.flatnonzero((labels == cluster[0]) & (base == cluster[1]) & free)
+                known[cluster] = self._most_typical(members) if len(members) else None
+            found[image] = known[cluster]
+        return found
 
     # --- requests ----------------------------------------------------------------------------------------
     def _entry(self, kind: str, *images: int, name: str = "") -> Entry:
-        return Entry(kind, tuple(self.digests[i] for i in images), name, tuple(self.names[i] for i in images))
+        files = tuple(self.names[i] for i in images) if kind not in ("alone", "forget") else ()
+        return Entry(kind, tuple(self.digests[i] for i in images), name, files)
 
     def _image(self, value: object) -> int:
         if type(value) is not int or not 0 <= value < self.n_images:
