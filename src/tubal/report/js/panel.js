@@ -82,17 +82,27 @@ function imageFacts(image) {
   return make("div", { class: "image-facts" }, mainPicture(image), facts);
 }
 
-/** The original where it lies beside the page, else the copy embedded in the page, with the path as text. */
+/** The original from the server or from beside the page, else the small copy, with the path as text. */
 function mainPicture(image) {
   const path = pathText(originalOf(image)) || nameOf(image);
   const caption = make("figcaption", {}, make("bdi", {}, path));
   const figure = make("figure", { class: "main-picture" }, tileSpan(image, 112), caption);
-  if (!originalOf(image)) return figure;
-  const original = make("img", { alt: "", decoding: "async" });
-  // The embedded copy stays until the original is there, and for good if it is not.
+  const address = isLive ? `picture/${rowOf[image]}` : originalOf(image);
+  if (!address) return figure;
+  const original = originalPicture(address, "");
+  // The small copy stays until the original is there, and for good if it is not.
   original.addEventListener("load", () => figure.firstChild.replaceWith(original));
-  original.src = originalOf(image);
   return figure;
+}
+
+/** An original picture; tiny ones keep sharp pixels. */
+function originalPicture(address, alt) {
+  const original = make("img", { alt, decoding: "async" });
+  original.addEventListener("load", () => {
+    if (Math.max(original.naturalWidth, original.naturalHeight) < 100) original.classList.add("is-tiny");
+  });
+  original.src = address;
+  return original;
 }
 
 /** The path in an address, readable; bytes that are no text stay escaped. */
