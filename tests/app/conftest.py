@@ -12,13 +12,31 @@ from typing import Any
 
 import pytest
 
-from helpers.browser import chromium, prefer, require_browser, resize
+from helpers.browser import chromium, js, prefer, require_browser, resize
 from helpers.live_page import open_page, opened, write_digits
 
 # All of them: a simulated person finishes the whole pile.
 N_DIGITS = 1797
 # The command line, without the report in a file, which would take as long as everything else.
 CLUSTER = "import tubal.cli.pipeline as p; p._write_page = lambda *_: None; import tubal.cli; tubal.cli.main()"
+
+# Brings a page that is open into the state of a new one, which is quicker than opening it again.
+RESET = """
+const find = (selector) => document.querySelector(selector), click = (selector) => find(selector).click();
+if (!document.documentElement.dataset.ready || find('.card').dataset.spoiled || !find('#problem').hidden) return false;
+document.querySelectorAll('dialog[open]').forEach((dialog) => dialog.close());
+if (!find('#selection-bar').hidden) click('#bar-clear');
+if (!find('#panel-full').hidden) click('#panel-close');
+for (const [selector, value, event] of [['#search', '', 'input'], ['#sort', 'typical', 'change']]) {
+  find(selector).value = value;
+  find(selector).dispatchEvent(new Event(event));
+}
+document.querySelectorAll('.split-preview').forEach((node) => node.remove());
+['#tab-ask', '#map-mode [data-mode=pan]', '#zoom-fit'].forEach(click);
+document.activeElement.blur();
+scrollTo(0, 0);
+return new Promise((done) => setTimeout(() => done(true), 150));
+"""
 
 
 def clustered(folder: Path, n_images: int, *, copies: int = 0) -> SimpleNamespace:
@@ -62,10 +80,11 @@ def server(request: pytest.FixtureRequest, pile: SimpleNamespace, folder: Path) 
 
 @pytest.fixture
 def live(driver: Any, server: SimpleNamespace) -> Iterator[Any]:
-    """The live page, freshly opened at the size of a laptop. The test fails if the page writes to the console."""
+    """The live page as it is when it was just opened, on a laptop. The test fails if the page writes to the console."""
     resize(driver, 1366, 768)
     prefer(driver, color_scheme="light", reduced_motion="reduce")
     driver.get_log("browser")
-    open_page(driver, server.address)
+    if driver.current_url != server.address or not js(driver, RESET):
+        open_page(driver, server.address)
     yield driver
     assert [entry["message"] for entry in driver.get_log("browser")] == []

@@ -68,6 +68,12 @@ def test_axe_finds_no_accessibility_problem(live, server, scheme, size):
         assert axe_violations(live, f"#{dialog}")[0] == []
         js(live, f"document.querySelector('#{dialog}-close').click()")
     assert js(live, "return document.documentElement.scrollWidth") <= size[0]
+    line = "return getComputedStyle(document.querySelector('.card')).borderTopColor"
+    before = js(live, line)
+    prefer(live, color_scheme=scheme, contrast="more")
+    assert js(live, line) != before
+    assert axe_violations(live, "#ask")[0] == []
+    live.get("about:blank")
 
 
 def test_everything_is_reached_by_keyboard(live, server):
