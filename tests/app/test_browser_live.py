@@ -86,8 +86,11 @@ def test_everything_is_reached_by_keyboard(live, server):
     assert text(live, "#bar-count") == "2 selected"
     images = images_in(live, "#selection .thumb")
     assert js(live, "return document.activeElement.className").startswith("thumb")
-    js(live, "document.querySelector('#bar-name').focus()")
-    press(live, *"by key", "ENTER")
+    press(live, "n")
+    assert js(live, "return document.activeElement.id") == "bar-name"
+    press(live, "ESCAPE")
+    assert js(live, "return document.activeElement.className").startswith("thumb")
+    press(live, "n", *"by key", "ENTER")
     after = until_changed(live, len(found["history"]))
     assert set(names_of(after)[images]) == {"by key"}
     js(live, "document.querySelector('#bar-clear').focus()")
