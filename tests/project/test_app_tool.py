@@ -19,11 +19,11 @@ def test_synthetic_pictures_are_always_the_same():
 def test_the_page_lists_what_was_measured():
     told = {"median": 0.25, "largest": 0.5, "bytes": 12_000}
     summary = {"answers": {"9 pictures": {"undo": told}}, "browser": {}, "versions": {"tubal": "1"}}
-    page = app.render(summary)
+    page = app.page(summary)
     assert "| undo | 0.250 | 0.500 | 12 |" in page
     assert app.NO_BROWSER in page
     summary["browser"] = {"9 pictures": {"memory of the browser, MB": 321.4}}
-    assert "| memory of the browser, MB | 321 |" in app.render(summary)
+    assert "| memory of the browser, MB | 321 |" in app.page(summary)
 
 
 @pytest.mark.slow
@@ -31,5 +31,5 @@ def test_every_kind_of_answer_is_measured(tmp_path):
     app.make_results(tmp_path / "pile", 400)
     assert earlier_record(tmp_path / "pile")["images"] == 400
     found = app.measure_answers(tmp_path / "pile")
-    assert len(found) == 14
+    assert len(found) == 15
     assert all(0.0 <= told["median"] <= told["largest"] for told in found.values())

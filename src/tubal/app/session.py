@@ -8,6 +8,7 @@ and the state is a function of the model file and the journal alone, so that a r
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -224,9 +225,8 @@ class Session:
     """
 
     def __init__(self, results: Results) -> None:
-        self.results = results
+        self.results, self.journal = results, results.journal
         self.clusterer: Any = results.clusterer
-        self.journal = results.journal
         self.digests = results.digests
         self.names = image_names(results.clusterer)
         self._n_lines = self.journal.n_lines
@@ -669,15 +669,17 @@ class Session:
         return min(int(groups.max()) + 1, MOST_PIECES // 2)
 
     def warm_up(self) -> list[Callable[[], object]]:
-        """Return what later acts need and is slow the first time, to be called one after the other.
+        """Return what acts need and is slow the first time; another thread may call it, one after the other.
 
         Returns
         -------
         list of callables
-            Their results do not matter.
+            Their results are kept for this session.
         """
-        clusterer = self.clusterer
-        return [clusterer._evidence, clusterer._question_tree, clusterer._found_tree]
+        twin = copy.copy(self.clusterer)  # the other thread must not see a change half done
+        for name in ("_evidence_cache", "_tree_cache", "_found_tree_cache"):
+            vars(twin)[name] = (self.clusterer.affinity_, self.clusterer._cache_of(name))
+        return [twin._evidence, twin._question_tree, twin._found_tree]
 
     def _keep(self, request: Mapping[str, object]) -> tuple[list[Entry], str]:
         row = self._image(request.get("row"))
