@@ -14,8 +14,8 @@ JOBS ?= 1
 # Lowest and newest versions: uv chooses them, and finds or fetches the Python that is named.
 OLDEST_PYTHON ?= 3.11
 NEWEST_PYTHON ?= 3.13
-# torch is left out because its wheel is large; add it with VERSION_EXTRAS=torch,app,plot,io,dask,approximate
-VERSION_EXTRAS ?= app,plot,io,dask,approximate
+# torch is left out because its wheel is large; add it with VERSION_EXTRAS=torch,app,plot,io,dask
+VERSION_EXTRAS ?= app,plot,io,dask
 VERSION_TESTS ?= -n auto --dist loadfile
 
 .PHONY: demo test test-oldest test-newest lint types docs release-check bench bench-full search atlas reproduce beyond family \
@@ -36,7 +36,7 @@ $(VENV)/.test: $(VENV)/.pip
 
 $(VENV)/.dev: $(VENV)/.test
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(PIP) install --quiet '$(TORCH)'
-	$(PIP) install --quiet --editable '.[app,photos,plot,io,dask,approximate]' --group dev
+	$(PIP) install --quiet --editable '.[app,photos,plot,io,dask]' --group dev
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.dev

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from benchmarks import clustering, coding, fits, scaling
+from benchmarks import clustering, coding, fits, large, scaling
 from benchmarks.pages import SECTIONS, Bench, write_bench
 from benchmarks.timing import Row, environment
 
@@ -34,6 +34,7 @@ MEASUREMENTS = {
         lambda: coding.tubal_against_sporco(3),
         lambda: coding.tubal_against_sporco(1, coding.TUBAL_CASES[:1]),
     ),
+    "encode": Measurement(lambda: coding.encode_against_sporco(3)),
     "convolutional": Measurement(lambda: coding.filters_against_sporco(3)),
     "algorithm 1": Measurement(
         lambda: coding.graph_against_algorithm_1(2, ("orl", "coil20", "usps")),
@@ -64,7 +65,10 @@ MEASUREMENTS = {
     "small collections": Measurement(clustering.preset_on_small_collections),
     "copies": Measurement(lambda: clustering.preset_on_copies(draws={2000: 8, 8000: 4, 19000: 3, 60000: 3})),
     "approximate index": Measurement(clustering.approximate_index),
+    "candidates": Measurement(clustering.candidate_search),
+    "hints": Measurement(lambda: clustering.hints_and_growth(10000), lambda: clustering.hints_and_growth(1000)),
     "many images": Measurement(lambda: clustering.preset_by_images((20000, 35000, 50000))),
+    "scale": Measurement(large.preset_against_umap),
 }
 
 
@@ -73,6 +77,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under three minutes: fewer repeats and sizes")
     parser.add_argument("--only", help=f"some sections, comma-separated: {', '.join(SECTIONS)}")
+    parser.add_argument("--images", type=int, default=70_000, help="number of images of the section scale")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="device of the section scale")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the results")
     options = parser.parse_args()
     wanted = options.only.split(",") if options.only else list(SECTIONS)
@@ -90,7 +96,8 @@ def main() -> None:
         if measure is None:
             continue
         began = time.perf_counter()
-        record["tables"][name] = measure()
+        scale = name == "scale"
+        record["tables"][name] = large.preset_against_umap(options.images, options.device) if scale else measure()
         if name == "algorithm 1":
             record["curves"] = {
                 "ORL, no graph": coding.convergence_curves(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -13,10 +14,13 @@ from numpy.typing import NDArray
 from benchmarks.scaling import log_log_slope
 from benchmarks.timing import Row, call_in_new_process, seconds, timed
 from tubal import ImageClusterer
+from tubal.backends.arrays import own_threads, thread_count
 from tubal.datasets import fetch
 from tubal.experiments.runner import resident_bytes
 from tubal.graph import Graph, candidate_recall, deformable_graph
-from tubal.graph.deformable import Effort
+from tubal.graph.cells import cell_candidates, most_similar
+from tubal.graph.deformable import CoarseMap, DeformableSearch, Deformation, Effort, distinct_images
+from tubal.graph.neighbors import as_float_stack
 from tubal.metrics import clustering_accuracy, clustering_nmi
 
 SMALL = ("coil20", "orl", "yale", "digits")
@@ -110,6 +114,35 @@ def fit_shifted_digits(n_images: int) -> Row:
     }
 
 
+# --- after the fit ---------------------------------------------------------------------------------------------
+def hints_and_growth(n_images: int) -> list[Row]:
+    """Measure questions, refine and update after a fit, in a new process."""
+    found = call_in_new_process("clustering:answer_and_grow", n_images=n_images)
+    limits = {"questions(10)": 0.3, "refine": 0.3, "update with 100 images": 2.0}
+    return [
+        {"problem": title, "images": n_images, "first seconds": found[f"first {title}"], "seconds": found[title]}
+        | {"limit": limit}
+        for title, limit in limits.items()
+    ]
+
+
+def answer_and_grow(n_images: int, n_rounds: int = 5, n_new: int = 100) -> Row:
+    """Return the seconds of the first call, and the most of later ones, with the true names as answers."""
+    images, target = shifted_digits(n_images + 3 * n_new)
+    model = ImageClusterer(10, views="shape", random_state=0).fit(images[:n_images])
+    taken: dict[str, list[float]] = {"questions(10)": [], "refine": [], f"update with {n_new} images": []}
+    for _ in range(n_rounds):
+        asking, asked = timed(lambda: model.questions(10))
+        answers = {int(image): str(target[image]) for image in np.asarray(asked)}
+        taken["questions(10)"].append(asking)
+        taken["refine"].append(seconds(partial(model.refine, answers)))
+    for start in range(n_images, len(images), n_new):
+        new = images[start : start + n_new]
+        taken[f"update with {n_new} images"].append(seconds(partial(model.update, new)))
+    first = {f"first {title}": times[0] for title, times in taken.items()}
+    return {**first, **{title: max(times[1:]) for title, times in taken.items()}}
+
+
 def shifted_digits(n_images: int, seed: int = 0, size: int = 16) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
     """Return images (n_images, 16, 16) of randomly deformed digits of scikit-learn, and their classes.
 
@@ -183,8 +216,62 @@ def noisy_digits(n_copies: int, seed: int = 0) -> tuple[NDArray[np.float32], NDA
     return images.astype(np.float32), np.repeat(bunch.target, n_copies)
 
 
+# --- candidates ------------------------------------------------------------------------------------------------
+def candidate_search(n_images: int = 30_000, reach: int = 50) -> list[Row]:
+    """Measure the searches for candidates on descriptors of deformed digits: all pairs, cells, and pynndescent.
+
+    pynndescent is slower with more neighbours and finds more of them, so it is asked for more until its share of the
+    exact candidates is that of the cells. Its first call compiles, which is measured as the cold time.
+    """
+    from pynndescent import NNDescent
+
+    descriptors, threads = describe_digits(n_images), thread_count()
+    exact_seconds, exact = timed(lambda: most_similar(descriptors, descriptors, reach, threads, first=0))
+    cells_seconds, cells = timed(lambda: cell_candidates(descriptors, reach, random_state=0, threads=threads))
+    recall = share_of_lists(cells, exact)
+
+    def descend(length: int) -> NDArray[np.int32]:
+        index = NNDescent(descriptors, metric="euclidean", n_neighbors=length, random_state=0, n_jobs=threads)
+        return np.asarray(index.neighbor_graph[0], dtype=np.int32)
+
+    length = reach + 1
+    cold, found = timed(lambda: descend(length))
+    while share_of_lists(found, exact) < recall and length < 4 * reach:
+        length += reach // 5
+        found = descend(length)
+    warm, found = timed(lambda: descend(length))
+    rows = [
+        ("all pairs", exact_seconds, exact_seconds, 1.0),
+        ("cells", cells_seconds, cells_seconds, recall),
+        (f"pynndescent, {length} neighbours", cold, warm, share_of_lists(found, exact)),
+    ]
+    return [
+        {"problem": title, "cold seconds": first, "seconds": again, "recall of candidates": share}
+        | ({"relative time": again / warm, "limit": 1.0} if title == "cells" else {})
+        for title, first, again, share in rows
+    ]
+
+
+def describe_digits(n_images: int) -> NDArray[np.float32]:
+    """Return the descriptors of deformed digits; kernels are compiled afterwards."""
+    images, _ = shifted_digits(n_images)
+    search = DeformableSearch(as_float_stack(images), Deformation(), Effort.for_collection(n_images, 5))
+    with own_threads() as threads:
+        return CoarseMap.fit(distinct_images(search)[0], search.size.shape, threads)[1]
+
+
+def share_of_lists(found: NDArray[np.int32], exact: NDArray[np.int32], n_sample: int = 2000) -> float:
+    """Return the mean share of the exact lists that the lists found contain, over the first images.
+
+    >>> share_of_lists(np.array([[3, 4, 5]]), np.array([[4, 6]]))
+    0.5
+    """
+    pairs = zip(found[:n_sample], exact[:n_sample], strict=True)
+    return float(np.mean([np.isin(true, here).mean() for here, true in pairs]))
+
+
 def approximate_index(name: str = "usps") -> list[Row]:
-    """Measure the share of exact candidates that the approximate index finds, and of neighbours it has in common."""
+    """Measure the share of exact candidates that the search in cells finds, and of neighbours it has in common."""
     images = fetch(name).images
     usual = Effort.for_collection(len(images), 5)
     exact = deformable_graph(images, 5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.timing import Row, alternate
+from benchmarks.timing import Row, alternate, timed
+from tubal import TubSC
 from tubal.datasets import fetch
 from tubal.graph import knn_graph, laplacian
 from tubal.problems.base import CodingProblem
@@ -27,6 +28,7 @@ CLOSE_TO_BEST = 1.001  # times the best objective known
 
 TUBAL_CASES = (("orl", 200), ("usps", 2000), ("yale", 165))
 TUBAL_PENALTIES = (0.5, 1.5, 5.0)  # SPORCO uses the best of these
+QUALITY_PENALTIES = (0.2, 0.5, 1.0, 2.0, 5.0)  # both programs use the best of these
 
 FILTER_CASES = (("orl", 60), ("coil20", 60), ("yale", 30))
 FILTER_PENALTIES = (0.3, 1.0, 3.0, 10.0)  # both programs use the best of these
@@ -76,22 +78,37 @@ def load_filter_problem(name: str, n_images: int) -> ConvolutionalCoding:
 
 
 # --- the peers -------------------------------------------------------------------------------------------------
-def sporco_options(penalty: float) -> dict[str, object]:
+def sporco_options(penalty: float, steps: int = SPORCO_ITERATIONS) -> dict[str, object]:
     """Return SPORCO's options: float32, a fixed penalty, and no evaluation of the objective in the loop."""
     return {
-        "Verbose": False, "MaxMainIter": SPORCO_ITERATIONS, "RelStopTol": 0.0, "rho": penalty, "RelaxParam": 1.8,
+        "Verbose": False, "MaxMainIter": steps, "RelStopTol": 0.0, "rho": penalty, "RelaxParam": 1.8,
         "AutoRho": {"Enabled": False}, "DataType": np.float32, "FastSolve": True,
     }  # fmt: skip
 
 
-def sporco_tubal_codes(case: TubalCase, penalty: float) -> FloatArray:
-    """Return SPORCO's codes (tube, atom, sample): its ConvBPDN along the tube, with rows as channels."""
+def sporco_tubal_codes(
+    case: TubalCase,
+    penalty: float,
+    sparsity: float = SPARSITY,
+    steps: int = SPORCO_ITERATIONS,
+    stop: Callable[[FloatArray], bool] | None = None,
+) -> tuple[FloatArray, int]:
+    """Return SPORCO's codes (tube, atom, sample) and its steps: its ConvBPDN along the tube, with rows as channels.
+
+    ``stop`` sees the codes after every fifth step, and ends the run by returning True.
+    """
     from sporco.admm import cbpdn
 
-    options = cbpdn.ConvBPDN.Options(sporco_options(penalty))
-    solver = cbpdn.ConvBPDN(case.atoms, np.ascontiguousarray(case.data), SPARSITY, options, dimK=1, dimN=1)
-    codes = np.asarray(solver.solve()).reshape(case.data.shape[0], case.data.shape[2], case.atoms.shape[2])
-    return codes.transpose(0, 2, 1)
+    def codes_of(found: object) -> FloatArray:
+        codes = np.asarray(found).reshape(case.data.shape[0], case.data.shape[2], case.atoms.shape[2])
+        return codes.transpose(0, 2, 1).astype(np.float32)
+
+    def look(solver: Any) -> bool:
+        return stop is not None and solver.k % 5 == 4 and stop(codes_of(solver.Y))
+
+    options = cbpdn.ConvBPDN.Options({**sporco_options(penalty, steps), "Callback": look if stop else None})
+    solver = cbpdn.ConvBPDN(case.atoms, np.ascontiguousarray(case.data), sparsity, options, dimK=1, dimN=1)
+    return codes_of(solver.solve()), solver.k
 
 
 def sporco_filter_codes(problem: ConvolutionalCoding, penalty: float) -> FloatArray:
@@ -125,6 +142,11 @@ def _solve_case(solver: Admm | Fista, case: TubalCase, graph_weight: float = 0.0
     solver.minimise(case.problem(graph_weight=graph_weight))
 
 
+def _solve_tubal(solver: Admm, case: TubalCase, sparsity: float) -> None:
+    """Set the problem up from scratch, from copies, and solve it."""
+    solver.minimise(TubalCoding(case.atoms.copy(), case.data.copy(), sparsity=sparsity))
+
+
 def _solve_from_scratch(solver: Admm, problem: ConvolutionalCoding) -> None:
     """Set the problem up again and solve it."""
     solver.minimise(ConvolutionalCoding(problem.dictionary, problem.data, sparsity=SPARSITY))
@@ -138,8 +160,7 @@ def tubal_against_sporco(repeats: int, cases: Sequence[tuple[str, int]] = TUBAL_
         case = load_tubal_case(name, n_images)
         problem = case.problem()
         objectives = {
-            penalty: problem.value(sporco_tubal_codes(case, penalty).astype(np.float32).copy())
-            for penalty in TUBAL_PENALTIES
+            penalty: problem.value(sporco_tubal_codes(case, penalty)[0].copy()) for penalty in TUBAL_PENALTIES
         }
         penalty = min(objectives, key=lambda key: objectives[key])
         steps = steps_to_objective(Admm(max_iter=2000, tol=0.0, check_every=5), problem, objectives[penalty])
@@ -153,6 +174,64 @@ def tubal_against_sporco(repeats: int, cases: Sequence[tuple[str, int]] = TUBAL_
             }
         )  # fmt: skip
     return rows
+
+
+def encode_against_sporco(
+    repeats: int, cases: Sequence[tuple[str, int]] = TUBAL_CASES, sparsities: Sequence[float] = (0.1, SPARSITY)
+) -> list[Row]:
+    """Compare the seconds to 1.001 times the best objective, and those of default ``encode``, which certifies codes."""
+    rows = []
+    for name, n_images in cases:
+        for sparsity in sparsities:
+            images = load_tubal_case(name, n_images).images
+            model = TubSC(n_atoms=45, sparsity=sparsity, max_iter=3, tol=0.0, random_state=0).fit(images)
+            atoms, data = np.ascontiguousarray(model.dictionary_), ImageLayout(images.shape[1:]).to_tensor(images)
+            case, problem = TubalCase(images, data, atoms), TubalCoding(atoms, data, sparsity=sparsity)
+            solver = Admm(max_iter=20000, gap=1e-5, check_every=50)
+            best = problem.value(solver.codes(problem, solver.minimise(problem).state))
+            penalty, steps = _fewest_steps(partial(_own_steps, problem), CLOSE_TO_BEST * best)
+            peer_penalty, peer_steps = _fewest_steps(partial(_sporco_steps, case, problem), CLOSE_TO_BEST * best)
+            own = partial(_solve_tubal, Admm(max_iter=steps, tol=0.0, penalty=penalty), case, sparsity)
+            peer = partial(sporco_tubal_codes, case, peer_penalty, sparsity, peer_steps)
+            ours, theirs = alternate(own, peer, repeats)
+            coded, codes = min((timed(partial(model.encode, images)) for _ in range(repeats)), key=lambda run: run[0])
+            rows.append(
+                {
+                    "problem": f"{name}, {n_images} images, 45 learned atoms, sparsity {sparsity:g}, float32",
+                    "penalty": penalty, "SPORCO penalty": peer_penalty, "steps": steps, "SPORCO steps": peer_steps,
+                    "seconds": ours, "SPORCO seconds": theirs, "ratio": theirs / ours, "target": 20.0,
+                    "encode seconds": coded, "ratio of encode": theirs / coded,
+                    "encode / best": problem.value(np.ascontiguousarray(codes.transpose(2, 1, 0))) / best,
+                }
+            )  # fmt: skip
+    return rows
+
+
+def _own_steps(problem: TubalCoding, target: float, penalty: float, most: int) -> int | None:
+    """Return the steps that ADMM takes to ``target``, or None if ``most`` are not enough."""
+    try:
+        return steps_to_objective(Admm(max_iter=most, tol=0.0, check_every=5, penalty=penalty), problem, target)
+    except RuntimeError:
+        return None
+
+
+def _sporco_steps(case: TubalCase, problem: TubalCoding, target: float, penalty: float, most: int) -> int | None:
+    """Return the steps that SPORCO takes to ``target``, or None if ``most`` are not enough."""
+    codes, steps = sporco_tubal_codes(
+        case, penalty, problem.sparsity, most, lambda codes: problem.value(codes) <= target
+    )
+    return steps if problem.value(codes) <= target else None
+
+
+def _fewest_steps(steps_to: Callable[[float, float, int], int | None], target: float) -> tuple[float, int]:
+    """Return the penalty with which a program reaches ``target`` in the fewest steps, and that number of steps."""
+    found: dict[float, int] = {}
+    for penalty in QUALITY_PENALTIES:
+        steps = steps_to(target, penalty, min([2000, *found.values()]))
+        if steps is not None:
+            found[penalty] = steps
+    best = min(found, key=lambda key: found[key])
+    return best, found[best]
 
 
 def filters_against_sporco(repeats: int, cases: Sequence[tuple[str, int]] = FILTER_CASES) -> list[Row]:

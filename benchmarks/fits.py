@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from benchmarks.timing import Row, seconds, timed
 from tubal import GTSC
 from tubal.datasets import fetch, make_shifted_shapes
-from tubal.experiments.pages import load_paper
+from tubal.experiments.tables import load_paper
 from tubal.solvers import Admm
 
 FloatArray = NDArray[np.floating[Any]]

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tubal.storage.files import machine, versions
@@ -38,10 +38,11 @@ def alternate(first: Callable[[], object], second: Callable[[], object], repeats
     return statistics.median(pair[0] for pair in pairs), statistics.median(pair[1] for pair in pairs)
 
 
-def call_in_new_process(function: str, **arguments: Any) -> Any:
+def call_in_new_process(function: str, variables: Mapping[str, str] | None = None, /, **arguments: Any) -> Any:
     """Return what ``module:function`` of this folder returns in a new process, passed as JSON.
 
-    The peak memory of that process is then the peak of this one call, and of Python itself.
+    The peak memory of that process is then the peak of this one call, and of Python itself. ``variables`` are added to
+    its environment.
     """
     module, name = function.split(":")
     program = (
@@ -49,7 +50,9 @@ def call_in_new_process(function: str, **arguments: Any) -> Any:
         f"print(json.dumps({name}(**json.loads(sys.argv[1]))))"
     )
     command = [sys.executable, "-W", "ignore", "-c", program, json.dumps(arguments)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        command, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **(variables or {})}
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 

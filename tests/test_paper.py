@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from helpers import oracles
 from tubal.algebra import t_product, t_transpose, tube_norms, unfold
-from tubal.experiments.pages import load_paper
+from tubal.experiments.tables import load_paper
 from tubal.metrics import clustering_nmi
 from tubal.problems.base import soft_threshold
 from tubal.problems.layout import position_norms

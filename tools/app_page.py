@@ -111,7 +111,7 @@ def _busy(driver: Any) -> float:
 def memory(driver: Any) -> float:
     """Return the memory of all processes of the browser in megabytes; what they share counts once."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    parent_of = dict(tuple(map(int, line.split())) for line in listed.splitlines())
+    parent_of = {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
     inside = {driver.service.process.pid}
     while grown := {pid for pid, parent in parent_of.items() if parent in inside} - inside:
         inside |= grown

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tubal.experiments.pages import SCORE_NAMES, dataset_title, join_parts, load_paper, markdown_table
-from tubal.experiments.trials import SCORES
+from tubal.experiments.tables import SCORE_NAMES, SCORES, dataset_title, join_parts, load_paper, markdown_table
 
 PAPER_METHODS = ("kmeans", "sc", "graphsc", "tubsc", "gtsc")
 HOLDS, FAILS = "holds", "fails"

@@ -20,7 +20,7 @@ import numpy as np
 
 from tubal.experiments.methods import coder_input, fit_sparse_coder
 from tubal.experiments.table2 import settings_for
-from tubal.experiments.trials import Images
+from tubal.experiments.tables import Images
 
 CANDIDATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 LARGEST_COST = 0.05

@@ -38,7 +38,7 @@ def write_pile(folder: Path) -> np.ndarray:
     folder.mkdir()
     for i, image in enumerate(digits.images[:N_IMAGES]):
         Image.fromarray(np.uint8(np.round(image / 16 * 255))).save(folder / f"{i:04d}.png")
-    return digits.target[:N_IMAGES].astype(str)
+    return np.asarray(digits.target[:N_IMAGES].astype(str))
 
 
 def names(server: Server) -> np.ndarray:

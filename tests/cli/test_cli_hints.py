@@ -19,6 +19,7 @@ import tubal
 from helpers.cli_helpers import RESULTS, export, one_sentence, read_csv
 from tubal.app.session import journal_of
 from tubal.cli import run
+from tubal.cli.hints import _edited_entries
 from tubal.datasets import make_shifted_shapes
 
 
@@ -141,6 +142,20 @@ def test_the_edited_table_of_the_report_is_read_back(place):
     model = tubal.load(out / "model.tubal")
     assert len(model.hints_.same) == 1
     assert answers_of(out) == [("name", "first"), ("same", "")]
+
+
+def test_names_that_the_report_already_showed_are_no_answers(place):
+    folder, _classes = place
+    out = folder / "out"
+    model = tubal.load(out / "model.tubal")
+    model.refine({int(model.medoids_[0]): "first"})
+    rows = [
+        {"file": name, "cluster": str(label), "cluster_found": str(label), "cluster_name": model.names_[label] or "new"}
+        for name, label in zip(model.file_names_, model.labels_, strict=True)
+    ]
+    digests = [str(digest) for digest in model.file_digests_]
+    entries = _edited_entries(rows, list(model.file_names_), digests, model, "labels-edited.csv")
+    assert {entry.name for entry in entries} == {"new"}
 
 
 def answer_all(classes):

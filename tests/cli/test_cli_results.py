@@ -168,7 +168,7 @@ def test_folder_of_mixed_pictures_is_clustered(tmp_path: Path) -> None:
 
 @pytest.mark.collection("coil20")
 def test_cluster_command_gives_the_labels_of_the_library(tmp_path: Path) -> None:
-    images = fetch("coil20").images[::4]  # 18 views of every object
+    images = fetch("coil20").images[::9]  # 8 views of every object
     export(images, tmp_path / "coil20")
     out = tmp_path / "out"
     assert run(["cluster", str(tmp_path / "coil20"), "-k", "20", "-o", str(out), "-q"]) == 0

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from helpers.cli_helpers import export
 from tubal.backends import network
 from tubal.cli import run
+from tubal.datasets import make_shifted_shapes
 
 
 @pytest.fixture
@@ -49,3 +51,21 @@ def test_pictures_are_shown_to_the_network_once(pictures, tmp_path, monkeypatch,
     assert run(["cluster", str(pictures), "-k", "2", "-o", str(out), "--force"]) == 0
     assert record_of(out)["views"] == first["views"]
     assert record_of(out)["cluster_sizes"] == first["cluster_sizes"]
+
+
+def test_tensors_of_a_gpu_pass_through_the_whole_command(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+
+    def refuse(*_, **__):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    # A tensor on a GPU refuses to become an array by itself; here tensors on the CPU refuse it too.
+    monkeypatch.setattr(torch.Tensor, "__array__", refuse)
+    monkeypatch.setattr("tubal.backends.arrays.to_device", lambda array, device: torch.as_tensor(array))
+    shapes = make_shifted_shapes(30, n_classes=3, image_shape=(12, 12), random_state=0)
+    export(shapes.images, tmp_path / "pictures", shapes.target)
+    arguments = ["cluster", str(tmp_path / "pictures"), "-k", "3", "-o", str(tmp_path / "out"), "-q"]
+    assert run([*arguments, "--hints", "folders"]) == 0
+    picture = str(next((tmp_path / "pictures").rglob("*.png")))
+    for command in ("assign", "similar", "explain"):
+        assert run([command, picture, "--model", str(tmp_path / "out")]) == 0, command

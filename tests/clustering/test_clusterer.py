@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
-from tubal import GTSC, GraphSC, ImageClusterer
-from tubal.clustering import kmeans
+from tubal import GTSC, GraphSC, ImageClusterer, load, save
+from tubal.clustering import clusterer, growth, kmeans
 from tubal.clustering.affinity import choose_neighbors, keep_nearest, keep_nearest_rescaled, mutual_share
 from tubal.datasets import fetch, make_shifted_shapes
 from tubal.graph import Graph, Neighbors, Weighting
@@ -47,6 +47,24 @@ def shapes(rng, n_classes=4, n_each=12, size=12, whole_pixels=False):
 def fitted(rng):
     images, labels = shapes(rng)
     return ImageClusterer(4, random_state=0).fit(images), images, labels
+
+
+def test_large_collections_learn_atoms_from_a_sample(rng, monkeypatch, tmp_path):
+    images, _ = shapes(rng, n_each=30)
+    whole = ImageClusterer(4, n_atoms=6, random_state=0).fit(images)
+    for module in (clusterer, growth):
+        monkeypatch.setattr(module, "LEARNED_WHOLE", 100)
+    monkeypatch.setattr(clusterer, "LEARNED_FROM", 40)
+    model = ImageClusterer(4, n_atoms=6, random_state=0).fit(images)
+    assert_array_equal(model.labels_, whole.labels_)
+    assert model.features_.shape == whole.features_.shape
+    assert_allclose(np.linalg.norm(model.features_, axis=1), 1.0, rtol=1e-5)
+    assert model.predict(images[:3] + 0.01).shape == (3,)
+    model.update(images[:5] + 0.01)
+    assert "codes_" not in vars(model.model_)
+    # Codes of all images are there as soon as somebody asks for them, also in a model from a file.
+    save(model, tmp_path / "model.tubal")
+    assert load(tmp_path / "model.tubal").model_.codes_.shape == (125, 6, 12)
 
 
 def test_fitted_attributes_have_their_shapes(fitted):

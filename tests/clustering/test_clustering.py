@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
-from tubal.clustering import cuts, quality
+from tubal.clustering import affinity, cuts, quality, spectral
 from tubal.clustering.affinity import crowding_groups, near_copies
 from tubal.clustering.cuts import cheapest_links, join_components, ward_kmeans, warn_if_lopsided
 from tubal.clustering.quality import OUTLIER_CUTOFF
@@ -47,6 +47,24 @@ def test_spectrum_agrees_with_a_dense_eigensolver(rng, n_images):
     assert_allclose(found.values, expected, atol=1e-4)
     assert_allclose(dense @ found.vectors, found.vectors * found.values, atol=2e-3)
     assert_allclose(found.vectors.T @ found.vectors, np.eye(5), atol=1e-4)
+
+
+def test_blocks_of_vectors_find_the_same_spectrum(rng, monkeypatch):
+    adjacency, _ = planted(rng, [300] * 4, inside=0.1, outside=0.01)
+    expected = clustering.spectrum(adjacency, 12)
+    monkeypatch.setattr(spectral, "_BLOCK_FROM", 1000)
+    found = clustering.spectrum(adjacency, 12)
+    assert_allclose(found.values, expected.values, atol=2e-3)
+    # The first four belong to the groups; the others are nearly equal and may be mixed.
+    overlap = np.linalg.svd(found.vectors[:, :4].T @ expected.vectors[:, :4])[1]
+    assert_allclose(overlap, 1.0, atol=1e-4)
+    assert_allclose(found.vectors.T @ found.vectors, np.eye(12), atol=1e-4)
+
+
+def test_blocks_of_vectors_find_repeated_eigenvalues(monkeypatch):
+    monkeypatch.setattr(spectral, "_BLOCK_FROM", 1000)
+    found = clustering.spectrum(blocks(*[300] * 4), 6)
+    assert_allclose(found.values, [1.0] * 4 + [-1 / 299] * 2, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [8, 300])
@@ -285,6 +303,23 @@ def test_graph_without_edges_is_one_cluster():
     assert clustering.estimate_n_clusters(sparse.csr_matrix((5, 5))).n_clusters == 1
 
 
+def test_ranges_of_rows_give_the_result_of_the_whole(rng, monkeypatch):
+    adjacency, labels = planted(rng, [40, 30, 30])
+    whole, shares = clustering.with_second_order(adjacency), cuts.cluster_shares(adjacency, labels)
+    monkeypatch.setattr(affinity, "_ROWS_AT_A_TIME", 7)
+    monkeypatch.setattr(cuts, "_ROWS_AT_A_TIME", 7)
+    assert_allclose(clustering.with_second_order(adjacency).toarray(), whole.toarray())
+    assert_allclose(cuts.cluster_shares(adjacency, labels), shares)
+
+
+def test_centres_of_many_points_come_from_a_sample(rng, monkeypatch):
+    truth = np.repeat(np.arange(4), 100)
+    points = 5.0 * np.eye(4)[truth] + rng.normal(size=(400, 4))
+    whole = ward_kmeans(points, 4, seed=0)
+    monkeypatch.setattr(cuts, "_LLOYD_LIMIT", 300)
+    assert clustering_accuracy(whole, ward_kmeans(points, 4, seed=0)) > 0.99
+
+
 def test_modularity_follows_its_definition(rng):
     adjacency, _ = planted(rng, [9, 7], outside=0.2)
     labels = rng.integers(0, 2, 16)
@@ -370,6 +405,24 @@ def test_near_duplicates_are_transitive():
     groups = clustering.near_duplicates(neighbors, distances)
     assert len(groups) == 1
     assert_array_equal(groups[0], [0, 1, 2])
+
+
+def test_near_duplicates_do_not_chain():
+    n_images, far = 30, 60
+    places = np.concatenate([0.06 * np.arange(n_images), 10.0 + np.arange(far)])
+    gaps = np.abs(places[:, None] - places)
+    np.fill_diagonal(gaps, np.inf)
+    neighbors = np.argsort(gaps, axis=1)[:, :4]
+    groups = clustering.near_duplicates(neighbors, np.take_along_axis(gaps, neighbors, axis=1))
+    assert sum(map(len, groups)) >= 20
+    assert max(map(len, groups)) == 3
+    assert all(np.abs(places[group] - np.median(places[group])).max() <= 0.1 for group in groups)
+
+
+def test_many_copies_are_one_group():
+    neighbors = np.stack([(np.arange(40) + 1) % 40, (np.arange(40) - 1) % 40], axis=1)
+    groups = clustering.near_duplicates(neighbors, np.zeros((40, 2)))
+    assert_array_equal(groups[0], np.arange(40))
 
 
 def test_medoids_have_the_largest_mean_cosine(rng):

@@ -15,8 +15,9 @@ from helpers.hint_sequences import check_facts, run_sequence, small_collection
 from tubal import ImageClusterer
 from tubal.clustering import Hints
 from tubal.clustering.growth import copy_groups, inverse_motions, keep_numbers
-from tubal.clustering.hints import Evidence, Interview, Outcome, QuestionTree, apply_hints
-from tubal.clustering.quality import neighbor_outlier_scores, stranger_scores
+from tubal.clustering.hints import Evidence, Interview, Outcome, apply_hints
+from tubal.clustering.quality import most_typical, neighbor_outlier_scores, stranger_scores
+from tubal.clustering.tree import QuestionTree
 from tubal.graph.affine import bilinear_table, table_matrix
 from tubal.graph.structure import Alignments
 
@@ -145,18 +146,65 @@ def test_hints_of_a_wrong_type_are_refused(model, names):
 # --- questions -------------------------------------------------------------------------------------------
 def test_clusters_are_asked_first_and_pieces_later():
     evidence = line_of_points()
-    tree = QuestionTree.of(evidence.labels, evidence.coordinates)
+    tree = QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity)
     none = np.empty(0, np.intp)
-    interview = Interview(tree, evidence.coordinates, none, none, none)
+    interview = Interview(tree, evidence, none, none, none)
     first = [interview.next().image for _ in range(2)]
     assert sorted(evidence.labels[first]) == [0, 1]
     asked = first + [question.image for question in iter(interview.next, None)]
     assert sorted(asked) == list(range(20))
 
 
+def arcs(*groups):
+    """Return evidence of groups (cluster, angle, size) of points, each a clique with small steps in angle."""
+    labels = np.concatenate([np.full(size, cluster) for cluster, _, size in groups])
+    angles = np.concatenate([angle + np.linspace(0.0, 0.05, size) for _, angle, size in groups])
+    group = np.repeat(np.arange(len(groups)), [size for _, _, size in groups])
+    affinity = sparse.csr_matrix(((group[:, None] == group) & ~np.eye(len(group), dtype=bool)).astype(float))
+    coordinates = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    return Evidence(labels, coordinates, affinity, np.arange(len(labels))), group
+
+
+def ask(evidence, n_asked, n_questions=1):
+    tree = QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity)
+    none = np.empty(0, np.intp)
+    interview = Interview(tree, evidence, none, none, none, n_questions)
+    return [interview.next().image for _ in range(n_asked)]
+
+
+def test_uniform_clusters_are_asked_before_larger_mixed_ones():
+    evidence, group = arcs((0, 0.0, 6), (0, 0.7, 5), (0, 1.4, 5), (1, 3.0, 9))
+    assert group[ask(evidence, 1)].tolist() == [3]
+
+
+def test_a_mixed_cluster_is_asked_about_its_pieces_at_once():
+    evidence, group = arcs((0, 0.0, 10), (0, 1.2, 8), (1, 3.0, 3), (2, 4.0, 2))
+    assert group[ask(evidence, 4)].tolist() == [0, 1, 2, 3]
+
+
+def test_a_round_that_can_name_all_clusters_does_so():
+    evidence, _group = arcs((0, 0.0, 10), (0, 1.2, 8), (1, 3.0, 3), (2, 4.0, 2))
+    assert sorted(evidence.labels[ask(evidence, 3, n_questions=3)]) == [0, 1, 2]
+
+
+def test_clusters_of_one_kind_are_named_before_pieces():
+    evidence, _group = arcs((0, 0.0, 10), (0, 0.2, 8), (1, 3.0, 3), (2, 4.0, 2))
+    assert sorted(evidence.labels[ask(evidence, 3)]) == [0, 1, 2]
+
+
+def test_typical_images_have_their_edges_among_the_members():
+    coordinates = np.ones((5, 1), np.float32)
+    edges = np.zeros((5, 5))
+    edges[0, 1] = edges[1, 2] = edges[0, 2] = 1.0
+    edges[0, 4] = edges[0, 3] = edges[2, 4] = 3.0
+    affinity = sparse.csr_matrix(edges + edges.T)
+    assert most_typical(coordinates, affinity, np.arange(3)) == 1
+    assert most_typical(coordinates, affinity, np.arange(3), np.array([0, 2])) == 2
+
+
 def test_nodes_of_the_tree_are_ranges_of_images():
     evidence = line_of_points()
-    tree = QuestionTree.of(evidence.labels, evidence.coordinates)
+    tree = QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity)
     assert sorted(tree.order) == list(range(20))
     for node, (a, b) in enumerate(tree.children):
         if a >= 0:
@@ -165,10 +213,10 @@ def test_nodes_of_the_tree_are_ranges_of_images():
 
 
 def test_large_clusters_are_cut_into_parts_first(monkeypatch):
-    monkeypatch.setattr("tubal.clustering.hints._TREE_LIMIT", 6)
+    monkeypatch.setattr("tubal.clustering.tree._TREE_LIMIT", 6)
     evidence = line_of_points()
     for coordinates in (evidence.coordinates, np.ones_like(evidence.coordinates)):
-        tree = QuestionTree.of(evidence.labels, coordinates)
+        tree = QuestionTree.of(evidence.labels, coordinates, evidence.affinity)
         assert sorted(tree.order) == list(range(20))
         assert [len(tree.members(root)) for root in tree.roots] == [10, 10]
 
@@ -262,6 +310,16 @@ def test_update_in_batches_is_as_good_as_at_once(digits):
     assert np.mean(at_once.labels_ == in_batches.labels_) > 0.98
 
 
+def test_tensors_grow_as_arrays_do():
+    torch = pytest.importorskip("torch")
+    images = load_digits().images[:90].astype(np.float32) / 16
+    settings = {"n_atoms": 4, "max_iter": 1, "random_state": 0}
+    arrays = ImageClusterer(5, **settings).fit(images[:80]).update(images[80:])
+    tensors = ImageClusterer(5, **settings).fit(torch.as_tensor(images[:80])).update(torch.as_tensor(images[80:]))
+    assert len(tensors.labels_) == 90
+    assert (tensors.labels_ == arrays.labels_).mean() > 0.95
+
+
 def test_a_grown_search_finds_what_a_new_one_finds(digits):
     fitted, images, _ = digits
     new = fitted._new_images(images[500:])
@@ -299,6 +357,36 @@ def test_removal_computes_no_codes(collection):
     model.remove([3, 8])
     assert "codes_" not in vars(model.model_)
     assert len(model.model_.codes_) == len(model.labels_)
+
+
+def test_update_computes_no_codes(digits):
+    fitted, images, _ = digits
+    model = copy.copy(fitted)
+    model.model_ = copy.copy(model.model_)
+    vars(model.model_).pop("codes_", None)
+    model.update(images[500:520])
+    assert "codes_" not in vars(model.model_)
+    assert_allclose(np.linalg.norm(model.features_, axis=1), 1.0, atol=1e-3)
+    assert len(model.model_.codes_) == 520
+
+
+def test_confidence_means_the_same_after_hints(digits):
+    fitted, _images, target = digits
+    model = copy.copy(fitted)
+    before = model.confidence_
+    model.refine({int(i): str(target[i]) for i in model.questions(10)})
+    assert_array_equal(model.confidence_[list(model.hints_.images)], 1.0)
+    same = np.setdiff1d(np.arange(500), model.hints_.images)
+    assert np.abs(model.confidence_ - before)[same].mean() < 0.05
+    assert_allclose(model.forget(model.hints_.images).confidence_, before)
+
+
+def test_added_images_have_the_stability_of_their_neighbors(digits):
+    fitted, images, _ = digits
+    model = copy.copy(fitted).update(images[500:520])
+    assert_array_equal(model.stability_[:500], fitted.stability_)
+    assert abs(model.stability_[500:].mean() - fitted.stability_.mean()) < 0.2
+    assert len(model.remove([3, 510]).stability_) == 518
 
 
 def test_tree_follows_refined_labels(model):

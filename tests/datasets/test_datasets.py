@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from scipy.io import savemat
 
 from tubal import datasets
-from tubal.cli.datasets import datasets as command
+from tubal.cli.info import datasets as command
 from tubal.datasets import COLLECTIONS, fetchers
 from tubal.datasets.fetchers import read_collection
 

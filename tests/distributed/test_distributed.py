@@ -34,7 +34,7 @@ def start(n_workers):
 
 @pytest.fixture(scope="module")
 def client():
-    with start(4) as cluster, Client(cluster) as found:
+    with start(3) as cluster, Client(cluster) as found:
         yield found
 
 
@@ -112,7 +112,7 @@ def kill_worker(client, delay):
 
 @pytest.fixture(scope="module")
 def killable_client():
-    with start(3) as cluster, Client(cluster) as found:
+    with start(2) as cluster, Client(cluster) as found:
         yield found
 
 
@@ -195,9 +195,9 @@ def test_errors_state_their_cause(images, client):
 
 @pytest.mark.collection("coil20")
 def test_real_images_reach_the_objective_of_one_process(client):
-    images = np.asarray(fetch_coil20().images, np.float64)[:432:2]
+    images = np.asarray(fetch_coil20().images, np.float64)[:288:3]
     # With few steps the cluster's objective is up to 1 % lower before convergence; after convergence both agree.
-    model = tubal.GTSC(n_atoms=15, random_state=0, max_iter=40, tol=0.0, code_solver=Admm(max_iter=20, tol=1e-3))
+    model = tubal.GTSC(n_atoms=10, random_state=0, max_iter=40, tol=0.0, code_solver=Admm(max_iter=20, tol=1e-3))
     expected = model.fit(images).objective_[-1]
     found = fit(model, images, client).objective_[-1]
     assert_allclose(found, expected, rtol=1e-3)

@@ -262,3 +262,10 @@ def test_single_precision_is_kept(scale):
     model = GTSC(n_atoms=3, max_iter=2, scale=scale, random_state=0).fit(images)
     for values in (model.atoms_, model.codes_, model.transform(images), model.decode(model.codes_)):
         assert values.dtype == np.float32
+
+
+def test_features_that_overflow_raise(monkeypatch):
+    model = TubSC(n_atoms=3, max_iter=1, random_state=0).fit(IMAGES.astype(np.float32))
+    monkeypatch.setattr(TubSC, "encode", lambda *_: np.full_like(model.codes_, 1e38))
+    with pytest.raises(ValueError, match="too large for float32"):
+        model.transform(IMAGES)

@@ -9,8 +9,7 @@ import pytest
 
 from helpers.experiment_records import make_record
 from tubal.experiments import beyond, find_table
-from tubal.experiments.pages import read_toml, write_summary
-from tubal.experiments.trials import trial_key
+from tubal.experiments.tables import read_toml, trial_key, write_summary
 
 
 def trial_records(runs=4):

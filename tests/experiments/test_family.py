@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from helpers.experiment_records import make_record
 from tubal.experiments import family, find_table
 from tubal.experiments.runner import run_trial
-from tubal.experiments.trials import Trial, trial_key
+from tubal.experiments.tables import Trial, trial_key
 
 MEMBERS = tuple(family.METHODS)
 ROOT = Path(__file__).parents[2]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from helpers.experiment_records import make_record
 from tubal.experiments import find_table, hints
-from tubal.experiments.trials import Trial
+from tubal.experiments.tables import Trial
 
 
 def two_cliques():
@@ -75,6 +75,11 @@ def test_scores_match_unnamed_clusters_with_the_classes_left():
     assert hints.named_accuracy(target, np.array([1, 0, 1, 1, 2]), np.zeros(5, int), counted) == 80.0
 
 
+def test_a_named_part_of_a_class_leaves_its_other_cluster_right():
+    target, names, clusters = np.array([0, 0, 0, 1]), np.array([0, -1, -1, -1]), np.array([0, 1, 1, 2])
+    assert hints.named_accuracy(target, names, clusters, np.ones(4, dtype=bool)) == 100.0
+
+
 def test_the_summary_finds_the_worst_round():
     summary = hints.summarise([record(**{"chosen 30 all": 70.0}), record(run=1)])
     assert summary["worst_round"]["digits"] == pytest.approx(81.5 - 92.0)
@@ -93,6 +98,24 @@ def test_the_page_shows_all_lines(tmp_path):
     assert [path.name for path in paths] == ["hints.json", "hints.md"]
     assert all(title in page for title in hints.LINES.values())
     assert "+10.0 points above random ones" in page
+
+
+def test_a_line_without_scores_is_left_open(tmp_path):
+    stored = record()
+    stored["details"] = {key: value for key, value in stored["details"].items() if not key.startswith("linear")}
+    summary = hints.summarise([stored])
+    assert hints._score(summary, "digits", 5, "linear", "all") is None
+    assert len(hints.write([stored], tmp_path)) == 3
+    assert "| – |" in (tmp_path / "hints.md").read_text()
+
+
+def test_network_features_are_those_of_the_fit():
+    images = hints.load("digits")[0][:40]
+    rows = np.random.default_rng(0).random((40, 6))
+    model = hints.ImageClusterer(3, n_atoms=4, max_iter=1, views={"shape": None, "semantic": rows}, random_state=0)
+    seen = hints.network_features(model.fit(images))
+    assert_allclose(seen, rows / np.linalg.norm(rows, axis=1, keepdims=True), rtol=1e-4)
+    assert hints.network_features(hints.ImageClusterer(3, n_atoms=4, max_iter=1).fit(images)) is None
 
 
 def test_a_trial_measures_answers_and_growth():

@@ -11,7 +11,7 @@ import pytest
 from helpers.experiment_records import kmeans_trial, make_record
 from tubal.experiments import find_table, runner, table2
 from tubal.experiments.runner import Forecast, TrialStore, run_trial, run_trials
-from tubal.experiments.trials import Trial, trial_key
+from tubal.experiments.tables import Trial, trial_key
 
 
 @pytest.fixture

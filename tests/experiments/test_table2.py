@@ -12,8 +12,7 @@ from helpers.experiment_records import make_record
 from tubal.datasets import COLLECTIONS, fetch, load_digits_images
 from tubal.experiments import table2
 from tubal.experiments.methods import CODERS, certificate, coder_input, fit_sparse_coder
-from tubal.experiments.pages import load_paper
-from tubal.experiments.trials import Trial
+from tubal.experiments.tables import Trial, load_paper
 
 RESULTS = Path(__file__).parents[2] / "results"
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from tubal.graph import knn_graph
-from tubal.graph.chunked import RowFile, chunked_knn_graph
+from tubal.graph.build import RowFile, chunked_knn_graph
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])

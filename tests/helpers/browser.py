@@ -144,7 +144,7 @@ def js(driver: Any, script: str, *arguments: Any) -> Any:
 
 def text(driver: Any, selector: str) -> str:
     """Return the text of the first element that matches."""
-    return js(driver, "return document.querySelector(arguments[0]).textContent", selector)
+    return str(js(driver, "return document.querySelector(arguments[0]).textContent", selector))
 
 
 def each(driver: Any, selector: str, arrow: str) -> Any:
@@ -154,12 +154,12 @@ def each(driver: Any, selector: str, arrow: str) -> Any:
 
 def count(driver: Any, selector: str) -> int:
     """Return how many elements match."""
-    return js(driver, "return document.querySelectorAll(arguments[0]).length", selector)
+    return int(js(driver, "return document.querySelectorAll(arguments[0]).length", selector))
 
 
 def images_in(driver: Any, selector: str) -> list[int]:
     """Return the indices of the images whose thumbnails match."""
-    return each(driver, selector, "n => Number(n.dataset.image)")
+    return list(each(driver, selector, "n => Number(n.dataset.image)"))
 
 
 def click(driver: Any, selector: str) -> None:

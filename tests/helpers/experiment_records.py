@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tubal.experiments.trials import Record, Trial, trial_key
+from tubal.experiments.tables import Record, Trial, trial_key
 
 
 def kmeans_trial(run: int = 0, row: str = "label-free") -> Trial:

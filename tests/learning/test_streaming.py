@@ -10,10 +10,10 @@ import tubal
 from helpers.peak_memory import peak_of
 from tubal.datasets import fetch_coil20, fetch_usps
 from tubal.graph import knn_graph, laplacian
-from tubal.graph.chunked import RowFile, chunked_knn_graph, crossing_share, order_along_graph
+from tubal.graph.build import RowFile, chunked_knn_graph, crossing_share, order_along_graph
 from tubal.learning.alternation import ChunkCodes, MemoryStore, Weights, initial_state, learn
+from tubal.learning.checkpoints import DiskStore
 from tubal.learning.chunks import ChunkedImages, SlicedSource, as_source, copy_to_file
-from tubal.learning.disk_store import DiskStore
 from tubal.learning.fitting import MemoryNeed, chunk_size_for, fit_need, initial_atoms
 from tubal.problems.base import MomentumState, SplitState
 from tubal.problems.layout import ImageLayout

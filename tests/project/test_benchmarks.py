@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks import fits
+import pytest
+
+from benchmarks import fits, large
 from benchmarks.pages import SECTIONS, TARGETS, gpu_targets, target_table
 
 
@@ -49,3 +51,9 @@ def test_gpu_targets_list_only_what_was_measured():
     record = {"graph": [{"seconds": 4.0}]}
     row = {"measured": "deformable graph of USPS, seconds", "result": 4.0, "target": "at most 3.0", "met": "**no**"}
     assert gpu_targets(record) == [row]
+
+
+def test_missing_collection_names_the_package(monkeypatch, tmp_path):
+    monkeypatch.setenv("FASHION_MNIST", str(tmp_path / "nothing"))
+    with pytest.raises(FileNotFoundError, match="dataset-fashion-mnist"):
+        large.fashion_mnist()

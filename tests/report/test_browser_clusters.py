@@ -84,6 +84,13 @@ def test_renaming_changes_page_and_csv(report, folder, data):
     assert rows[7]["near_duplicate_of"] == data.names[5]
 
 
+def test_given_names_of_clusters_are_shown(driver, folder):
+    named = digits_report(60, cluster_names={3: "<b>threes"})
+    open_report(driver, write_report(named, folder / "named.html"))
+    assert "<b>threes" in text(driver, "#legend")
+    assert js(driver, "return document.querySelector('#name-3').value") == "<b>threes"
+
+
 def test_renaming_by_keyboard(report):
     js(report, "const i = document.querySelector('#name-2'); i.focus(); i.select()")
     press(report, *"sevens", "ENTER")

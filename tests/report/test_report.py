@@ -237,6 +237,11 @@ def test_labels_are_in_natural_order():
     np.testing.assert_array_equal(unpack(labels["codes"]), np.arange(30) % 12)
 
 
+def test_clusters_have_the_names_given_to_them():
+    clusters = encode_payload(digits_report(30, cluster_names={3: "three"}), np.arange(30))["clusters"]
+    assert {cluster["label"]: cluster["name"] for cluster in clusters if cluster["name"]} == {3: "three"}
+
+
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_names_cannot_close_the_script_element(name):
     text = to_script_json({"name": name})

@@ -785,7 +785,8 @@ class Session:
     def _most_typical(self, members: Indices, among: Indices | None = None) -> int:
         from tubal.clustering.quality import most_typical
 
-        return most_typical(self.clusterer._evidence().coordinates, members, among)
+        evidence = self.clusterer._evidence()
+        return most_typical(evidence.coordinates, evidence.affinity, members, among)
 
     def _stand_ins(self, images: Iterable[int], moving: set[int]) -> dict[int, int | None]:
         """Return for each image the most typical one of its cluster, with and without hints, that is not moved."""

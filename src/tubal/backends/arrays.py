@@ -86,7 +86,7 @@ def as_like(values: ArrayLike | Array, reference: Array) -> Array:
         if isinstance(values, np.ndarray) and reference.dtype == torch.float32:
             values = values.astype(np.float32, copy=False)  # torch would start all its threads for this conversion
         return torch.as_tensor(values, dtype=reference.dtype, device=reference.device)
-    return np.asarray(values, dtype=reference.dtype)
+    return np.asarray(to_numpy(values), dtype=reference.dtype)
 
 
 def as_complex_like(values: Array, reference: Array) -> Array:
@@ -95,7 +95,7 @@ def as_complex_like(values: Array, reference: Array) -> Array:
         torch = sys.modules["torch"]
         kind = torch.complex64 if reference.dtype == torch.float32 else torch.complex128
         return torch.as_tensor(values, dtype=kind, device=reference.device)
-    return np.asarray(values, np.complex64 if reference.dtype == np.float32 else np.complex128)
+    return np.asarray(to_numpy(values), np.complex64 if reference.dtype == np.float32 else np.complex128)
 
 
 def restore_like(value: Value, reference: Array) -> Value | Array:

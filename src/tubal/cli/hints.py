@@ -160,6 +160,8 @@ def _edited_entries(
         if found in entries or found not in typical:
             continue
         image, other = typical[found], typical.get(now)
+        if text == clusterer.names_[clusterer.labels_[image]]:
+            continue  # the name that the report already showed says nothing new
         if text and not UNNAMED.fullmatch(text):
             entries[found] = Entry("name", (digests[image],), text, (names[image],))
         elif now != found and other is not None and digests[image] != digests[other]:

@@ -283,6 +283,8 @@ def _write_results(stack: Bunch, clusterer: ImageClusterer, stage: Path, bar: Pr
 
 def _write_tables(stack: Bunch, clusterer: ImageClusterer, stage: Path) -> None:
     """Write labels.csv, skipped.csv and features.npz."""
+    from tubal.backends.arrays import to_numpy
+
     _write_labels(stage / "labels.csv", stack.names, clusterer)
     with _open_csv(stage / "skipped.csv") as stream:
         rows = [(table_cell(name), reason) for name, reason in stack.skipped]
@@ -290,9 +292,9 @@ def _write_tables(stack: Bunch, clusterer: ImageClusterer, stage: Path) -> None:
     write_features(
         stage / "features.npz",
         stack.names,
-        features=np.asarray(clusterer.features_),
-        embedding=np.asarray(clusterer.embedding_),
-        labels=np.asarray(clusterer.labels_),
+        features=to_numpy(clusterer.features_),
+        embedding=to_numpy(clusterer.embedding_),
+        labels=to_numpy(clusterer.labels_),
     )
 
 

@@ -17,7 +17,7 @@ from tubal.cli.options import count_option, out_option
 
 if TYPE_CHECKING:
     from tubal.experiments.runner import TrialStore
-    from tubal.experiments.trials import Record, Table, Trial
+    from tubal.experiments.tables import Record, Table, Trial
 
 Function = TypeVar("Function", bound=Callable[..., object])
 

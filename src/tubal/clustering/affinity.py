@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from tubal.backends.arrays import Array
+from tubal.backends.arrays import Array, own_threads, parallel_ranges
 from tubal.clustering.spectral import LabelArray
 from tubal.graph import Graph, Stage, deformable_graph, knn_graph
 from tubal.graph.deformable import DeformableSearch, Effort
-from tubal.graph.neighbors import HUB_FACTOR, METRICS, limit_in_degree
+from tubal.graph.neighbors import HUB_FACTOR, METRICS, as_rows, exact_copies, limit_in_degree
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, symmetric_adjacency
 from tubal.learning.fitting import resolve_graph
 
@@ -33,6 +33,8 @@ _SMALL = 2000
 _SCALE_EXPONENT = 0.25
 # With a smaller share of mutual choices, hubs dominate the lists.
 _FEW_MUTUAL = 0.5
+# Rows of a graph that one thread multiplies at a time.
+_ROWS_AT_A_TIME = 2048
 
 
 def clustering_effort(n_images: int, n_neighbors: int) -> Effort:
@@ -210,9 +212,15 @@ def with_second_order(adjacency: SparseMatrix) -> SparseMatrix:
     """
     largest = adjacency.data.max(initial=0.0)
     scaled = sparse.csr_matrix(adjacency / largest) if largest > 0.0 else sparse.csr_matrix(adjacency)
-    paths = sparse.coo_matrix(scaled + scaled @ scaled)
-    kept = paths.row != paths.col
-    return sparse.csr_matrix((paths.data[kept], (paths.row[kept], paths.col[kept])), shape=adjacency.shape)
+
+    def multiply(start: int, stop: int) -> SparseMatrix:
+        paths = sparse.coo_matrix(scaled[start:stop] + scaled[start:stop] @ scaled)
+        kept = paths.row + start != paths.col
+        return sparse.csr_matrix((paths.data[kept], (paths.row[kept], paths.col[kept])), shape=paths.shape)
+
+    with own_threads() as threads:
+        parts = parallel_ranges(multiply, adjacency.shape[0], grain=_ROWS_AT_A_TIME, threads=threads)
+    return parts[0] if len(parts) == 1 else sparse.csr_matrix(sparse.vstack(parts))
 
 
 def weight_edges_by_codes(
@@ -254,6 +262,24 @@ def weight_edges_by_codes(
     cosines = np.einsum("ij,ij->i", unit[edges.row], unit[edges.col])
     factors = np.maximum(np.clip(cosines, 0.0, 1.0) ** power, floor)
     return sparse.csr_matrix((edges.data * factors, (edges.row, edges.col)), shape=adjacency.shape)
+
+
+# --- a sample to learn from ------------------------------------------------------------------------------
+# Above the first number of images, atoms are learned from a sample of about the second.
+LEARNED_WHOLE, LEARNED_FROM = 20_000, 5000
+
+
+def sample_around(adjacency: SparseMatrix, size: int, seed: int) -> IndexArray:
+    """Return about ``size`` images, increasing: random ones and all their neighbours, so that edges join the sample.
+
+    >>> ring = sparse.csr_matrix(np.roll(np.eye(9), 1, axis=1) + np.roll(np.eye(9), -1, axis=1))
+    >>> len(sample_around(ring, 3, seed=0))
+    3
+    """
+    n_images = adjacency.shape[0]
+    n_seeds = max(1, int(size * n_images / (n_images + adjacency.nnz)))
+    seeds = np.random.default_rng(seed).permutation(n_images)[:n_seeds]
+    return np.unique(np.concatenate([seeds, adjacency[seeds].indices])).astype(np.intp)
 
 
 # --- copies -------------------------------------------------------------------------------------------------
@@ -494,3 +520,10 @@ def one_label_per_image(labels: LabelArray, exact: LabelArray) -> LabelArray:
         return labels
     votes: Any = sparse.csr_matrix((np.ones(len(labels)), (exact, labels)))
     return np.asarray(votes.argmax(axis=1), dtype=np.intp).ravel()[exact]
+
+
+def equal_images(graph: Graph) -> LabelArray:
+    """Return the group (n,) of equal images that each image belongs to; a graph without images has none."""
+    if graph.search is None:
+        return np.arange(graph.n_images)
+    return exact_copies(as_rows(graph.search.images))[1]

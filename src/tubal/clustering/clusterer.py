@@ -23,16 +23,20 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from tubal.backends.arrays import Array, to_numpy
+from tubal.backends.arrays import Array, restore_like, to_numpy
 from tubal.clustering.affinity import (
+    LEARNED_FROM,
+    LEARNED_WHOLE,
     LIST_FACTOR,
     DistinctImages,
     build_affinity,
     choice_weights,
     choose_neighbors,
+    equal_images,
     find_distinct,
     neighbor_lists,
     one_label_per_image,
+    sample_around,
     with_second_order,
 )
 from tubal.clustering.cuts import (
@@ -81,7 +85,6 @@ from tubal.estimators.validation import (
     column_names,
 )
 from tubal.graph import Graph, Neighbors, Stage
-from tubal.graph.neighbors import as_rows, exact_copies
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, check_adjacency
 from tubal.learning.alternation import digest_arrays
 from tubal.learning.checkpoints import Checkpoint, StageReport, Stages, as_checkpoint, fit_identity
@@ -215,11 +218,14 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     n_clusters_scores_ : dict of str to ndarray, or None
         Curve of the estimate, "n_clusters" and "gap"; None if ``n_clusters`` was given.
     features_ : ndarray of shape (n_images, n_atoms)
-        Pooled codes of the learning, rows of unit length.
+        Pooled codes of the learning, rows of unit length; for images added later the mean of their neighbours'. Above
+        20 000 images, atoms are learned from a sample and these codes ignore the graph.
     confidence_ : ndarray of shape (n_images,)
         How far each image's cluster can be trusted, from 0 to 1: the mean of the share of its edge weight that stays
-        inside its cluster, and the share of other partitions that agree, see :func:`stability`;
-        1 for images that hints are about.
+        inside its cluster, and ``stability_``; 1 for images that hints are about.
+    stability_ : ndarray of shape (n_images,)
+        Share of other partitions of the graph that agree with the cluster that the fit found, see :func:`stability`;
+        for images added later the mean of their neighbours'.
     outlier_scores_ : ndarray of shape (n_images,)
         How unusual each image is: the larger of two robust scores, of its distance to its nearest neighbours and of
         its unlikeness to the collection, see :func:`stranger_scores`.
@@ -274,6 +280,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     n_clusters_scores_: dict[str, NDArray[Any]] | None
     features_: NDArray[Any]
     confidence_: NDArray[np.float64]
+    stability_: Float64Array
     outlier_scores_: Float64Array
     outliers_: NDArray[np.bool_]
     duplicates_: list[IndexArray]
@@ -363,10 +370,9 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
 
         lists, distinct = self._find_neighbors(images, settings, seed, stages)
         graph = choose_neighbors(lists, settings.n_neighbors)
-        cut = choose_neighbors(distinct.lists, settings.n_neighbors)
+        cut = graph if distinct.lists is lists else choose_neighbors(distinct.lists, settings.n_neighbors)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
-        model = self._learn(images, settings, joined, seed, stages)
-        features = to_numpy(unit_rows(model._pool(model.codes_)))
+        model, features = self._learn(images, settings, joined, seed, stages)
         views = SHAPE_ALONE
         if request is not ONLY_SHAPE:
             views = look_at(request, stack, distinct, settings.n_neighbors, stages)
@@ -381,8 +387,6 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         pieces = Pieces(affinity, graph, features, distinct.copy_of, eigenpairs)
         labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
 
-        if settings.assignment == "diffusion" and joined.search is not None:
-            model._forget_codes()
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
@@ -401,7 +405,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         images = None if same or search is None else to_numpy(search.images)
         if images is not None and self.image_shape is None and self.image_shape_[0] == 1:
             images = images.reshape(len(images), -1)  # rows of features, which are compared by their values
-        pieces = Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of)
+        stable = parts.get("stability_")  # hints say more about clusters, but nothing about other partitions
+        pieces = Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of, stable=stable)
         known = (self.outlier_scores_, self.outliers_, self.duplicates_) if same and "duplicates_" in parts else None
         return describe_images(labels, pieces, self.seed_, images, known)
 
@@ -531,8 +536,31 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         )
         return lists, distinct
 
-    def _learn(self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages) -> GTSC:
-        """Return the fitted coder."""
+    def _learn(
+        self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages
+    ) -> tuple[GTSC, NDArray[Any]]:
+        """Return the fitted coder, and features (n, n_atoms) of all images.
+
+        In large collections atoms are learned from a sample, and each image is coded alone for its features: codes
+        hardly ever decide a label, and learning from all images would take longer than everything else.
+        """
+        forget = settings.assignment == "diffusion" and graph.search is not None
+        if not forget or self.code_power > 0.0 or len(images) <= LEARNED_WHOLE:
+            model = self._fit_coder(images, settings, graph, seed, stages)
+            features = unit_rows(model._pool(model.codes_))
+        else:
+            chosen = sample_around(graph.adjacency, LEARNED_FROM, seed)
+            part = Graph(sparse.csr_matrix(graph.adjacency[chosen][:, chosen]))
+            model = self._fit_coder(images[restore_like(chosen, images)], settings, part, seed, stages)
+            model.graph_ = graph
+            model.set_params(graph=graph)
+            features = unit_rows(model._features_alone(images))
+        if forget:
+            model._forget_codes()
+        return model, to_numpy(features)
+
+    def _fit_coder(self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages) -> GTSC:
+        """Return the coder fitted on images that a graph joins."""
         model = self._new_coder(settings, graph, len(images), seed)
         # After the last iteration all images are coded once more.
         stage, total = stages.stage("learning", "learning atoms and codes"), settings.max_iter + 1
@@ -721,13 +749,6 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return tags
 
 
-def equal_images(graph: Graph) -> LabelArray:
-    """Return the group (n,) of equal images that each image belongs to; a graph without images has none."""
-    if graph.search is None:
-        return np.arange(graph.n_images)
-    return exact_copies(as_rows(graph.search.images))[1]
-
-
 def assign_labels(
     assignment: str, n_clusters: int, pieces: Pieces, seed: int, stage: Stage | None = None
 ) -> LabelArray:
@@ -788,7 +809,9 @@ def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:
     check_stored("features_", model.features_, (n_images, None), least=-1.01, most=1.01)
     check_stored("confidence_", model.confidence_, (n_images,), least=0.0, most=1.01)
     check_stored("outliers_", model.outliers_, (n_images,), kinds="b")
-    if "outlier_scores_" in vars(model):  # models of earlier versions have none
+    if "stability_" in vars(model):  # models of earlier versions have none
+        check_stored("stability_", model.stability_, (n_images,), least=0.0, most=1.01)
+    if "outlier_scores_" in vars(model):
         check_stored("outlier_scores_", model.outlier_scores_, (n_images,))
     check_stored(
         "n_clusters_candidates_",

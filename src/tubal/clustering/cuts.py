@@ -15,7 +15,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
 
-from tubal.backends.arrays import own_threads
+from tubal.backends.arrays import own_threads, parallel_ranges
 from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum, spectrum
 from tubal.graph import Graph, Stage, deformable_graph
 from tubal.graph.structure import IndexArray, SparseMatrix
@@ -31,10 +31,14 @@ FINER, FINER_TIMES = (1.25, 1.5, 2.0), (0.5, 1.0)
 # Above this many points Ward's tree is built on a sample: so many points per cluster, but half the limit at least.
 _TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
 _KMEANS_ITERATIONS = 100
+# Above this many points K-means runs on a sample of half as many.
+_LLOYD_LIMIT = 20_000
 # A cluster with a larger share of all images is suspect if a balanced partition keeps nearly as much edge weight.
 _LOPSIDED, _NEARLY_EQUAL = 0.9, 0.1
 # Rows whose distances to all others are in memory at a time.
 _BLOCK = 1024
+# Rows of a graph that one thread sums at a time; small graphs are summed at once.
+_ROWS_AT_A_TIME = 4096
 # Representative images per component, and of all components together.
 _PER_COMPONENT, _IN_ALL = 8, 800
 
@@ -203,12 +207,16 @@ def _best_candidate(
     complete = [labels for labels in direct if len(np.unique(labels)) == n_clusters]
     if not complete:
         return None
-    best = max(complete, key=lambda labels: modularity(adjacency, labels, resolution=resolution))
-    highest, least = modularity(adjacency, best, resolution=resolution), modularity(adjacency, best)
+    shares = [cluster_shares(adjacency, labels) for labels in complete]
+    values = [_modularity(part, resolution) for part in shares]
+    place = int(np.argmax(values))
+    best, highest, least = complete[place], values[place], _modularity(shares[place], 1.0)
     for labels in merged:
-        value = modularity(adjacency, labels, resolution=resolution)
-        if len(np.unique(labels)) == n_clusters and value > highest and modularity(adjacency, labels) >= least:
-            best, highest = labels, value
+        if len(np.unique(labels)) == n_clusters:
+            share = cluster_shares(adjacency, labels)
+            value = _modularity(share, resolution)
+            if value > highest and _modularity(share, 1.0) >= least:
+                best, highest = labels, value
     return best
 
 
@@ -236,13 +244,34 @@ def modularity(adjacency: SparseMatrix, labels: LabelArray, *, resolution: float
     >>> modularity(two_pairs, np.array([0, 0, 1, 1]))
     0.5
     """
-    n_clusters = int(labels.max()) + 1
-    edges = adjacency.tocoo()
-    inside = labels[edges.row] == labels[edges.col]
-    within = np.bincount(labels[edges.row[inside]], edges.data[inside], n_clusters)
-    volume = np.bincount(labels[edges.row], edges.data, n_clusters)
+    return _modularity(cluster_shares(adjacency, labels), resolution)
+
+
+def _modularity(shares: tuple[Float64Array, Float64Array], resolution: float) -> float:
+    within, volume = shares
     total = volume.sum()
     return float((within / total - resolution * (volume / total) ** 2).sum()) if total > 0.0 else 0.0
+
+
+def cluster_shares(adjacency: SparseMatrix, labels: LabelArray) -> tuple[Float64Array, Float64Array]:
+    """Return the edge weight inside each cluster, and that of all edges of its images, both (n_clusters,).
+
+    >>> pair = sparse.csr_matrix(np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 2.0], [0.0, 2.0, 0.0]]))
+    >>> cluster_shares(pair, np.array([0, 0, 1]))
+    (array([2., 0.]), array([4., 2.]))
+    """
+    n_clusters, small, edges = int(labels.max()) + 1, labels.astype(np.int32), sparse.csr_matrix(adjacency)
+
+    def add(start: int, stop: int) -> tuple[Float64Array, Float64Array]:
+        own = slice(edges.indptr[start], edges.indptr[stop])
+        rows, weights = np.repeat(small[start:stop], np.diff(edges.indptr[start : stop + 1])), edges.data[own]
+        inside = rows == small[edges.indices[own]]
+        within = np.bincount(rows[inside], weights[inside], n_clusters)
+        return within.astype(np.float64), np.bincount(rows, weights, n_clusters).astype(np.float64)
+
+    with own_threads() as threads:
+        parts = parallel_ranges(add, len(labels), grain=_ROWS_AT_A_TIME, threads=threads)
+    return np.sum([part[0] for part in parts], axis=0), np.sum([part[1] for part in parts], axis=0)
 
 
 # --- more components than clusters -----------------------------------------------------------------------
@@ -530,7 +559,8 @@ def kmeans(features: NDArray[Any], n_clusters: int, *, n_starts: int = 10, seed:
 def ward_kmeans(points: Float64Array, n_clusters: int, seed: int) -> LabelArray:
     """Return K-means labels (n,) of points (n, d), started from Ward's tree and so without random starts.
 
-    Above 2000 points the tree is built on a random sample of 25 points per cluster, at least 1000, drawn by ``seed``.
+    Above 2000 points the tree is built on a random sample of 25 points per cluster, at least 1000, drawn by ``seed``;
+    above 20 000, the centres are those of a sample of 10 000 points.
     """
     sample = points
     if len(points) > _TREE_LIMIT:
@@ -539,6 +569,10 @@ def ward_kmeans(points: Float64Array, n_clusters: int, seed: int) -> LabelArray:
     tree = linkage(sample, method="ward")
     start = groups_after_merges(tree[: len(sample) - n_clusters], len(sample))
     centers = cluster_means(sample, start, n_clusters)
+    if len(points) > _LLOYD_LIMIT:
+        part = points[np.random.default_rng(seed).permutation(len(points))[: _LLOYD_LIMIT // 2]]
+        found = _kmeans_labels(part, n_clusters, init=centers, n_init=1, max_iter=_KMEANS_ITERATIONS, tol=0.0)
+        return nearest_centers(points, cluster_means(part, found, n_clusters))
     labels = _kmeans_labels(points, n_clusters, init=centers, n_init=1, max_iter=_KMEANS_ITERATIONS, tol=0.0)
     # K-means may empty a cluster among equal points; the tree itself never does.
     return start if len(points) == len(sample) and len(np.unique(labels)) < n_clusters else labels
@@ -581,8 +615,8 @@ def _kmeans_labels(points: NDArray[Any], n_clusters: int, **settings: Any) -> La
 def cluster_means(points: Float64Array, labels: LabelArray, n_clusters: int) -> Float64Array:
     """Return the mean (n_clusters, d) of the points (n, d) of each cluster; zero for an empty one."""
     counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
-    sums = np.zeros((n_clusters, points.shape[1]))
-    np.add.at(sums, labels, points)
+    members = sparse.csr_matrix((np.ones(len(labels)), (labels, np.arange(len(labels)))), (n_clusters, len(labels)))
+    sums = members @ np.asarray(points, dtype=np.float64)
     means: Float64Array = sums / np.maximum(counts, 1.0)[:, None]
     return means
 
@@ -594,11 +628,13 @@ def nearest_centers(points: NDArray[Any], centers: NDArray[Any]) -> LabelArray:
     array([0, 0, 1])
     """
     half_squares = 0.5 * (centers**2).sum(axis=1)
-    found = np.empty(len(points), np.intp)
-    for first in range(0, len(points), _BLOCK):
-        block = slice(first, first + _BLOCK)
-        found[block] = (points[block] @ centers.T - half_squares).argmax(axis=1)
-    return found
+
+    def find(start: int, stop: int) -> LabelArray:
+        blocks = (points[first : min(first + _BLOCK, stop)] for first in range(start, stop, _BLOCK))
+        return np.concatenate([(block @ centers.T - half_squares).argmax(axis=1) for block in blocks])
+
+    with own_threads() as threads:
+        return np.concatenate(parallel_ranges(find, len(points), grain=_BLOCK, threads=threads))
 
 
 # --- labels ----------------------------------------------------------------------------------------------

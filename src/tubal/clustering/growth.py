@@ -23,7 +23,6 @@ from tubal.backends.arrays import Array, to_numpy
 from tubal.clustering.affinity import choose_neighbors, mutual_adjacency, with_second_order
 from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors, order_by_size
 from tubal.clustering.hints import (
-    Coordinates,
     Evidence,
     Hints,
     Interview,
@@ -31,11 +30,10 @@ from tubal.clustering.hints import (
     Pair,
     Pairs,
     Question,
-    QuestionTree,
     apply_hints,
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
-from tubal.clustering.tree import ClusterTree
+from tubal.clustering.tree import ClusterTree, Coordinates, QuestionTree
 from tubal.clustering.views import SHAPE, best_edges, describe_new
 from tubal.estimators.tubal_coders import GTSC
 from tubal.estimators.validation import check_stored
@@ -76,6 +74,7 @@ class GrowingClusters:
     coordinates_: Coordinates
     n_clusters_: int
     confidence_: NDArray[np.float64]
+    stability_: Float64Array
     affinity_: SparseMatrix
     copy_of_: IndexArray
     graph_: Graph
@@ -112,9 +111,11 @@ class GrowingClusters:
     ) -> IndexArray | tuple[IndexArray, Float64Array]:
         """Return images whose names would tell most about all others, the most informative first.
 
-        Questions take into account what is known: first every cluster is asked for a name, then pieces of clusters that
-        may have another one. Work in rounds: ask some questions, pass the answers to :meth:`refine`, and ask again.
-        Stop when ``n_doubtful_`` or the gains are small: further answers then hardly change anything.
+        Questions take into account what is known: clusters are asked for a name, large and uniform ones first, then
+        pieces of clusters that may have another one. A cluster that looks like several is asked about its pieces at
+        once, unless ``n_questions`` can name every cluster and none has a name. Work in rounds: ask some questions,
+        pass the answers to :meth:`refine`, and ask again. Stop when ``n_doubtful_`` or the gains are small: further
+        answers then hardly change anything.
 
         Parameters
         ----------
@@ -137,7 +138,7 @@ class GrowingClusters:
         left_out = np.array([int(image) for image in skip], dtype=np.intp)
         if len(left_out) and not 0 <= left_out.min() <= left_out.max() < len(self.labels_):
             raise ValueError(f"skip names an image outside 0 to {len(self.labels_) - 1}")
-        interview = self._interview(left_out)
+        interview = self._interview(left_out, n_questions)
         found: list[Question] = []
         while len(found) < n_questions and (question := interview.next()) is not None:
             found.append(question)
@@ -153,9 +154,9 @@ class GrowingClusters:
             return round(len(self.labels_) / 2.0)  # as the interview would say, without its tree
         return self._interview(np.empty(0, np.intp)).n_doubtful()
 
-    def _interview(self, skip: IndexArray) -> Interview:
+    def _interview(self, skip: IndexArray, n_questions: int = 1) -> Interview:
         said = self.hints_.mentioned
-        return Interview(self._question_tree(), self._evidence().coordinates, said, self.labels_[said], skip)
+        return Interview(self._question_tree(), self._evidence(), said, self.labels_[said], skip, n_questions)
 
     # --- hints -------------------------------------------------------------------------------------------
     def refine(self: Self, names: Mapping[int, str] | None = None, *, same: Pairs = (), different: Pairs = ()) -> Self:
@@ -295,7 +296,7 @@ class GrowingClusters:
         cache: dict[None, QuestionTree] = self._cache_of("_tree_cache")
         if None not in cache:
             evidence = self._evidence_for(None)
-            cache[None] = QuestionTree.of(evidence.labels, evidence.coordinates, self.seed_)
+            cache[None] = QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity, self.seed_)
         return cache[None]
 
     # --- new images --------------------------------------------------------------------------------------
@@ -325,9 +326,7 @@ class GrowingClusters:
         n_old, n_neighbors = len(self.labels_), self.graph_.n_neighbors or 1
         seen = self._grown_views(stack, images, views or {})
         graph, around = seen[SHAPE].graph, seen[SHAPE].around
-        codes = self.model_.encode(images, _known_only(around.indices, n_old, n_neighbors))
-        model = grown_coder(self.model_, codes, graph)
-        features = to_numpy(unit_rows(self.model_._pool(codes)))
+        model, features = self._coded(images, graph, _known_only(around.indices, n_old, n_neighbors))
         affinity = grown_affinity(self.affinity_, seen, n_neighbors)
         n_added = getattr(self, "n_added_", 0) + len(images)
         copy_of = self._grown_copies(images)
@@ -345,11 +344,24 @@ class GrowingClusters:
             }
         if "coordinates_" in parts:
             parts["coordinates_"] = grown_coordinates(self.coordinates_, affinity)
+        if "stability_" in parts:
+            parts["stability_"] = grown_means(self.stability_, affinity)
         for name in _OF_FILES:
             if name in parts:
                 parts[name] = np.append(parts[name], [""] * len(images)).astype(object)
         self._settle(parts, self.hints_, np.concatenate([self.labels_, np.full(len(images), -1, np.intp)]))
         return self
+
+    def _coded(self, images: Array, graph: Graph, neighbors: IndexArray) -> tuple[GTSC, FloatArray]:
+        """Return the coder of old and new images, and the features of the new ones.
+
+        A coder that keeps no codes computes them when they are asked for, those of all images at once, and the graph
+        term makes codes of neighbours alike: until then, features are the mean of the neighbours'.
+        """
+        if self.model_._codes_on_demand_:
+            return grown_coder(self.model_, None, graph), unit_rows(self.features_[neighbors].mean(axis=1))
+        codes = self.model_.encode(images, neighbors)
+        return grown_coder(self.model_, codes, graph), to_numpy(unit_rows(self.model_._pool(codes)))
 
     def remove(self: Self, indices: Iterable[int]) -> Self:
         """Take images out of the collection; the others keep their order, labels and hints.
@@ -388,7 +400,7 @@ class GrowingClusters:
         labels = self._found()[kept]
         parts["found_labels_"] = np.unique(labels, return_inverse=True)[1].astype(np.intp)
         parts["n_added_"] = int(np.count_nonzero(kept >= n_images - getattr(self, "n_added_", 0)))
-        for name in ("coordinates_", *_OF_FILES):
+        for name in ("coordinates_", "stability_", *_OF_FILES):
             if name in parts:
                 parts[name] = parts[name][kept]
         self._settle(parts, self.hints_.renumbered(new_index), self.labels_[kept])
@@ -624,11 +636,14 @@ def _known_only(neighbors: IndexArray, n_known: int, length: int) -> IndexArray:
     return np.where(known[rows, order], neighbors[rows, order], nearest[:, None])
 
 
-def grown_coder(model: GTSC, codes: Array, graph: Graph) -> GTSC:
-    """Return a coder with the codes of further images; the dictionary is the same."""
+def grown_coder(model: GTSC, codes: Array | None, graph: Graph) -> GTSC:
+    """Return a coder with the codes of further images, None to compute them on demand; the dictionary is the same."""
     grown: GTSC = copy.copy(model)
-    old = to_numpy(model.codes_)
-    grown.codes_ = np.concatenate([old, to_numpy(codes).astype(old.dtype)])
+    if codes is None:
+        grown._forget_codes()
+    else:
+        old = to_numpy(model.codes_)
+        grown.codes_ = np.concatenate([old, to_numpy(codes).astype(old.dtype)])
     former: Any = model.graph_
     # Edges among old images stay as they were coded: near-copies have others than the neighbour lists.
     joined = replace(graph, adjacency=_with_new_rows(former.adjacency, graph.adjacency))
@@ -667,6 +682,18 @@ def grown_coordinates(coordinates: Coordinates, affinity: SparseMatrix) -> Coord
         lengths = np.linalg.norm(mean, axis=1, keepdims=True)
         found[n_old:] = mean / np.where(lengths > 0.0, lengths, 1.0)
     return found
+
+
+def grown_means(values: Float64Array, affinity: SparseMatrix) -> Float64Array:
+    """Return values of old and new images; those of new ones are the mean of their old neighbours', or of all.
+
+    >>> grown_means(np.array([0.2, 0.6]), sparse.csr_matrix(np.array([[0, 1, 1], [1, 0, 1], [1, 1, 0]]))).round(2)
+    array([0.2, 0.6, 0.4])
+    """
+    edges = sparse.csr_matrix(affinity)[len(values) :, : len(values)]
+    total = np.asarray(edges.sum(axis=1)).ravel()
+    means = np.where(total > 0.0, edges @ values / np.where(total > 0.0, total, 1.0), values.mean())
+    return np.concatenate([values, means])
 
 
 def grown_labels(labels: LabelArray, affinity: SparseMatrix, strangers: list[IndexArray]) -> LabelArray:

@@ -21,21 +21,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.cluster.hierarchy import linkage
 
-from tubal.clustering.cuts import order_by_size, ward_kmeans
+from tubal.clustering.cuts import order_by_size
 from tubal.clustering.quality import members_of, most_typical
 from tubal.clustering.spectral import LabelArray
+from tubal.clustering.tree import Coordinates, QuestionTree
 from tubal.graph.structure import IndexArray, SparseMatrix
 
 Pair: TypeAlias = tuple[int, int]
 Pairs: TypeAlias = Iterable[tuple[int, int]]
-Coordinates: TypeAlias = NDArray[np.float32]
 
 # Added to squared distances of unit rows, so that a hint does not outvote all others around it: one odd image in a
 # pure region would otherwise take its neighbours along.
@@ -340,7 +339,8 @@ class Evidence:
     @cached_property
     def centers(self) -> IndexArray:
         """The most typical image of each cluster."""
-        return np.array([most_typical(self.coordinates, members) for members in members_of(self.labels)])
+        clusters = members_of(self.labels)
+        return np.array([most_typical(self.coordinates, self.affinity, members) for members in clusters])
 
     @cached_property
     def spread(self) -> SparseMatrix:
@@ -556,10 +556,10 @@ def _decide(
 
 
 # --- what to ask next ------------------------------------------------------------------------------------
-# Ward's tree of a cluster is built on its images; a larger cluster is first cut into parts of about half this size.
-_TREE_LIMIT = 3000
 # How much an answer one level up in a tree counts against one here.
 _MEMORY = 0.5
+# A cluster looks like several if a division explains more than this share of it, times the chance of another name.
+_LOOSE = 0.035
 
 
 @dataclass(frozen=True)
@@ -571,137 +571,22 @@ class Question:
     chance: float
 
 
-@dataclass(frozen=True)
-class QuestionTree:
-    """Ward's tree of the diffusion coordinates inside each cluster.
+class _Division(NamedTuple):
+    """A node of the tree with answers on one side only; ``other`` and ``same`` count divisions above it."""
 
-    Node ``i`` holds the images ``order[start[i]:stop[i]]``. ``gain`` is how much the squared distances to the mean fall
-    when a node is divided into its two children; leaves have no children, -1.
-    """
-
-    order: IndexArray
-    start: IndexArray
-    stop: IndexArray
-    children: IndexArray
-    gain: NDArray[np.float64]
-    roots: tuple[int, ...]
-
-    def members(self, node: int) -> IndexArray:
-        """Return the images of a node.
-
-        Parameters
-        ----------
-        node : int
-            A node.
-
-        Returns
-        -------
-        ndarray
-            Indices of images.
-        """
-        return self.order[self.start[node] : self.stop[node]]
-
-    @classmethod
-    def of(cls, labels: LabelArray, coordinates: Coordinates, seed: int = 0) -> QuestionTree:
-        """Build the trees of all clusters.
-
-        Parameters
-        ----------
-        labels : ndarray of shape (n_images,)
-            Clusters found without hints.
-        coordinates : ndarray of shape (n_images, n_coordinates)
-            Diffusion coordinates.
-        seed : int, default=0
-            Seed of the cut of very large clusters.
-
-        Returns
-        -------
-        QuestionTree
-            One root per cluster, the largest cluster first.
-        """
-        grower = _TreeGrower(coordinates, seed)
-        roots = [grower.grow(members) for members in members_of(labels)]
-        order = sorted(roots, key=lambda node: grower.start[node] - grower.stop[node])
-        return cls(
-            np.concatenate(grower.order),
-            np.array(grower.start),
-            np.array(grower.stop),
-            np.array(grower.children, dtype=np.intp).reshape(-1, 2),
-            np.array(grower.gain),
-            tuple(order),
-        )
-
-
-class _TreeGrower:
-    """Appends the nodes of one cluster after the other, children before their parents."""
-
-    def __init__(self, coordinates: Coordinates, seed: int) -> None:
-        self.coordinates, self.seed, self.n_images = coordinates, seed, 0
-        self.order: list[IndexArray] = []
-        self.start: list[int] = []
-        self.stop: list[int] = []
-        self.children: list[tuple[int, int]] = []
-        self.gain: list[float] = []
-
-    def grow(self, members: IndexArray) -> int:
-        """Add the tree of a cluster and return its root."""
-        rows = self.coordinates[members].astype(np.float64)
-        if len(members) <= _TREE_LIMIT:
-            leaves = [members[i : i + 1] for i in range(len(members))]
-            return self._join(rows, leaves)
-        n_parts = -(-2 * len(members) // _TREE_LIMIT)
-        parts = [members[part] for part in members_of(order_by_size(ward_kmeans(rows, n_parts, self.seed)))]
-        if len(parts) == 1:  # all coordinates are equal
-            parts = np.array_split(members, n_parts)
-        means = np.array([self.coordinates[part].mean(axis=0) for part in parts], dtype=np.float64)
-        return self._join(means, parts)
-
-    def _join(self, points: NDArray[np.float64], leaves: Sequence[IndexArray]) -> int:
-        """Add Ward's tree of some points, each the mean of the images of a leaf; return its root."""
-        n_points = len(points)
-        merges = linkage(points, method="ward") if n_points > 1 else np.empty((0, 4))
-        # Leaves are laid out in the order of the tree, so that each node is one range of images.
-        pending, layout = [n_points + len(merges) - 1], []
-        while pending:
-            node = pending.pop()
-            if node < n_points:
-                layout.append(node)
-            else:
-                pending += [int(merges[node - n_points, 1]), int(merges[node - n_points, 0])]
-        own = np.empty(n_points + len(merges), np.intp)
-        for leaf in layout:
-            own[leaf] = self._leaf(leaves[leaf])
-        sizes = [float(len(leaf)) for leaf in leaves]
-        means = list(points)
-        for step, (a, b) in enumerate(merges[:, :2].astype(np.intp)):
-            total = sizes[a] + sizes[b]
-            gain = sizes[a] * sizes[b] / total * float(((means[a] - means[b]) ** 2).sum())
-            means.append((sizes[a] * means[a] + sizes[b] * means[b]) / total)
-            sizes.append(total)
-            own[n_points + step] = self._node(int(own[a]), int(own[b]), gain)
-        return int(own[-1])
-
-    def _leaf(self, members: IndexArray) -> int:
-        if len(members) > 1:
-            return self.grow(members)
-        self.order.append(members)
-        self.n_images += len(members)
-        return self._append(self.n_images - len(members), self.n_images, (-1, -1), 0.0)
-
-    def _node(self, a: int, b: int, gain: float) -> int:
-        start, stop = min(self.start[a], self.start[b]), max(self.stop[a], self.stop[b])
-        return self._append(start, stop, (a, b), gain)
-
-    def _append(self, start: int, stop: int, children: tuple[int, int], gain: float) -> int:
-        self.start.append(start)
-        self.stop.append(stop)
-        self.children.append(children)
-        self.gain.append(gain)
-        return len(self.start) - 1
+    priority: float  # negative, for a heap
+    number: int
+    node: int
+    same: float
+    other: float
+    n_cluster: int  # images in the whole cluster
 
 
 class Interview:
     """Finds the next questions: first a name for each cluster, then pieces of clusters that may have another name.
+
+    Large and uniform clusters come first. A cluster that looks like several is asked about its pieces at once: one
+    answer would give the name of one piece to all. But a first round that can give every cluster a name does so.
 
     A node of the tree that holds answers is divided where that separates its images most (Ward's gain), times the
     chance that the piece without an answer has another name, ``(d + 1) / (s + d + 2)``. Here s and d count the
@@ -711,25 +596,28 @@ class Interview:
     ----------
     tree : QuestionTree
         The tree of each cluster.
-    coordinates : ndarray of shape (n_images, n_coordinates)
-        Diffusion coordinates.
+    evidence : Evidence
+        What the images say without hints.
     hinted : ndarray of shape (n_hinted,)
         Images that hints are about.
     labels : ndarray of shape (n_hinted,)
         Clusters of those images.
     skipped : ndarray of shape (n_skipped,)
         Images that must not be asked about.
+    n_questions : int, default=1
+        Number of questions that are asked before the next answers.
     """
 
     def __init__(
         self,
         tree: QuestionTree,
-        coordinates: Coordinates,
+        evidence: Evidence,
         hinted: IndexArray,
         labels: LabelArray,
         skipped: IndexArray,
+        n_questions: int = 1,
     ) -> None:
-        self.tree, self.coordinates = tree, coordinates
+        self.tree, self.evidence = tree, evidence
         place = np.empty(len(tree.order), np.intp)
         place[tree.order] = np.arange(len(tree.order))
         by_place = np.argsort(place[hinted], kind="stable")
@@ -739,18 +627,19 @@ class Interview:
         self.closed = np.zeros(len(tree.order), dtype=np.bool_)
         self.closed[skipped] = True
         self.closed[hinted] = True
-        self.heap: list[tuple[float, int, int, float, float]] = []
+        self.heap: list[_Division] = []
         self.n_same, self.n_other = 0, 0
         self.silent = [root for root in tree.roots if not self._answers(root)]
+        self.one_each = len(self.silent) == len(tree.roots) <= n_questions
         for root in tree.roots:
-            self._open(root, 0.0, 0.0)
+            self._open(root, 0.0, 0.0, len(tree.members(root)))
 
     def _answers(self, node: int) -> list[int]:
         """Return the clusters of the hinted images of a node; -1 for an image that is asked about in this round."""
         low = bisect_left(self.places, int(self.tree.start[node]))
         return self.labels[low : bisect_left(self.places, int(self.tree.stop[node]))]
 
-    def _open(self, node: int, same: float, other: float) -> None:
+    def _open(self, node: int, same: float, other: float, n_cluster: int) -> None:
         """Put the divisions of a node with answers on the heap that separate answers from images without one."""
         pending = [(node, same, other)]
         while pending:
@@ -766,7 +655,7 @@ class Interview:
                 pending += [(a, same, other), (b, same, other)]
             elif left or right:
                 priority = self.tree.gain[node] * (other + 1.0) / (same + other + 2.0)
-                heapq.heappush(self.heap, (-priority, len(self.heap), node, same, other))
+                heapq.heappush(self.heap, _Division(-priority, len(self.heap), node, same, other, n_cluster))
 
     def chance(self, same: float, other: float) -> float:
         """Return the chance that a piece has another name than the rest of its node.
@@ -796,9 +685,9 @@ class Interview:
         """
         silent = sum(len(self.tree.members(root)) for root in self.silent) / 2.0
         pieces = 0.0
-        for _, _, node, same, other in self.heap:
-            a, b = (int(child) for child in self.tree.children[node])
-            pieces += len(self.tree.members(b if self._answers(a) else a)) * self.chance(same, other)
+        for found in self.heap:
+            a, b = (int(child) for child in self.tree.children[found.node])
+            pieces += len(self.tree.members(b if self._answers(a) else a)) * self.chance(found.same, found.other)
         return round(silent + pieces)
 
     def next(self) -> Question | None:
@@ -809,35 +698,52 @@ class Interview:
         Question or None
             The question; later ones take into account that it is asked.
         """
-        while self.silent:
-            root = self.silent.pop(0)
-            image = self._typical(root)
-            if image is not None:
-                self._ask(image)
-                self._open(root, 0.0, 0.0)
-                return Question(image, len(self.tree.members(root)), 1.0)
-        while self.heap:
-            _, _, node, same, other = heapq.heappop(self.heap)
-            a, b = (int(child) for child in self.tree.children[node])
-            known, unknown = (a, b) if self._answers(a) else (b, a)
-            image = self._typical(unknown)
-            expected = self.chance(same, other)
-            chance = (other + 1.0) / (same + other + 2.0)
-            same, other = _MEMORY * same + 1.0 - chance, _MEMORY * other + chance
-            if image is not None:
-                self._ask(image)
-                self._open(unknown, same, other)
-            self._open(known, same, other)
-            if image is not None:
-                return Question(image, len(self.tree.members(unknown)), expected)
+        while self.silent or self.heap:
+            division = self._take()
+            question = self._ask_cluster(self.silent.pop(0)) if division is None else self._ask_piece(division)
+            if question is not None:
+                return question
         return None
+
+    def _take(self) -> _Division | None:
+        """Remove and return the division to ask about; None if a cluster without a name comes first."""
+        if not self.silent:
+            return heapq.heappop(self.heap)
+        loosest = min(self.heap, key=lambda found: found.priority / found.n_cluster, default=None)
+        if loosest is None or self.one_each or -loosest.priority <= _LOOSE * loosest.n_cluster:
+            return None
+        self.heap.remove(loosest)
+        heapq.heapify(self.heap)
+        return loosest
+
+    def _ask_cluster(self, root: int) -> Question | None:
+        image, n_images = self._typical(root), len(self.tree.members(root))
+        if image is None:
+            return None
+        self._ask(image)
+        self._open(root, 0.0, 0.0, n_images)
+        return Question(image, n_images, 1.0)
+
+    def _ask_piece(self, division: _Division) -> Question | None:
+        same, other = division.same, division.other
+        a, b = (int(child) for child in self.tree.children[division.node])
+        known, unknown = (a, b) if self._answers(a) else (b, a)
+        image = self._typical(unknown)
+        expected = self.chance(same, other)
+        chance = (other + 1.0) / (same + other + 2.0)
+        same, other = _MEMORY * same + 1.0 - chance, _MEMORY * other + chance
+        if image is not None:
+            self._ask(image)
+            self._open(unknown, same, other, division.n_cluster)
+        self._open(known, same, other, division.n_cluster)
+        return None if image is None else Question(image, len(self.tree.members(unknown)), expected)
 
     def _typical(self, node: int) -> int | None:
         members = self.tree.members(node)
         free = members[~self.closed[members]]
         if len(free) == 0:
             return None
-        return most_typical(self.coordinates, members, free)
+        return most_typical(self.evidence.coordinates, self.evidence.affinity, members, free)
 
     def _ask(self, image: int) -> None:
         low = bisect_left(self.places, int(self.place[image]))

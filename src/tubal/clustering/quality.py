@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.optimize import linear_sum_assignment
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import connected_components, dijkstra
 
-from tubal.backends.arrays import own_threads
+from tubal.backends.arrays import own_threads, parallel_ranges
 from tubal.clustering.cuts import cluster_means, diffusion_coordinates, groups_after_merges, nearest_centers
 from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum
 from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix
@@ -202,12 +203,16 @@ def stranger_scores(images: NDArray[Any], *, seed: int = 0) -> Float64Array:
     squares = (references**2).sum(axis=1)
     n_nearest = max(1, round(_NEAREST_SHARE * len(chosen)))
     means = np.empty(n_images)
-    with own_threads():
-        for first in range(0, n_images, 1024):
-            block = rows[first : first + 1024]
-            gaps = (block**2).sum(axis=1)[:, None] - 2.0 * block @ references.T + squares
+
+    def measure(start: int, stop: int) -> None:
+        for first in range(start, stop, 1024):
+            part = slice(first, min(first + 1024, stop))
+            gaps = (rows[part] ** 2).sum(axis=1)[:, None] - 2.0 * rows[part] @ references.T + squares
             nearest = np.partition(gaps, n_nearest - 1, axis=1)[:, :n_nearest]
-            means[first : first + 1024] = np.sqrt(np.maximum(nearest, 0.0)).mean(axis=1)
+            means[part] = np.sqrt(np.maximum(nearest, 0.0)).mean(axis=1)
+
+    with own_threads() as threads:
+        parallel_ranges(measure, n_images, grain=1024, threads=threads)
     return robust_scores(means)
 
 
@@ -221,16 +226,23 @@ def appearance(images: NDArray[Any]) -> Float64Array:
     step = max(1, round(max(images.shape[1:3]) / _HISTOGRAM_SIDE))
     low, high = float(images.min()), float(images.max())
     scale = 1.0 / max(high - low, 1e-12)
-    parts = []
-    for first in range(0, len(images), 1024):
-        block = (np.asarray(images[first : first + 1024, ::step, ::step], dtype=np.float64) - low) * scale
-        block = block.reshape(*block.shape[:3], -1)
-        levels = np.minimum((block * _VALUE_BINS).astype(np.intp), _VALUE_BINS - 1)
-        values = [_histograms(levels[..., channel], _VALUE_BINS) for channel in range(block.shape[3])]
-        sizes = _gradient_sizes(block.mean(axis=3))
-        gradients = _histograms(np.searchsorted(_GRADIENT_LIMITS, sizes), len(_GRADIENT_LIMITS) + 1)
-        parts.append(np.concatenate([*values, len(values) * gradients], axis=1))
-    rows: Float64Array = np.sqrt(np.concatenate(parts))
+
+    def describe(start: int, stop: int) -> list[Float64Array]:
+        parts = []
+        for first in range(start, stop, 1024):
+            last = min(first + 1024, stop)
+            block = (np.asarray(images[first:last, ::step, ::step], dtype=np.float64) - low) * scale
+            block = block.reshape(*block.shape[:3], -1)
+            levels = np.minimum((block * _VALUE_BINS).astype(np.intp), _VALUE_BINS - 1)
+            values = [_histograms(levels[..., channel], _VALUE_BINS) for channel in range(block.shape[3])]
+            sizes = _gradient_sizes(block.mean(axis=3))
+            gradients = _histograms(np.searchsorted(_GRADIENT_LIMITS, sizes), len(_GRADIENT_LIMITS) + 1)
+            parts.append(np.concatenate([*values, len(values) * gradients], axis=1))
+        return parts
+
+    with own_threads() as threads:
+        parts = parallel_ranges(describe, len(images), grain=1024, threads=threads)
+    rows: Float64Array = np.sqrt(np.concatenate(list(chain.from_iterable(parts))))
     return rows
 
 
@@ -249,10 +261,11 @@ def _histograms(bins: NDArray[np.intp], n_bins: int) -> Float64Array:
 
 
 def near_duplicates(neighbors: IndexArray, distances: FloatArray, *, share: float = 0.1) -> list[IndexArray]:
-    """Return groups of near-identical images, linked by unusually small distances.
+    """Return groups of near-identical images, each around one image that represents it.
 
     A distance is unusually small below ``share`` of the usual one: the median over images of the distance to the first
-    neighbour that is not an exact copy.
+    neighbour that is not an exact copy. A chain of small distances from the representative to an image of its group is
+    not longer than that in total. So a long row of images that change little by little is not one group.
 
     Parameters
     ----------
@@ -278,12 +291,34 @@ def near_duplicates(neighbors: IndexArray, distances: FloatArray, *, share: floa
     apart = apart[np.isfinite(apart)]
     limit = share * float(np.median(apart)) if apart.size else 0.0
     row, slot = np.nonzero((distances <= limit) & (neighbors >= 0))
-    links = sparse.csr_matrix((np.ones(len(row)), (row, neighbors[row, slot])), shape=(n_images, n_images))
-    n_groups, group = connected_components(links, directed=False)
-    order = np.argsort(group, kind="stable")
-    parts = np.split(order, np.cumsum(np.bincount(group, minlength=n_groups))[:-1])
-    several = [np.sort(part) for part in parts if len(part) > 1]
-    return sorted(several, key=lambda part: (-len(part), part[0]))
+    column = neighbors[row, slot]
+    # Copies have a small positive distance, since an edge of length 0 is none in a sparse matrix.
+    lengths = np.maximum(distances[row, slot].astype(np.float64), _COPY_DISTANCE)
+    links = sparse.csr_matrix((lengths, (row, column)), shape=(n_images, n_images))
+    _, component = connected_components(links, directed=False)
+    linked = np.unique(np.concatenate([row, column]))
+    linked = linked[np.argsort(component[linked], kind="stable")]
+    groups: list[IndexArray] = []
+    for part in np.split(linked, np.flatnonzero(np.diff(component[linked])) + 1):
+        groups += _around_representatives(links[part][:, part], part, limit + n_images * _COPY_DISTANCE)
+    return sorted(groups, key=lambda group: (-len(group), group[0]))
+
+
+# Length of the edge between two copies.
+_COPY_DISTANCE = 1e-12
+
+
+def _around_representatives(links: SparseMatrix, images: IndexArray, limit: float) -> list[IndexArray]:
+    """Return groups of images whose paths to a representative are not longer than the limit, best connected first."""
+    n_links = np.bincount(links.indices, minlength=len(images)) + np.diff(links.indptr)
+    left, groups = np.ones(len(images), dtype=np.bool_), []
+    for representative in np.argsort(-n_links, kind="stable"):
+        if left[representative]:
+            lengths = dijkstra(links, directed=False, indices=representative, limit=limit)
+            group = left & (lengths <= limit)
+            left &= ~group
+            groups.append(np.sort(images[group]))
+    return [group for group in groups if len(group) > 1]
 
 
 def medoids(features: NDArray[Any], labels: LabelArray, trust: Float64Array | None = None) -> IndexArray:
@@ -321,23 +356,97 @@ def medoids(features: NDArray[Any], labels: LabelArray, trust: Float64Array | No
     return found
 
 
+# Share of the distances in a piece that count as near where its densest place is looked for; images compared at most.
+_NEAR_SHARE, _MOST_COMPARED = 0.25, 500
+# Length of the paths that make an image central.
+_PATH_LENGTH = 3
+
+
 def members_of(labels: LabelArray) -> list[IndexArray]:
-    """Return the images of each cluster, increasing."""
+    """Return the images of each cluster, increasing.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_images,)
+        Cluster of each image.
+
+    Returns
+    -------
+    list of ndarray
+        Indices of images, one array for each cluster.
+
+    Examples
+    --------
+    >>> members_of(np.array([1, 0, 1]))
+    [array([1]), array([0, 2])]
+    """
     order = np.argsort(labels, kind="stable")
     return np.split(order, np.cumsum(np.bincount(labels))[:-1])
 
 
-def most_typical(coordinates: NDArray[np.float32], members: IndexArray, among: IndexArray | None = None) -> int:
-    """Return the image where the members are densest, judged by the nearest quarter of all their distances.
+def most_typical(
+    coordinates: NDArray[Any], affinity: SparseMatrix, members: IndexArray, among: IndexArray | None = None
+) -> int:
+    """Return the image where the members are densest and most connected.
 
-    The image nearest to their mean would often lie between two groups. Large groups are represented by a part of them.
-    ``among`` are the images to choose from, None for the members themselves.
+    The image nearest to their mean would often lie between two groups. Density is judged by the nearest quarter of all
+    distances; large groups are represented by a part of them. It alone would often choose an image whose edges lead
+    elsewhere, so it is multiplied by the centrality of the image, see :func:`centrality`.
+
+    Parameters
+    ----------
+    coordinates : ndarray of shape (n_images, n_coordinates)
+        Diffusion coordinates, rows of unit length.
+    affinity : sparse matrix of shape (n_images, n_images)
+        Edge weights.
+    members : ndarray of shape (n_members,)
+        Images.
+    among : ndarray of shape (n_choices,) or None, default=None
+        Members to choose from; None for all.
+
+    Returns
+    -------
+    int
+        Index of the image.
     """
     choices = members if among is None else among
     others = members[:: -(-len(members) // _MOST_COMPARED)]
-    distances = 1.0 - coordinates[choices] @ coordinates[others].T
+    distances = np.maximum(1.0 - coordinates[choices] @ coordinates[others].T, 0.0)
     scale = max(float(np.quantile(distances, _NEAR_SHARE)), 1e-6)
-    return int(choices[np.exp(-distances / scale).sum(axis=1).argmax()])
+    density = np.exp(-distances / scale).sum(axis=1)
+    return int(choices[(density * centrality(affinity, members)[choices]).argmax()])
+
+
+def centrality(affinity: SparseMatrix, members: IndexArray) -> NDArray[np.float64]:
+    """Return, for each member, the weight of short paths among the members, times the share of its edges to members.
+
+    Parameters
+    ----------
+    affinity : sparse matrix of shape (n_images, n_images)
+        Edge weights.
+    members : ndarray of shape (n_members,)
+        Images.
+
+    Returns
+    -------
+    ndarray of shape (n_images,)
+        0 for images that are no members, a small positive value for members without edges to others.
+
+    Examples
+    --------
+    >>> chain = sparse.csr_matrix(np.diag(np.ones(3), 1) + np.diag(np.ones(3), -1))
+    >>> centrality(chain, np.array([0, 1, 2])).round(2)
+    array([0.5 , 1.  , 0.25, 0.  ])
+    """
+    rows = sparse.csr_matrix(affinity[members])
+    paths = np.zeros(affinity.shape[0])
+    paths[members] = 1.0
+    inside, total = rows @ paths, np.asarray(rows.sum(axis=1)).ravel()
+    for _ in range(_PATH_LENGTH):
+        longer = rows @ paths
+        paths[members] = longer / max(float(longer.max()), 1e-12)
+    paths[members] = np.maximum(paths[members] * inside / np.where(total > 0.0, total, 1.0), 1e-9)
+    return paths
 
 
 def vote(
@@ -394,6 +503,7 @@ class Pieces:
     features: NDArray[Any]
     copy_of: IndexArray
     eigenpairs: Spectrum | None = None  # of the affinity of the representatives, if they are known
+    stable: Float64Array | None = None  # what the stability was in the fit, if it is known
 
     def distinct_affinity(self) -> SparseMatrix:
         """Return the edge weights of the representatives alone."""
@@ -420,16 +530,18 @@ def describe_images(
 ) -> dict[str, Any]:
     """Return the fitted attributes that describe clusters and single images.
 
-    Without eigenpairs confidence counts edges only; without images only neighbours make an image unusual. ``known``
-    are the scores of unusual images, these images and the near-duplicates, which do not depend on labels.
+    The stability is computed from eigenpairs, or as in the fit; without both, confidence counts edges only. Without
+    images only neighbours make an image unusual. ``known`` are the scores of unusual images, these images and the
+    near-duplicates, which do not depend on labels.
     """
     kept, group = np.unique(pieces.copy_of, return_inverse=True)
-    sure = confidence(pieces.distinct_affinity(), labels[kept])
+    sure, stable = confidence(pieces.distinct_affinity(), labels[kept])[group], pieces.stable
     if pieces.eigenpairs is not None:
-        sure = (sure + stability(pieces.eigenpairs, labels[kept], seed=seed)) / 2.0
-    sure = sure[group]
+        stable = stability(pieces.eigenpairs, labels[kept], seed=seed)[group]
+    if stable is not None:
+        sure = (sure + stable) / 2.0
     odd, strange, duplicates = _unusual_images(pieces.graph, len(labels), seed, images) if known is None else known
-    return {
+    found: dict[str, Any] = {
         "n_clusters_": int(labels.max()) + 1,
         "confidence_": sure,
         "medoids_": medoids(pieces.features, labels, sure),
@@ -437,6 +549,7 @@ def describe_images(
         "outliers_": strange,
         "duplicates_": duplicates,
     }
+    return found if stable is None else found | {"stability_": stable}
 
 
 def _unusual_images(

@@ -6,8 +6,9 @@ and LargeVis.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +16,19 @@ from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from tubal.backends.arrays import own_threads
+from tubal.backends.arrays import own_threads, parallel_ranges
 from tubal.backends.cpu.jit import njit
 from tubal.graph.structure import IndexArray, SparseMatrix
 
 Float64Array: TypeAlias = NDArray[np.float64]
+Float32Array: TypeAlias = NDArray[np.float32]
+Result = TypeVar("Result")
 LabelArray: TypeAlias = IndexArray
 
 # Below this size a dense eigensolver beats Lanczos on one core.
 _DENSE_LIMIT = 700
+# Above this many images eigenvectors are sought in blocks of so many, until what they lack is this short.
+_BLOCK_FROM, _BLOCK_WIDTH, _BLOCK_TOLERANCE, _MOST_RESTARTS = 20_000, 16, 2e-3, 100
 # Eigenvalues lie in [-1, 1]; subtracting this much moves known ones below all others.
 _DEFLATION = 3.0
 
@@ -128,6 +133,8 @@ def _leading_in_complement(
 
     # Single precision halves the memory traffic, and six digits are more than a partition needs.
     matrix, known = normalised.astype(np.float32), trivial.astype(np.float32)
+    if n_images > _BLOCK_FROM:
+        return _block_eigenpairs(matrix, known, n_vectors, seed)
 
     def deflated(vector: NDArray[np.float32]) -> NDArray[np.float32]:
         product: NDArray[np.float32] = matrix @ vector - np.float32(_DEFLATION) * (known @ (known.T @ vector))
@@ -139,6 +146,101 @@ def _leading_in_complement(
     values, vectors = eigsh(operator, n_vectors, which="LA", v0=start, ncv=n_lanczos, tol=1e-5)
     order = np.argsort(-values, kind="stable")
     return values[order].astype(np.float64), vectors[:, order].astype(np.float64)
+
+
+def _block_eigenpairs(
+    matrix: SparseMatrix, known: Float32Array, n_vectors: int, seed: int
+) -> tuple[Float64Array, Float64Array]:
+    """Return the leading eigenpairs orthogonal to the columns of ``known``, by a block Lanczos iteration on all cores.
+
+    A basis grows by blocks: each new one is the product of the matrix with the last, made orthogonal to all before.
+    When the basis is full, the best approximations of eigenvectors in it become the first vectors of the next basis,
+    and what they still lack its next block. Products of large matrices replace the many products with one vector of
+    the usual method, so that all threads have work.
+    """
+    rng, width = np.random.default_rng(seed), _BLOCK_WIDTH
+    n_kept, most = n_vectors + width, 3 * n_vectors + 2 * width
+    ranges = RowRanges.of(matrix)
+    basis, products = (np.empty((len(known), most), np.float32) for _ in range(2))
+    block = ranges.orthonormal(rng.standard_normal((len(known), width), np.float32), known, basis[:, :0])
+    n_filled = 0
+    for _ in range(_MOST_RESTARTS):
+        while True:
+            own = slice(n_filled, n_filled + width)
+            basis[:, own], products[:, own] = block, ranges.times(block)
+            n_filled += width
+            if n_filled + width > most:
+                break
+            block = ranges.orthonormal(products[:, own], known, basis[:, :n_filled])
+        values, turn = _ritz(ranges.inner(basis[:, :n_filled], products[:, :n_filled]), n_kept)
+        for part in (basis, products):
+            part[:, :n_kept] = ranges.turned(part[:, :n_filled], turn)
+        lacks = products[:, :n_vectors] - basis[:, :n_vectors] * values[:n_vectors].astype(np.float32)
+        unfinished = np.flatnonzero(np.linalg.norm(lacks, axis=0) > _BLOCK_TOLERANCE)
+        if len(unfinished) == 0:
+            break
+        mixed = ranges.turned(lacks[:, unfinished], rng.standard_normal((len(unfinished), width), np.float32))
+        block, n_filled = ranges.orthonormal(mixed, known, basis[:, :n_kept]), n_kept
+    return values[:n_vectors], basis[:, :n_vectors].astype(np.float64)
+
+
+def _ritz(projected: Float64Array, n_kept: int) -> tuple[Float64Array, Float32Array]:
+    """Return the largest eigenvalues of the projected matrix, decreasing, and their eigenvectors."""
+    values, vectors = np.linalg.eigh((projected + projected.T) / 2.0)
+    return values[: -n_kept - 1 : -1], vectors[:, : -n_kept - 1 : -1].astype(np.float32)
+
+
+@dataclass(frozen=True)
+class RowRanges:
+    """A sparse matrix cut into ranges of rows, and products of tall matrices by the same ranges, on all threads.
+
+    The ranges depend on the number of rows alone, so results do not depend on the number of threads.
+    """
+
+    rows: list[SparseMatrix]
+    bounds: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, matrix: SparseMatrix) -> RowRanges:
+        """Cut a matrix into at most 64 ranges."""
+        step = -(-matrix.shape[0] // 64)
+        bounds = [(start, min(start + step, matrix.shape[0])) for start in range(0, matrix.shape[0], step)]
+        return cls([matrix[start:stop] for start, stop in bounds], bounds)
+
+    def _each(self, work: Callable[[int], Result]) -> list[Result]:
+        """Return ``work(number)`` of every range."""
+        with own_threads() as threads:
+            return parallel_ranges(lambda first, _: work(first), len(self.bounds), grain=1, threads=threads)
+
+    def times(self, columns: Float32Array) -> Float32Array:
+        """Return the product of the matrix with columns (n, m)."""
+        columns = np.ascontiguousarray(columns)
+        return np.concatenate(self._each(lambda number: self.rows[number] @ columns))
+
+    def inner(self, left: Float32Array, right: Float32Array) -> Float64Array:
+        """Return the inner products of all columns of two tall matrices."""
+
+        def part(number: int) -> Float64Array:
+            own = slice(*self.bounds[number])
+            return (left[own].T @ right[own]).astype(np.float64)
+
+        return np.asarray(np.sum(self._each(part), axis=0))
+
+    def turned(self, columns: Float32Array, turn: Float32Array) -> Float32Array:
+        """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
+        return np.concatenate(self._each(lambda number: columns[slice(*self.bounds[number])] @ turn))
+
+    def orthonormal(self, block: Float32Array, *others: Float32Array) -> Float32Array:
+        """Return an orthonormal basis of a block (n, width) after removing its part in the columns of others."""
+        for _ in range(2):  # once is not enough in single precision
+            for other in others:
+                if other.shape[1]:
+                    block = block - self.turned(other, self.inner(other, block).astype(np.float32))
+            squares, axes = np.linalg.eigh(self.inner(block, block))
+            # Rounding errors take the place of directions that a block lacks.
+            lengths = np.sqrt(np.maximum(squares, max(1e-10 * squares[-1], 1e-30)))
+            block = self.turned(block, (axes / lengths).astype(np.float32))
+        return block
 
 
 def _largest_eigenpairs(matrix: Float64Array, n_vectors: int) -> tuple[Float64Array, Float64Array]:

@@ -7,9 +7,13 @@ above it, and all of them are nested.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import linkage
 
 from tubal.backends.arrays import own_threads
 from tubal.clustering.cuts import (
@@ -19,11 +23,15 @@ from tubal.clustering.cuts import (
     n_diffusion_vectors,
     nearest_centers,
     order_by_size,
+    ward_kmeans,
 )
+from tubal.clustering.quality import members_of, most_typical
 from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum, spectrum
-from tubal.graph.structure import SparseMatrix
+from tubal.graph.structure import IndexArray, SparseMatrix
 from tubal.solvers.base import check_integer
 from tubal.text import count
+
+Coordinates: TypeAlias = NDArray[np.float32]
 
 # Up to this many images every image is a piece; larger collections have this many pieces.
 MOST_PIECES = 2000
@@ -263,3 +271,153 @@ def ward_merges(points: Float64Array, weights: Float64Array) -> Float64Array:
     # Heights of merges of nearly equal points may decrease by rounding.
     merges[:, 2] = np.maximum.accumulate(merges[:, 2])
     return merges
+
+
+# --- the tree of questions ---------------------------------------------------------------------------------
+# Ward's tree of a cluster is built on its images; a larger cluster is first cut into parts of about half this size.
+_TREE_LIMIT = 3000
+# An image has the name of another one with a chance of the cosine of their coordinates to this power, when clusters are
+# put in order.
+_UNIFORM_POWER = 32.0
+
+
+@dataclass(frozen=True)
+class QuestionTree:
+    """Ward's tree of the diffusion coordinates inside each cluster.
+
+    Node ``i`` holds the images ``order[start[i]:stop[i]]``. ``gain`` is how much the squared distances to the mean fall
+    when a node is divided into its two children; leaves have no children, -1.
+    """
+
+    order: IndexArray
+    start: IndexArray
+    stop: IndexArray
+    children: IndexArray
+    gain: NDArray[np.float64]
+    roots: tuple[int, ...]
+
+    def members(self, node: int) -> IndexArray:
+        """Return the images of a node.
+
+        Parameters
+        ----------
+        node : int
+            A node.
+
+        Returns
+        -------
+        ndarray
+            Indices of images.
+        """
+        return self.order[self.start[node] : self.stop[node]]
+
+    @classmethod
+    def of(cls, labels: LabelArray, coordinates: Coordinates, affinity: SparseMatrix, seed: int = 0) -> QuestionTree:
+        """Build the trees of all clusters.
+
+        Parameters
+        ----------
+        labels : ndarray of shape (n_images,)
+            Clusters found without hints.
+        coordinates : ndarray of shape (n_images, n_coordinates)
+            Diffusion coordinates, rows of unit length.
+        affinity : sparse matrix of shape (n_images, n_images)
+            Edge weights.
+        seed : int, default=0
+            Seed of the cut of very large clusters.
+
+        Returns
+        -------
+        QuestionTree
+            One root per cluster, large and uniform clusters first.
+        """
+        grower = _TreeGrower(coordinates, seed)
+        clusters = members_of(labels)
+        roots = [grower.grow(members) for members in clusters]
+        sizes = [-_uniform_size(coordinates, affinity, members) for members in clusters]
+        order = [roots[cluster] for cluster in np.argsort(sizes, kind="stable")]
+        return cls(
+            np.concatenate(grower.order),
+            np.array(grower.start),
+            np.array(grower.stop),
+            np.array(grower.children, dtype=np.intp).reshape(-1, 2),
+            np.array(grower.gain),
+            tuple(order),
+        )
+
+
+def _uniform_size(coordinates: Coordinates, affinity: SparseMatrix, members: IndexArray) -> float:
+    """Return the number of members that are likely to have the name of the most typical one.
+
+    In a mixed cluster, however large, one answer says little about the others.
+    """
+    cosines = coordinates[members] @ coordinates[most_typical(coordinates, affinity, members)]
+    return float((np.maximum(cosines, 0.0) ** _UNIFORM_POWER).sum())
+
+
+class _TreeGrower:
+    """Appends the nodes of one cluster after the other, children before their parents."""
+
+    def __init__(self, coordinates: Coordinates, seed: int) -> None:
+        self.coordinates, self.seed, self.n_images = coordinates, seed, 0
+        self.order: list[IndexArray] = []
+        self.start: list[int] = []
+        self.stop: list[int] = []
+        self.children: list[tuple[int, int]] = []
+        self.gain: list[float] = []
+
+    def grow(self, members: IndexArray) -> int:
+        """Add the tree of a cluster and return its root."""
+        rows = self.coordinates[members].astype(np.float64)
+        if len(members) <= _TREE_LIMIT:
+            leaves = [members[i : i + 1] for i in range(len(members))]
+            return self._join(rows, leaves)
+        n_parts = -(-2 * len(members) // _TREE_LIMIT)
+        parts = [members[part] for part in members_of(order_by_size(ward_kmeans(rows, n_parts, self.seed)))]
+        if len(parts) == 1:  # all coordinates are equal
+            parts = np.array_split(members, n_parts)
+        means = np.array([self.coordinates[part].mean(axis=0) for part in parts], dtype=np.float64)
+        return self._join(means, parts)
+
+    def _join(self, points: NDArray[np.float64], leaves: Sequence[IndexArray]) -> int:
+        """Add Ward's tree of some points, each the mean of the images of a leaf; return its root."""
+        n_points = len(points)
+        merges = linkage(points, method="ward") if n_points > 1 else np.empty((0, 4))
+        # Leaves are laid out in the order of the tree, so that each node is one range of images.
+        pending, layout = [n_points + len(merges) - 1], []
+        while pending:
+            node = pending.pop()
+            if node < n_points:
+                layout.append(node)
+            else:
+                pending += [int(merges[node - n_points, 1]), int(merges[node - n_points, 0])]
+        own = np.empty(n_points + len(merges), np.intp)
+        for leaf in layout:
+            own[leaf] = self._leaf(leaves[leaf])
+        sizes = [float(len(leaf)) for leaf in leaves]
+        means = list(points)
+        for step, (a, b) in enumerate(merges[:, :2].astype(np.intp)):
+            total = sizes[a] + sizes[b]
+            gain = sizes[a] * sizes[b] / total * float(((means[a] - means[b]) ** 2).sum())
+            means.append((sizes[a] * means[a] + sizes[b] * means[b]) / total)
+            sizes.append(total)
+            own[n_points + step] = self._node(int(own[a]), int(own[b]), gain)
+        return int(own[-1])
+
+    def _leaf(self, members: IndexArray) -> int:
+        if len(members) > 1:
+            return self.grow(members)
+        self.order.append(members)
+        self.n_images += len(members)
+        return self._append(self.n_images - len(members), self.n_images, (-1, -1), 0.0)
+
+    def _node(self, a: int, b: int, gain: float) -> int:
+        start, stop = min(self.start[a], self.start[b]), max(self.stop[a], self.stop[b])
+        return self._append(start, stop, (a, b), gain)
+
+    def _append(self, start: int, stop: int, children: tuple[int, int], gain: float) -> int:
+        self.start.append(start)
+        self.stop.append(stop)
+        self.children.append(children)
+        self.gain.append(gain)
+        return len(self.start) - 1

@@ -10,9 +10,9 @@ from .fetchers import (
     find_collection,
     load_digits_images,
     locate,
+    make_shifted_shapes,
 )
 from .loading import load_image_folder, load_images
-from .synthetic import make_shifted_shapes
 
 __all__ = [
     "COLLECTIONS",

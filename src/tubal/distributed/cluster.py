@@ -46,8 +46,7 @@ from tubal.learning.alternation import (
     code_chunk,
     digest_arrays,
 )
-from tubal.learning.checkpoints import Checkpoint
-from tubal.learning.disk_store import DiskStore
+from tubal.learning.checkpoints import Checkpoint, DiskStore
 from tubal.learning.fitting import GraphSettings, resolve_graph, scale_images
 from tubal.problems.base import Dictionary, ImageModel
 from tubal.problems.layout import Layout

@@ -47,7 +47,7 @@ from tubal.distributed.cluster import (
 from tubal.estimators.image_coder import ImageCoder
 from tubal.estimators.validation import check_parameters
 from tubal.graph import Graph, laplacian
-from tubal.graph.chunked import order_along_graph
+from tubal.graph.build import order_along_graph
 from tubal.learning.alternation import Indices, LearningState, PassTotals, SaveProgress, Weights, learn
 from tubal.learning.checkpoints import Checkpoint, as_checkpoint
 from tubal.learning.chunks import LazyTensor

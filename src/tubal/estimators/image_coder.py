@@ -68,7 +68,7 @@ Callbacks: TypeAlias = Callback | list[Callback] | tuple[Callback, ...] | None
 GraphLike: TypeAlias = "str | Graph | SparseMatrix | NDArray[Any]"
 
 # New images are coded this many at a time, so that little more than images and codes is in memory.
-ENCODE_BATCH = 512
+ENCODE_BATCH, _DEVICE_BATCH = 512, 2**14
 
 
 @dataclass(frozen=True)
@@ -206,6 +206,13 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """Return features (n, n_features_out) of public codes (n, n_atoms, *positions)."""
         return position_norms(codes)
 
+    def _features(self, codes: Array) -> Array:
+        """Return features of public codes; codes whose squares overflow are an error."""
+        with np.errstate(over="ignore"):
+            features = self._pool(codes)
+        check_finite_codes(features)
+        return features
+
     def by_atom(self, codes: Array) -> Array:
         """Return codes with one axis of atoms, in the order of ``atoms_``.
 
@@ -315,7 +322,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         array of shape (n, n_features_out)
             Features, as :meth:`transform` computes them.
         """
-        return self.fit(X)._pool(self.codes_)
+        return self.fit(X)._features(self.codes_)
 
     @available_if(_learns_from_batches)
     def partial_fit(self, X: Images, y: object = None, *, horizon: float | None = None) -> Self:
@@ -467,7 +474,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         array of shape (n, n_features_out)
             The features.
         """
-        return self._pool(self.encode(X, neighbors))
+        return self._features(self.encode(X, neighbors))
 
     def decode(self, codes: Images, norms: ArrayLike | None = None) -> Array:
         """Return the images that codes describe.
@@ -594,6 +601,23 @@ class GraphCoder(ImageCoder):
             )
         self._codes_on_demand_ = True
         self.__dict__.pop("codes_", None)
+
+    @own_threads()
+    def _features_alone(self, images: Array) -> Array:
+        """Return features (n, n_features_out) of scaled images, each coded alone by the few steps of a learning step.
+
+        Codes are pooled a batch at a time, so that those of all images are never in memory.
+        """
+        recipe, step = self._recipe(), _DEVICE_BATCH if is_torch(images) else ENCODE_BATCH
+        model, dictionary = recipe.model(self.image_shape_), dictionary_like(self.dictionary_, images)
+        parts = []
+        for start in range(0, len(images), step):
+            tensor = self._layout_.to_tensor(images[start : start + step])
+            problem = model.coding(dictionary, tensor, sparsity=self.sparsity)
+            solver = recipe.learning_solver
+            codes = solver.codes(problem, solver.minimise(problem).state)
+            parts.append(self._pool(recipe.public_codes(codes)))
+        return namespace(images).concatenate(parts)
 
     def _left_out(self) -> set[str]:
         return super()._left_out() | ({"codes_"} if self._codes_on_demand_ else set())

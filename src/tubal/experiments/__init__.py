@@ -1,7 +1,7 @@
 """The experiments: the paper's Table 2 with its search and its atlas, the comparison beyond it, the family of
 models, and what answers are worth.
 
-Each table is one module with the interface of :class:`tubal.experiments.trials.Table`; ``tubal reproduce`` runs it.
+Each table is one module with the interface of :class:`tubal.experiments.tables.Table`; ``tubal reproduce`` runs it.
 Only :mod:`tubal.cli` imports this package, and this package may import everything below it.
 """
 
@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tubal.experiments.trials import Table
+    from tubal.experiments.tables import Table
 
 TABLES = ("2", "search", "atlas", "beyond", "family", "hints", "protocol")
 

@@ -14,8 +14,20 @@ from typing import Any, NamedTuple, TypedDict
 
 from tubal.experiments import table2
 from tubal.experiments.methods import CODERS, coder_stopped_early
-from tubal.experiments.pages import dataset_title, join_parts, markdown_table, write_summary
-from tubal.experiments.trials import SCORES, Images, Method, Outcome, Record, Settings, Trial, standard_deviation
+from tubal.experiments.tables import (
+    SCORES,
+    Images,
+    Method,
+    Outcome,
+    Record,
+    Settings,
+    Trial,
+    dataset_title,
+    join_parts,
+    markdown_table,
+    standard_deviation,
+    write_summary,
+)
 
 TITLE = "Sensitivity atlas"
 DATASETS = table2.DATASETS

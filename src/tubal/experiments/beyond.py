@@ -24,8 +24,7 @@ from tubal.experiments.methods import (
     spectral_on_deformable_graph,
     spectral_on_pixels,
 )
-from tubal.experiments.pages import dataset_title, join_parts, list_versions, markdown_table, read_toml, write_summary
-from tubal.experiments.trials import (
+from tubal.experiments.tables import (
     SCORES,
     CellCost,
     Method,
@@ -34,7 +33,13 @@ from tubal.experiments.trials import (
     Settings,
     Trial,
     cell_cost,
+    dataset_title,
+    join_parts,
+    list_versions,
+    markdown_table,
+    read_toml,
     score_cell,
+    write_summary,
 )
 
 TITLE = "Beyond the paper: neighbours under small deformations, codes, and both together"

@@ -15,16 +15,22 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from tubal.experiments.methods import family_member
-from tubal.experiments.pages import (
+from tubal.experiments.tables import (
     SCORE_NAMES,
+    SCORES,
+    Method,
+    Record,
+    Score,
+    Settings,
+    Trial,
     dataset_title,
     join_parts,
     load_paper,
     markdown_table,
     read_toml,
+    standard_deviation,
     write_summary,
 )
-from tubal.experiments.trials import SCORES, Method, Record, Score, Settings, Trial, standard_deviation
 
 TITLE = "The family: code size, cost and clustering of every model"
 DATASETS = ("orl", "coil20", "yale")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.experiments.pages import SCORE_NAMES, dataset_title
-from tubal.experiments.trials import SCORES, Images, Labels, Score
+from tubal.experiments.tables import SCORE_NAMES, SCORES, Images, Labels, Score, dataset_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,9 @@ A simulated person answers from the true labels, which no method sees otherwise.
 get the same draw. Scores are given with the answered images and without them.
 
 Peers are label spreading (Zhou et al., 2003, scikit-learn) and Poisson learning (Calder, Cook, Thorpe, Slepčev, 2020),
-each on UMAP's neighbour graph of the pixels and on the graph that tubal cuts, and K-means whose clusters get the most
-frequent name of their answers.
+each on UMAP's neighbour graph of the pixels and on the graph that tubal cuts, K-means whose clusters get the most
+frequent name of their answers, and a linear classifier on the features of a network trained on photographs, where that
+view is installed and images are large enough for it.
 """
 
 from __future__ import annotations
@@ -30,9 +31,21 @@ from scipy.optimize import linear_sum_assignment
 from tubal import ImageClusterer
 from tubal.datasets import fetch, load_images
 from tubal.experiments.methods import normalize_images
-from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
-from tubal.experiments.trials import Images, Labels, Method, Outcome, Record, Settings, Trial
+from tubal.experiments.tables import (
+    Images,
+    Labels,
+    Method,
+    Outcome,
+    Record,
+    Settings,
+    Trial,
+    join_parts,
+    list_versions,
+    markdown_table,
+    write_summary,
+)
 from tubal.graph.structure import SparseMatrix
+from tubal.problems.layout import unit_rows
 
 TITLE = "What a few answers are worth"
 PILES = (
@@ -42,6 +55,8 @@ DATASETS = ("coil20", "usps", "orl", "yale", "digits")
 EXTRA_DATASETS = ("fashion-mnist", *PILES)
 # Answers per class for which random answers are drawn, and images a chosen round asks about.
 PER_CLASS, ROUND = (1, 2, 3, 5), 10
+# Rows have unit length and answers are few, so the penalty of the linear classifier is small.
+_LINEAR_C = 100.0
 # Runs of the growing collection: each needs two fits.
 _GROWTH_RUNS = 3
 _FASHION = Path("/usr/share/datasets/fashion-mnist")
@@ -55,6 +70,7 @@ LINES: Mapping[str, str] = {
     "spreading umap": "label spreading, UMAP's graph",
     "poisson umap": "Poisson learning, UMAP's graph",
     "kmeans": "K-means and naming",
+    "linear": "linear classifier, network features",
 }
 
 
@@ -101,19 +117,18 @@ def _load_fashion() -> tuple[Images, Labels, str]:
 def named_accuracy(target: Labels, names: Labels, clusters: Labels, counted: NDArray[np.bool_]) -> float:
     """Return the percentage of counted images with the right name.
 
-    Images without a name (-1) are in clusters without one. Those clusters are matched with the classes that have no
-    name yet, the best way, as clusters are without any answers.
+    Images without a name (-1) are in clusters without one. Those clusters are matched with classes the best way, one
+    to one, as all clusters are without any answers. A class whose name was given to a part of it can still have one
+    more cluster: otherwise a right name for a small cluster would make the large one of the same class wrong.
 
     >>> named_accuracy(np.array([0, 0, 1, 1]), np.array([0, 0, -1, -1]), np.array([0, 0, 1, 2]), np.ones(4, bool))
     75.0
     """
     right = int(np.sum((names == target) & counted))
     open_images = (names < 0) & counted
-    left = np.setdiff1d(target, names[names >= 0])
-    if open_images.any() and len(left):
-        table = np.zeros((int(clusters.max()) + 1, len(left)))
-        for column, label in enumerate(left):
-            np.add.at(table[:, column], clusters[open_images & (target == label)], 1)
+    if open_images.any():
+        table = np.zeros((int(clusters.max()) + 1, int(target.max()) + 1))
+        np.add.at(table, (clusters[open_images], target[open_images]), 1)
         rows, columns = linear_sum_assignment(-table)
         right += int(table[rows, columns].sum())
     return 100.0 * right / max(int(counted.sum()), 1)
@@ -201,6 +216,25 @@ def name_clusters(clusters: Labels, answered: NDArray[np.intp], target: Labels) 
     return names[clusters]
 
 
+def network_features(clusterer: ImageClusterer) -> NDArray[np.floating[Any]] | None:
+    """Return what the network sees in the images (n, d), rows of unit length; None if the fit had no such view."""
+    graph = clusterer.view_graphs_.get("semantic")
+    search: Any = None if graph is None else graph.search
+    return None if search is None else unit_rows(np.asarray(search.images))
+
+
+def linear_classifier(rows: NDArray[np.floating[Any]], answered: NDArray[np.intp], target: Labels) -> Labels:
+    """Return the labels of a logistic regression on features of unit length, learned from the answers.
+
+    >>> linear_classifier(np.array([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), np.array([0, 2]), np.array([4, 4, 7]))
+    array([4, 4, 7])
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=_LINEAR_C, max_iter=2000).fit(rows[answered], target[answered])
+    return np.asarray(model.predict(rows), dtype=np.intp)
+
+
 def _names_of(clusterer: ImageClusterer) -> Labels:
     named = np.array([-1 if name is None else int(name) for name in clusterer.names_], dtype=np.intp)
     return named[clusterer.labels_]
@@ -236,12 +270,15 @@ def _random_scores(
     rows = normalize_images(images, "unit").reshape(len(images), -1)
     clusters = KMeans(n_classes, n_init=3, random_state=seed).fit_predict(rows).astype(np.intp)
     graphs = {"ours": affinity, "umap": umap_graph(images)}
+    seen = network_features(clusterer)
     for per_class in PER_CLASS:
         answered = draw_answers(target, per_class, seed)
         results: dict[str, tuple[Labels, Labels]] = {"kmeans": (name_clusters(clusters, answered, target), clusters)}
         for name, graph in graphs.items():
             results[f"spreading {name}"] = (label_spreading(graph, answered, target), clusters)
             results[f"poisson {name}"] = (poisson_learning(graph, answered, target), clusters)
+        if seen is not None:
+            results["linear"] = (linear_classifier(seen, answered, target), clusters)
         clusterer.refine({int(i): str(target[i]) for i in answered})
         results["random"] = (_names_of(clusterer), clusterer.labels_)
         clusterer.forget(clusterer.hints_.images)
@@ -380,7 +417,7 @@ def _random_lines(means: Mapping[str, float]) -> dict[str, dict[str, dict[str, f
         str(n): {
             line: {part: round(means[f"{line} @{n} {part}"], 2) for part in ("all", "others")}
             for line in LINES
-            if line != "chosen"
+            if f"{line} @{n} all" in means
         }
         for n in PER_CLASS
     }
@@ -394,7 +431,7 @@ def _worst_round(base: float, curve: Mapping[str, Mapping[str, float]]) -> float
 
 def _score(summary: Summary, name: str, per_class: int, line: str, part: str) -> float | None:
     if line != "chosen":
-        return summary["random"][name][str(per_class)][line][part]
+        return summary["random"][name][str(per_class)].get(line, {}).get(part)
     found = summary["chosen"][name].get(str(per_class * summary["n_classes"][name]))
     return None if found is None else found[part]
 
@@ -406,8 +443,8 @@ def page(summary: Summary) -> str:
         f"# {TITLE}",
         "Accuracy in percent against the number of answers, mean over the seeds. A simulated person answers from the "
         "labels. *Chosen* answers are to the questions of `ImageClusterer.questions`, in rounds of ten. *Random* "
-        "ones are drawn from every class alike, which tells a method which classes there are. Without answers, "
-        "clusters are matched with classes the best way; after that an image is right if it has the right name.",
+        "ones are drawn from every class alike, which tells a method which classes there are. Clusters without a "
+        "name are matched with classes the best way, one to one; elsewhere an image is right if its name is right.",
     ]
     for per_class in (2, 5):
         parts += [f"## {per_class} answers per class", _score_table(summary, per_class, "all")]
@@ -501,7 +538,7 @@ def _draw(summary: Summary, name: str, folder: Path) -> Path:
     plot: Callable[..., object] = axes.plot
     plot([0, *map(int, chosen)], [base, *(scores["all"] for scores in chosen.values())], color="C0", linewidth=2.2,
          label=LINES["chosen"])  # fmt: skip
-    for place, line in enumerate((line for line in LINES if line != "chosen"), start=1):
+    for place, line in enumerate(summary["random"][name][str(PER_CLASS[0])], start=1):
         scores = [summary["random"][name][str(n)][line]["all"] for n in PER_CLASS]
         plot([n * n_classes for n in PER_CLASS], scores, "o--", color=f"C{place}", markersize=3, linewidth=1.1,
              label=LINES[line])  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from tubal.experiments.trials import Images, Labels, Outcome, Settings
+from tubal.experiments.tables import Images, Labels, Outcome, Settings
 from tubal.solvers import Admm
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from tubal.backends.arrays import available_cores
 from tubal.datasets import COLLECTIONS, fetch, load_images
 from tubal.experiments import find_table
 from tubal.experiments.methods import evenly_spaced
-from tubal.experiments.trials import Images, Labels, Outcome, Record, Score, Trial, trial_key
+from tubal.experiments.tables import Images, Labels, Outcome, Record, Score, Trial, trial_key
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.storage.files import machine, versions
 

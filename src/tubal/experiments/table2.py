@@ -25,17 +25,8 @@ from tubal.experiments.methods import (
     spectral_on_pixels,
     umap_and_kmeans,
 )
-from tubal.experiments.pages import (
+from tubal.experiments.tables import (
     SCORE_NAMES,
-    dataset_title,
-    join_parts,
-    list_versions,
-    load_paper,
-    markdown_table,
-    read_toml,
-    write_summary,
-)
-from tubal.experiments.trials import (
     SCORES,
     CellCost,
     Method,
@@ -44,7 +35,14 @@ from tubal.experiments.trials import (
     ScoreCell,
     Trial,
     cell_cost,
+    dataset_title,
+    join_parts,
+    list_versions,
+    load_paper,
+    markdown_table,
+    read_toml,
     score_cell,
+    write_summary,
 )
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tubal.backends.arrays import parallel_ranges
+from tubal.backends.arrays import own_threads, parallel_ranges
 from tubal.backends.cpu import deformation as _kernels
 
 Float32 = NDArray[np.float32]
@@ -104,15 +104,27 @@ class WorkingSize:
     def apply(self, stack: NDArray[Any]) -> Float32:
         """Return a stack of images as ``(n, channels, pixels)`` at the working size, with values of at most 1."""
         planes = channel_planes(stack)
-        flat = np.ptp(planes, axis=(2, 3), keepdims=True) <= 1e-6 * np.abs(planes).max(axis=(2, 3), keepdims=True)
-        # Fields are normalised later; dividing here only keeps squares inside the range of float32.
-        largest = float(np.abs(planes).max()) or 1.0
-        # A constant plane becomes exactly zero, so that rounding errors do not count as a gradient.
-        planes = np.where(flat, 0, planes / planes.dtype.type(largest)).astype(np.float32)
-        if self.shape != self.source:
-            down, across = (_resampling(*pair) for pair in zip(self.source, self.shape, strict=True))
-            planes = down @ planes @ across.T
-        return np.ascontiguousarray(planes.reshape(*planes.shape[:2], -1))
+        result = np.empty((*planes.shape[:2], self.shape[0] * self.shape[1]), dtype=np.float32)
+        down, across = (_resampling(*pair) for pair in zip(self.source, self.shape, strict=True))
+
+        def fill(start: int, stop: int) -> None:
+            part = planes[start:stop]
+            sizes = np.abs(part).max(axis=(2, 3), keepdims=True)
+            flat = np.ptp(part, axis=(2, 3), keepdims=True) <= 1e-6 * sizes
+            # A constant plane becomes exactly zero, so that rounding errors do not count as a gradient.
+            part = np.where(flat, 0, part / planes.dtype.type(largest)).astype(np.float32)
+            if self.shape != self.source:
+                part = down @ part @ across.T
+            result[start:stop] = part.reshape(*part.shape[:2], -1)
+
+        with own_threads() as threads:
+            sizes = parallel_ranges(
+                lambda start, stop: float(np.abs(planes[start:stop]).max()), len(planes), grain=512, threads=threads
+            )
+            # Fields are normalised later; dividing here only keeps squares inside the range of float32.
+            largest = max(sizes) or 1.0
+            parallel_ranges(fill, len(planes), grain=512, threads=threads)
+        return result
 
 
 def channel_planes(stack: NDArray[Any]) -> NDArray[Any]:

@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, own_threads, parallel_ranges, thread_count
+from tubal.backends.arrays import Array, own_threads, parallel_ranges, to_numpy
 from tubal.backends.cpu import deformation as _kernels
 from tubal.graph.affine import Float32, Int32, MotionBank, MotionCoefficients, WorkingSize, best_motions, field_stack
+from tubal.graph.cells import cell_candidates, most_similar
 from tubal.graph.neighbors import (
     HUB_FACTOR,
     ImageSearch,
@@ -186,7 +187,7 @@ class Effort:
     context : {0, 1, 2}
         Radius of the surroundings compared at every pixel: 0 for the pixel alone, 2 for 5 x 5 pixels.
     exact_limit : int, default=20_000
-        In larger collections an approximate index proposes the candidates.
+        In larger collections only images in nearby cells are compared, see :mod:`tubal.graph.cells`.
     """
 
     n_candidates: int
@@ -317,7 +318,7 @@ class DeformableSearch(ImageSearch):
     def grown(self, new_images: Array) -> DeformableSearch:
         """Return the same search over more training images, the new ones last; only these are prepared."""
         search = super().grown(new_images)
-        if "prepared" in vars(self):
+        if isinstance(vars(self).get("prepared"), PreparedImages):  # tensors are prepared again by the next query
             with own_threads() as threads:
                 vars(search)["prepared"] = self.prepared.grown(search, threads)
         return search
@@ -451,12 +452,12 @@ class DeformableSearch(ImageSearch):
         known = self.prepared.descriptors
         if first is None:
             descriptors = self.prepared.coarse.descriptors(queries, threads)
-            return coarse_candidates(descriptors, known, reach, first=None, threads=threads)
+            return np.asarray(most_similar(descriptors, known, reach, threads))
         own = slice(first, first + len(queries))
         lists = self.training_candidates(reach)
         if lists is not None:
             return lists[own]
-        return coarse_candidates(known[own], known, reach, first=first, threads=threads)
+        return np.asarray(most_similar(known[own], known, reach, threads, first=first))
 
     def training_candidates(self, reach: int) -> Int32 | None:
         """Return approximate candidates of all training images, or None if all pairs are compared."""
@@ -464,9 +465,10 @@ class DeformableSearch(ImageSearch):
             return None
         lists: Int32 | None = self.__dict__.get("_training_candidates")
         if lists is None or lists.shape[1] != reach:
-            lists = approximate_candidates(
-                self.prepared.descriptors, reach, random_state=self.random_state, threads=thread_count()
-            )
+            with own_threads() as threads:
+                lists = cell_candidates(
+                    self.prepared.descriptors, reach, random_state=self.random_state, threads=threads
+                )
             self.__dict__["_training_candidates"] = lists
         return lists
 
@@ -610,10 +612,10 @@ def candidate_recall(graph: Graph, n_sample: int = 200, random_state: int = 0) -
         len(descriptors), min(n_sample, len(descriptors)), replace=False
     )
     # One more than needed, because the image itself is in its own exact list here.
-    exact = coarse_candidates(descriptors[sample], descriptors, reach + 1, first=None, threads=1)
+    exact = to_numpy(most_similar(descriptors[sample], descriptors, reach + 1, 1))
     shares = [
         len((set(true.tolist()) - {int(own)}) & set(found.tolist())) / reach
-        for own, true, found in zip(sample, exact, lists[sample], strict=True)
+        for own, true, found in zip(sample, exact, to_numpy(lists[sample]), strict=True)
     ]
     return float(np.mean(shares))
 
@@ -711,49 +713,3 @@ def _cell_weights_1d(length: int, n_cells: int) -> Float32:
     centres = (np.arange(n_cells) + 0.5) * cell - 0.5
     weights = np.exp(-0.5 * ((np.arange(length) - centres[:, None]) / (0.7 * cell)) ** 2)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)
-
-
-def coarse_candidates(queries: Float32, known: Float32, reach: int, *, first: int | None, threads: int) -> Int32:
-    """Return the indices ``(m, reach)`` of the most similar descriptors; all pairs are compared.
-
-    ``first`` is the training index of the first query if the queries are consecutive training images; each is then
-    left out of its own list. It is ``None`` for new images.
-    """
-    indices = np.empty((len(queries), reach), dtype=np.int32)
-    rows_per_block = max(16, min(256, 2**24 // (4 * len(known))))
-
-    def fill(start: int, stop: int) -> None:
-        for low in range(start, stop, rows_per_block):
-            high = min(low + rows_per_block, stop)
-            scores = queries[low:high] @ known.T
-            if first is not None:
-                rows = np.arange(high - low)
-                scores[rows, rows + low + first] = -1e29
-            _kernels.largest(scores, indices[low:high], np.empty((high - low, reach), dtype=np.float32))
-
-    parallel_ranges(fill, len(queries), grain=rows_per_block, threads=threads)
-    return indices
-
-
-def approximate_candidates(descriptors: Float32, reach: int, *, random_state: int, threads: int) -> Int32:
-    """Return the indices ``(n, reach)`` of similar descriptors, found by nearest-neighbour descent."""
-    try:
-        from pynndescent import NNDescent
-    except ImportError as missing:
-        raise ImportError(
-            f"{len(descriptors)} images are too many to compare all pairs; install the approximate index "
-            "with pip install 'tubal[approximate]'"
-        ) from missing
-    index = NNDescent(descriptors, metric="euclidean", n_neighbors=reach + 1, random_state=random_state, n_jobs=threads)
-    return _without_self(index.neighbor_graph[0].astype(np.int32), reach)
-
-
-def _without_self(lists: Int32, reach: int) -> Int32:
-    """Drop each row's own index, or its last entry; an empty slot (-1) becomes some other image."""
-    n_images = len(lists)
-    own = np.arange(n_images, dtype=np.int32)[:, None]
-    # A stable sort moves the row's own index, if it is listed, to the end.
-    order = np.argsort(lists == own, axis=1, kind="stable")[:, :reach]
-    lists = np.take_along_axis(lists, order, axis=1)
-    filler = (own + 1 + np.arange(reach, dtype=np.int32)) % n_images
-    return np.ascontiguousarray(np.where(lists < 0, filler, lists))

@@ -1,7 +1,7 @@
 """The deformable search on torch tensors: the three stages of ``deformable`` as batched operations on a device.
 
 The affine basis, exact copies and the limit on hubs are shared with :mod:`tubal.graph.deformable`; only the work per
-image and per pair runs on the device. The first stage compares all pairs for any number of images.
+image and per pair runs on the device.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tubal.backends.arrays import Array, as_like, namespace, to_numpy
-from tubal.graph.affine import Int32
+from tubal.graph.cells import cell_candidates, most_similar
 from tubal.graph.deformable import (
     FARTHEST,
     N_COMPONENTS,
@@ -30,6 +30,8 @@ from tubal.graph.structure import IndexArray, Stage
 
 # Working memory of one batch of queries or pairs, in numbers.
 _BATCH = 2**26
+# Above this many images only those in nearby cells are compared.
+_MOST_EXACT = 100_000
 # Marks pixels without a partner; unit fields cannot differ by this much.
 _NO_PARTNER = 1e6
 
@@ -57,9 +59,15 @@ class DeviceSearch(DeformableSearch):
         """Distinct training images on the device, with everything the stages need of them."""
         return PreparedTensors.of(self)
 
-    def training_candidates(self, reach: int) -> Int32 | None:
-        """Return None: all pairs are compared."""
-        return None
+    def training_candidates(self, reach: int) -> Array | None:
+        """Return approximate candidates of all training images, or None if all pairs are compared."""
+        if len(self.prepared.images) <= _MOST_EXACT:
+            return None
+        lists: Array | None = self.__dict__.get("_training_candidates")
+        if lists is None or lists.shape[1] != reach:
+            lists = cell_candidates(self.prepared.descriptors, reach, random_state=self.random_state, threads=1)
+            self.__dict__["_training_candidates"] = lists
+        return lists
 
     def _rank(self, queries: Array, effort: Effort, stage: Stage | None = None) -> Ranking:
         prepared: PreparedTensors = self.prepared
@@ -69,7 +77,7 @@ class DeviceSearch(DeformableSearch):
         if n_others == 0:
             return Ranking.empty(len(queries))
         reach = min(effort.n_candidates, n_others)
-        per_query = reach * (len(self.bank.warps) * (prepared.rank + len(self.bank.shifts))) + len(prepared.images)
+        per_query = reach * len(self.bank.warps) * (prepared.rank + len(self.bank.shifts))
         step = max(1, _BATCH // per_query)
         parts = []
         for start in range(0, len(queries), step):
@@ -95,11 +103,12 @@ class DeviceSearch(DeformableSearch):
     def _best_motions(self, queries: Array, first: int | None, reach: int, n_kept: int) -> tuple[Array, Array, Array]:
         """Return the kept candidates of a batch, their warps and shifts, each (m, kept), in coarse order."""
         xp, prepared = namespace(queries), self.prepared
-        similarity = prepared.descriptors_of(queries) @ prepared.descriptors.T
-        if first is not None:
-            rows = xp.arange(len(queries), device=queries.device)
-            similarity[rows, rows + first] = -float("inf")
-        candidates = similarity.topk(reach, 1).indices
+        lists = None if first is None else self.training_candidates(reach)
+        if lists is None or first is None:
+            described = prepared.descriptors_of(queries)
+            candidates = most_similar(described, prepared.descriptors, reach, 1, first=first)
+        else:
+            candidates = lists[first : first + len(queries)]
         shifted = prepared.shift_coefficients(queries)
         warped = prepared.warped[candidates].reshape(len(queries), -1, prepared.rank)
         products = (warped @ shifted.transpose(1, 2)).reshape(len(queries), reach, -1)

@@ -133,8 +133,14 @@ def _all_differ(rows: NDArray[Any]) -> bool:
     n_words = rows.shape[1] * rows.itemsize // word.itemsize
     weights = np.random.default_rng(0).integers(2**63, size=n_words, dtype=np.uint64)
     sums = np.empty(len(rows), np.uint64)
-    for start in range(0, len(rows), 1024):
-        sums[start : start + 1024] = _with_positive_zeros(rows[start : start + 1024]).view(word) @ weights
+
+    def add(start: int, stop: int) -> None:
+        for low in range(start, stop, 1024):
+            part = slice(low, min(low + 1024, stop))
+            sums[part] = _with_positive_zeros(rows[part]).view(word) @ weights
+
+    with own_threads() as threads:
+        parallel_ranges(add, len(rows), grain=1024, threads=threads)
     return len(np.unique(sums)) == len(rows)
 
 
@@ -282,19 +288,20 @@ def limit_in_degree(candidates: IndexArray, distances: FloatArray, n_neighbors: 
     """
     n_images = len(candidates)
     allowed = distances < np.inf
-    rank = np.cumsum(allowed, axis=1)
+    rank = np.cumsum(allowed, axis=1, dtype=np.int32)
     while True:
-        chosen = allowed & (rank <= n_neighbors)
-        rows, slots = np.nonzero(chosen)
+        rows, slots = np.nonzero(allowed & (rank <= n_neighbors))
         targets = candidates[rows, slots]
-        if np.bincount(targets, minlength=n_images).max(initial=0) <= limit:
+        crowded = np.flatnonzero((np.bincount(targets, minlength=n_images) > limit)[targets])
+        if len(crowded) == 0:
             break
-        order = np.lexsort((rows, distances[rows, slots], targets))
+        order = crowded[np.lexsort((rows[crowded], distances[rows[crowded], slots[crowded]], targets[crowded]))]
         ordered = targets[order]
         position = np.arange(len(order)) - np.searchsorted(ordered, ordered)
         surplus = order[position >= limit]
         allowed[rows[surplus], slots[surplus]] = False
-        rank = np.cumsum(allowed, axis=1)
+        changed = np.unique(rows[surplus])
+        rank[changed] = np.cumsum(allowed[changed], axis=1)
     result = np.full((n_images, n_neighbors), -1, dtype=np.intp)
     result[rows, rank[rows, slots] - 1] = slots
     return result

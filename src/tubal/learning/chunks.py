@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tubal.backends.arrays import Array, SparseMatrix, is_torch, own_threads, to_numpy
 from tubal.graph import Graph, laplacian
-from tubal.graph.chunked import RowFile, chunked_knn_graph, order_along_graph
+from tubal.graph.build import RowFile, chunked_knn_graph, order_along_graph
 from tubal.graph.neighbors import as_float_stack
 from tubal.learning.alternation import (
     Collection,

@@ -24,7 +24,16 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, to_numpy
+from tubal.backends.arrays import (
+    Array,
+    SparseMatrix,
+    as_like,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    to_numpy,
+)
 from tubal.graph import Graph, Stage, deformable_graph, knn_graph, laplacian
 from tubal.graph.neighbors import METRICS
 from tubal.learning.alternation import (
@@ -46,8 +55,7 @@ from tubal.solvers import Admm, CodeSolver, DictionarySolver
 from tubal.solvers.base import MOST_STEPS
 
 if TYPE_CHECKING:
-    from tubal.learning.checkpoints import Checkpoint
-    from tubal.learning.disk_store import DiskStore
+    from tubal.learning.checkpoints import Checkpoint, DiskStore
 
 ImageShape: TypeAlias = tuple[int, ...]
 PathLike: TypeAlias = str | os.PathLike[str]
@@ -230,20 +238,31 @@ def scale_images(images: Array, scale: str | None, factor: float | None = None) 
 
     Blank images stay blank. ``factor`` is the one found in fitting, or None while fitting.
     """
-    xp = namespace(images)
     if scale == "unit":
-        largest = abs(images).reshape(images.shape[0], -1).max(1)
-        largest = largest.values if hasattr(largest, "values") else largest
-        # Divided by the largest pixel first, so that squares of very large or small pixels do not over- or underflow.
-        safe = xp.where(largest > 0, largest, 1.0)
-        relative = images / safe.reshape(-1, *[1] * (images.ndim - 1))
-        squares = (relative.reshape(images.shape[0], -1) ** 2).sum(1)
-        norms = xp.sqrt(xp.where(squares > 0, squares, 1.0))
-        return relative / norms.reshape(-1, *[1] * (images.ndim - 1)), 1.0
+        if is_torch(images):
+            return _unit_length(images), 1.0
+        with own_threads() as threads:
+            parts = parallel_ranges(
+                lambda start, stop: _unit_length(images[start:stop]), len(images), grain=1024, threads=threads
+            )
+        return parts[0] if len(parts) == 1 else np.concatenate(parts), 1.0
     if scale == "max":
         factor = float(abs(images).max()) or 1.0 if factor is None else factor
         return images / factor, factor
     return images, 1.0
+
+
+def _unit_length(images: Array) -> Array:
+    """Return images divided by their lengths; blank ones stay blank."""
+    xp = namespace(images)
+    largest = abs(images).reshape(images.shape[0], -1).max(1)
+    largest = largest.values if hasattr(largest, "values") else largest
+    # Divided by the largest pixel first, so that squares of very large or small pixels do not over- or underflow.
+    safe = xp.where(largest > 0, largest, 1.0)
+    relative = images / safe.reshape(-1, *[1] * (images.ndim - 1))
+    squares = (relative.reshape(images.shape[0], -1) ** 2).sum(1)
+    norms = xp.sqrt(xp.where(squares > 0, squares, 1.0))
+    return relative / norms.reshape(-1, *[1] * (images.ndim - 1))
 
 
 def initial_atoms(data: Array, layout: Layout, random: RandomState, *, n_atoms: int, init: str | Array) -> Array:
@@ -667,7 +686,7 @@ def _new_store(
     total = 2 * n_images * int(np.prod(codes)) * one.dtype.itemsize
     if folder is None and total <= CODES_SHARE * available_memory():
         return MemoryStore()
-    from tubal.learning.disk_store import DiskStore
+    from tubal.learning.checkpoints import DiskStore
 
     if checkpoint is not None:
         return DiskStore(checkpoint.codes_folder)

@@ -75,6 +75,8 @@ class ReportData:
     originals : sequence of n str, optional
         Addresses of the original pictures relative to the page, as :func:`tubal.report.page.relative_address` makes
         them; "" for none. The page shows an original where it is found, else the embedded copy.
+    cluster_names : mapping of int to str, default={}
+        Names of clusters by label; others are shown by their number.
     title : str, default="Image clusters"
         Heading of the page.
     doubtful_below : float, default=0.5
@@ -120,6 +122,7 @@ class ReportData:
     scores: Mapping[str, float] | None = None
     provenance: Mapping[str, object] = field(default_factory=dict)
     originals: Sequence[str] | None = None
+    cluster_names: Mapping[int, str] = field(default_factory=dict)
     title: str = "Image clusters"
     doubtful_below: float = 0.5
 

@@ -1,9 +1,10 @@
-"""Report data from a fitted ``ImageClusterer``. No other file of the report uses a clusterer."""
+"""Report data and the notebook gallery of a fitted ``ImageClusterer``. No other file of the report uses a clusterer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from tubal.backends.arrays import to_numpy
 from tubal.estimators.explanation import explain_images
 from tubal.report.data import ReportData
-from tubal.report.page import MAX_IMAGES, choose_sample
+from tubal.report.page import MAX_IMAGES, build_report, choose_sample
 
 if TYPE_CHECKING:
     from tubal.clustering import ImageClusterer
     from tubal.graph import Graph
 
-__all__ = ["report_data"]
+__all__ = ["Gallery", "gallery", "report_data"]
 
 Array = NDArray[Any]
 MAX_TERMS = 96
@@ -92,6 +93,7 @@ def report_data(
         scores=scores,
         provenance=provenance or {},
         originals=originals,
+        cluster_names={label: name for label, name in enumerate(clusterer.names_) if name is not None},
         title=title,
     )
     if not explain:
@@ -159,3 +161,76 @@ def _neighborhood(graph: Graph, n_images: int) -> tuple[Array, Array, Array | No
         # A distance that orders the edges by weight, strongest first; its size has no meaning.
         distances[i, : len(order)] = 1.0 / adjacency.data[edges][order]
     return neighbors, distances, None
+
+
+# --- notebooks -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Gallery:
+    """A report that a notebook displays in a frame; it needs no server and no network.
+
+    Parameters
+    ----------
+    page : str
+        The report, as :func:`tubal.report.build_report` returns it.
+    height : int
+        Height of the frame in pixels.
+    """
+
+    page: str
+    height: int
+
+    def _repr_html_(self) -> str:
+        # The frame may run the page's own script and download its table; it cannot reach the notebook around it.
+        return (
+            f'<iframe title="Image clusters" sandbox="allow-scripts allow-downloads" loading="lazy" '
+            f'style="width:100%;height:{self.height}px;border:1px solid #8888;border-radius:6px" '
+            f'srcdoc="{escape(self.page)}"></iframe>'
+        )
+
+
+def gallery(
+    clusterer: ImageClusterer,
+    images: Array,
+    names: Sequence[str] | None = None,
+    *,
+    height: int = 640,
+    max_images: int = 500,
+) -> Gallery:
+    """Return the report of a fitted clusterer as an object that a notebook displays.
+
+    Map, clusters, neighbours and explanations work as in the report's file. A notebook stores what it displays, so the
+    default shows a sample where there are many images.
+
+    Parameters
+    ----------
+    clusterer : ImageClusterer
+        Fitted on ``images``.
+    images : float array of shape (n, height, width) or (n, height, width, 3)
+        Pixels between 0 and 1.
+    names : sequence of n str, optional
+        Names of the images; by default their indices.
+    height : int, default=640
+        Height of the frame in pixels.
+    max_images : int, default=500
+        Above this number of images the page shows a sample of every cluster, in proportion to its size, and says so.
+
+    Returns
+    -------
+    Gallery
+        Displayed by Jupyter where it is the last value of a cell.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from tubal import ImageClusterer
+    >>> images = load_digits().images[:40] / 16
+    >>> found = gallery(ImageClusterer(4, random_state=0).fit(images), images)
+    >>> found._repr_html_().startswith("<iframe")
+    True
+    """
+    if len(images) != len(clusterer.labels_):
+        raise ValueError(
+            f"there are {len(images)} images, but the clusterer was fitted on {len(clusterer.labels_)}; pass those"
+        )
+    data = report_data(clusterer, images, names or [str(index) for index in range(len(images))])
+    return Gallery(build_report(data, max_images=max_images), height)

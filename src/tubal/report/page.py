@@ -150,7 +150,7 @@ def _index_pairs(indices: IntArray) -> list[list[int]]:
 
 
 def _cluster_counts(data: ReportData) -> list[Json]:
-    """Return size, doubtful images, outliers and mean confidence of every cluster, over all images."""
+    """Return name, size, doubtful images, outliers and mean confidence of every cluster, over all images."""
     clusters, cluster_of, sizes = np.unique(data.labels, return_inverse=True, return_counts=True)
     doubtful = np.bincount(cluster_of, data.doubtful, minlength=len(clusters))
     outliers = np.bincount(cluster_of, data.outliers, minlength=len(clusters))
@@ -158,6 +158,7 @@ def _cluster_counts(data: ReportData) -> list[Json]:
     return [
         {
             "label": int(clusters[k]),
+            "name": data.cluster_names.get(int(clusters[k])),
             "size": int(sizes[k]),
             "doubtful": int(doubtful[k]),
             "outliers": int(outliers[k]),

@@ -281,7 +281,7 @@ class CompiledDual(Dual):
 
     def _terms(self, multipliers: Array) -> tuple[Array, Array, Array, Array]:
         """Return D̂ and three sums over the full spectrum, as :class:`Dual` does."""
-        from tubal.backends.cpu.dictionary_dual import dual_terms
+        from tubal.backends.cpu.coding import dual_terms
 
         gram, cross = (np.ascontiguousarray(part) for part in (self.gram, self.cross))
         n_frequencies, _, n_atoms = cross.shape

@@ -11,7 +11,9 @@ minimum. So every loop below is one long contiguous loop without tests on column
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
 from numba import boolean, float32, int32, int64, void
+from numba.extending import intrinsic
 
 from tubal.backends.cpu.jit import CACHED, inlined, njit
 
@@ -114,6 +116,22 @@ def warp_image(image, corners, shares, warped):
             )
 
 
+@intrinsic
+def smaller(_context, _left, _right):
+    """Return the smaller of two float32 values.
+
+    ``values[t] = min(values[t], z)`` becomes a masked store, which is seven times slower on AMD processors than a
+    plain store of this minimum.
+    """
+
+    def generate(_context, builder, _signature, arguments):
+        number = ir.FloatType()
+        minimum = builder.module.declare_intrinsic("llvm.minnum", [number], ir.FunctionType(number, [number, number]))
+        return builder.call(minimum, arguments, fastmath=("fast",))
+
+    return float32(float32, float32), generate
+
+
 @inlined
 def _squared_differences(a, b, start, move, count, error):
     """Set ``error[:count]`` to squared differences, over all channels, of ``a[start:]`` and ``b[move:]``."""
@@ -199,19 +217,19 @@ def distortion(a, b, layout, shift_y, shift_x, scratch):
             if margin == 0:
                 for t in range(n_box):
                     z = column[t]
-                    fa[t] = z if z < fa[t] else fa[t]
-                    fb[t] = z if z < fb[t] else fb[t]
+                    fa[t] = smaller(fa[t], z)
+                    fb[t] = smaller(fb[t], z)
             elif margin == 1:
                 for t in range(n_box):
                     z = column[t] + c1[t] + c2[t]
-                    fa[t] = z if z < fa[t] else fa[t]
-                    fb[t] = z if z < fb[t] else fb[t]
+                    fa[t] = smaller(fa[t], z)
+                    fb[t] = smaller(fb[t], z)
             else:
                 c3, c4 = column[3 : 3 + n_box], column[4 : 4 + n_box]
                 for t in range(n_box):
                     z = (column[t] + c1[t]) + (c2[t] + c3[t]) + c4[t]
-                    fa[t] = z if z < fa[t] else fa[t]
-                    fb[t] = z if z < fb[t] else fb[t]
+                    fa[t] = smaller(fa[t], z)
+                    fb[t] = smaller(fb[t], z)
     return _total(least_a, least_b, layout, abs(shift_y) <= window_y and abs(shift_x) <= window_x)
 
 

@@ -24,7 +24,7 @@ function actLocally(change) {
 /** The state after all changes. Counts are over all images of a cluster, also those that are not in the table. */
 function localState() {
   const labels = foundLabels.slice(),
-    names = new Map();
+    names = new Map(payload.clusters.filter(({ name }) => name).map(({ label, name }) => [label, name]));
   const counts = new Map(payload.clusters.map((cluster) => [cluster.label, sumsOf(cluster)]));
   edits.mergedInto = new Map();
   for (const change of edits.made) repeat[change.kind](change, { labels, names, counts });

@@ -1,0 +1,130 @@
+"""Many images: Fashion-MNIST with the default preset, against UMAP + K-means, from an empty cache and warm.
+
+The collection is the Debian package ``dataset-fashion-mnist``; the variable FASHION_MNIST names another folder with its
+four files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from benchmarks.clustering import umap_and_kmeans
+from benchmarks.timing import Row, call_in_new_process, seconds, timed
+from tubal import ImageClusterer
+from tubal.backends.arrays import thread_count, to_device
+from tubal.experiments.runner import resident_bytes
+from tubal.metrics import clustering_accuracy, clustering_nmi
+
+FOLDER = "/usr/share/datasets/fashion-mnist"
+N_CLASSES = 10
+# What the floor counts: compared candidates per root of n, dimensions of a descriptor, measured pairs per image.
+_COMPARED_PER_ROOT, _DIMENSIONS, _PAIRS, _MOVES, _OPERATIONS = 20.0, 128, 30, 25, 14
+# Edges per image of the graph that is cut, and bytes of each: a weight and an index.
+_EDGES, _EDGE_BYTES, _VECTORS = 74, 12, 60
+
+
+def fashion_mnist(n_images: int = 70_000) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return the last ``n_images`` images (n, 28, 28) of training and test set, and their classes."""
+    folder = Path(os.environ.get("FASHION_MNIST", FOLDER))
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{folder} does not exist; install the Debian package dataset-fashion-mnist, or set FASHION_MNIST to a "
+            "folder with its four files"
+        )
+    images = [_read(folder / f"{part}-images-idx3-ubyte.gz", 16) for part in ("train", "t10k")]
+    labels = [_read(folder / f"{part}-labels-idx1-ubyte.gz", 8) for part in ("train", "t10k")]
+    return np.concatenate(images).reshape(-1, 28, 28)[-n_images:], np.concatenate(labels)[-n_images:]
+
+
+def _read(path: Path, header: int) -> NDArray[np.uint8]:
+    with gzip.open(path) as stream:
+        return np.frombuffer(stream.read(), np.uint8)[header:]
+
+
+def preset_against_umap(n_images: int = 70_000, device: str = "cpu") -> list[Row]:
+    """Measure both programs in new processes with empty caches: the first call there is cold, the second warm."""
+    measured = {
+        title: _measured(program=program, n_images=n_images, device=device)
+        for title, program in (
+            ("UMAP + K-means", "umap"),
+            ("tubal, number given", "given"),
+            ("tubal, number estimated", "estimated"),
+        )
+    }
+    peer, given = measured["UMAP + K-means"], measured["tubal, number given"]
+    floor = floor_seconds(n_images)
+    for title, row in measured.items():
+        row |= {"problem": title, "relative time": row["seconds"] / peer["seconds"]}
+        row["cold relative time"] = row["cold seconds"] / peer["cold seconds"]
+    given |= {"limit": 1.0, "cold limit": 0.5, "MB limit": 3000.0}
+    estimated = measured["tubal, number estimated"]
+    estimated |= {"relative to given": estimated["seconds"] / given["seconds"], "estimate limit": 1.5}
+    return [{"problem": f"floor of the processor, {thread_count()} threads", **floor}, *measured.values()]
+
+
+def _measured(**arguments: str | int) -> Row:
+    with tempfile.TemporaryDirectory() as cache:
+        row: Row = call_in_new_process("large:fit_twice", {"NUMBA_CACHE_DIR": cache}, **arguments)
+    return row
+
+
+def fit_twice(program: str, n_images: int, device: str) -> Row:
+    """Cluster twice; return the seconds of both calls, the scores of the second and the peak memory."""
+    began = time.time()
+    images, target = fashion_mnist(n_images)
+    work: Callable[[], NDArray[Any]]
+    if program == "umap":
+        rows = (images / 255).astype(np.float32)
+        work = lambda: umap_and_kmeans(rows, N_CLASSES)  # noqa: E731
+    else:
+        n_clusters = N_CLASSES if program == "given" else None
+        given = to_device(images.astype(np.float32), device) if device != "cpu" else images
+        work = lambda: ImageClusterer(n_clusters, random_state=0).fit_predict(given)  # noqa: E731
+    # Importing tubal compiles kernels, which belongs to its cold time; UMAP is imported within the call.
+    before = 0.0 if program == "umap" else began - psutil.Process().create_time()
+    cold = before + seconds(work)
+    warm, labels = timed(work)
+    return {
+        "problem": program,
+        "images": len(images),
+        "threads": thread_count(),
+        "cold seconds": cold,
+        "seconds": warm,
+        "accuracy": 100 * float(clustering_accuracy(target, labels)),
+        "NMI": 100 * float(clustering_nmi(target, labels)),
+        "clusters": int(labels.max()) + 1,
+        "peak MB": resident_bytes("VmHWM") / 2**20,
+    }
+
+
+def floor_seconds(n_images: int) -> Row:
+    """Return the least time that the counted operations would take at the speed of a matrix product on all cores.
+
+    Counted are the products of the search for candidates, ``20 n^1.5`` pairs of 128 numbers, and the differences of
+    the deformable distances, 30 pairs per image of 784 pixels that move to 25 places each. The graph that is cut is
+    read once for every vector of its eigenspace; its size is given, too.
+    """
+    rows = np.random.default_rng(0).standard_normal((4096, 1024), np.float32)
+    rows @ rows.T
+    speed = 2 * 4096 * 4096 * 1024 / min(seconds(lambda: rows @ rows.T) for _ in range(5))
+    search = 2.0 * _COMPARED_PER_ROOT * n_images**1.5 * _DIMENSIONS
+    distances = float(n_images) * _PAIRS * _MOVES * 784 * _OPERATIONS
+    return {
+        "images": n_images,
+        "seconds": (search + distances) / speed,
+        "search GFLOP": search / 1e9,
+        "distances GFLOP": distances / 1e9,
+        "GFLOP/s": speed / 1e9,
+        "graph MB": n_images * _EDGES * _EDGE_BYTES / 2**20,
+        "graph MB read": n_images * _EDGES * _EDGE_BYTES * _VECTORS / 2**20,
+    }

@@ -1,0 +1,89 @@
+"""The search in cells, against a comparison of all pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.datasets import load_digits
+
+from tubal.graph.cells import cell_candidates, most_similar
+
+
+def unit(rows):
+    return np.ascontiguousarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
+
+
+def clumps(rng, n=3000):
+    """Return unit rows around 20 random directions, with as much noise as signal."""
+    centers = rng.normal(size=(20, 32))
+    return unit(centers[rng.integers(20, size=n)] + rng.normal(size=(n, 32)))
+
+
+def digits():
+    rows = load_digits().data
+    return unit(rows - rows.mean(axis=0))
+
+
+def all_pairs(rows, reach):
+    products = rows.astype(np.float64) @ rows.T
+    np.fill_diagonal(products, -np.inf)
+    return np.argsort(-products, axis=1, kind="stable")[:, :reach]
+
+
+def recall(found, exact):
+    return np.mean([np.isin(true, row).mean() for true, row in zip(exact, found, strict=True)])
+
+
+@pytest.mark.parametrize("collection", ["clumps", "digits"])
+def test_cells_find_nearly_all_candidates(rng, collection):
+    rows = clumps(rng) if collection == "clumps" else digits()
+    found = cell_candidates(rows, 50, random_state=0, threads=1)
+    assert found.shape == (len(rows), 50)
+    assert recall(found, all_pairs(rows, 50)) >= 0.99
+
+
+def test_candidates_are_other_images_most_similar_first(rng):
+    rows = clumps(rng, 800)
+    found = cell_candidates(rows, 20, random_state=0, threads=1)
+    similarity = np.einsum("ijk,ik->ij", rows[found], rows)
+    assert (np.diff(similarity, axis=1) <= 1e-6).all()
+    assert not (found == np.arange(len(rows))[:, None]).any()
+    assert all(len(set(row)) == 20 for row in found)
+
+
+def test_candidates_depend_on_the_seed_alone(rng):
+    rows = clumps(rng, 1500)
+    once = cell_candidates(rows, 20, random_state=3, threads=1)
+    assert_array_equal(once, cell_candidates(rows, 20, random_state=3, threads=2))
+    assert_array_equal(once, cell_candidates(rows, 20, random_state=3, threads=1, block=1))
+
+
+def test_one_cell_compares_all_pairs(rng):
+    rows = clumps(rng, 300)
+    assert_array_equal(cell_candidates(rows, 10, random_state=0, threads=1, n_cells=1), all_pairs(rows, 10))
+
+
+def test_lists_are_full_where_cells_are_small(rng):
+    rows = clumps(rng, 60)
+    found = cell_candidates(rows, 59, random_state=0, threads=1)
+    assert_array_equal(np.sort(found, axis=1), [[j for j in range(60) if j != i] for i in range(60)])
+
+
+def test_rows_of_one_crowded_cell_are_found(rng):
+    rows = np.concatenate([clumps(rng, 500), unit(np.ones((1500, 32)) + 0.05 * rng.normal(size=(1500, 32)))])
+    found = cell_candidates(rows, 20, random_state=0, threads=1, block=1000)
+    assert recall(found, all_pairs(rows, 20)) >= 0.99
+
+
+def test_tensors_have_the_candidates_of_arrays(rng):
+    torch = pytest.importorskip("torch")
+    rows = clumps(rng, 1500)
+    found = cell_candidates(torch.as_tensor(rows), 20, random_state=0, threads=1)
+    # Nearly equal products may be rounded to another order.
+    assert recall(found.numpy(), cell_candidates(rows, 20, random_state=0, threads=1)) > 0.999
+
+
+def test_known_rows_are_not_their_own_neighbours(rng):
+    rows = clumps(rng, 200)
+    assert_array_equal(most_similar(rows[50:90], rows, 5, 1, first=50), all_pairs(rows, 5)[50:90])
