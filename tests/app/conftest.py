@@ -70,12 +70,15 @@ def driver(folder: Path) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def server(request: pytest.FixtureRequest, pile: SimpleNamespace, folder: Path) -> Iterator[SimpleNamespace]:
+def server(
+    request: pytest.FixtureRequest, pile: SimpleNamespace, folder: Path, driver: Any
+) -> Iterator[SimpleNamespace]:
     """``tubal open`` on a copy of the results, for one file of tests."""
     results = folder / request.module.__name__ / "results"
     shutil.copytree(pile.out, results)
     with opened(results) as address:
         yield SimpleNamespace(address=address, results=results)
+        driver.get("about:blank")  # a page without its server would complain
 
 
 @pytest.fixture
