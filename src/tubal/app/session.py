@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import csv
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.app.exports import present_files
+from tubal.app.exports import picture_size, present_files
 from tubal.storage.files import answers_beside, earlier_record
 from tubal.storage.journal import Entry, Journal, current_answers
 from tubal.text import count, from_table_cell
@@ -29,17 +30,6 @@ if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
     from tubal.clustering import Hints, ImageClusterer
-
-__all__ = [
-    "Results",
-    "Session",
-    "add_entries",
-    "apply_journal",
-    "image_names",
-    "journal_hints",
-    "journal_of",
-    "open_clusterer",
-]
 
 Json = dict[str, Any]
 Indices = NDArray[np.intp]
@@ -392,17 +382,9 @@ class Session:
 
     def _measures(self, image: int) -> Json:
         """Return how large the file of an image is."""
-        from PIL import Image
-
-        found: Json = {"row": image, "width": None, "height": None, "bytes": None}
-        file = self.files[image]
-        if file:
-            # What cannot be opened any more is not known.
-            with contextlib.suppress(OSError, ValueError, Image.DecompressionBombError):
-                found["bytes"] = Path(file).stat().st_size
-                with Image.open(file) as picture:
-                    found["width"], found["height"] = picture.size
-        return found
+        size, file = picture_size(self.files[image]), self.files[image]
+        width, height = size or (None, None)
+        return {"row": image, "width": width, "height": height, "bytes": os.stat(file).st_size if size else None}
 
     @cached_property
     def files(self) -> list[str]:
@@ -419,7 +401,7 @@ class Session:
     @property
     def skipped(self) -> set[int]:
         """Images not to ask about any more."""
-        return {self._place[entry.images[0]] for entry in self._read("skip") if entry.images[0] in self._place}
+        return {image for entry in self._read("skip") if (image := self._find(entry)) is not None}
 
     @property
     def dropped(self) -> set[int]:
@@ -568,8 +550,14 @@ class Session:
                 if names[cluster] != name:
                     entries += self._name_cluster(cluster, name)
             return entries, text
-        center = self._anchors(target)[0]
-        return [*entries, *(self._entry("same", image, center) for image in self._anchors(source))], text
+        first, *others = dict.fromkeys([*self._anchors(target), *self._centers(target, source), *self._anchors(source)])
+        return [*entries, *(self._entry("same", image, first) for image in others)], text
+
+    def _centers(self, *clusters: int) -> list[int]:
+        """Return the most typical images of clusters without hints that lie in some clusters."""
+        evidence, labels, alone = self.clusterer._evidence(), self.clusterer.labels_, self.clusterer.hints_.alone
+        centers = [int(self._first[evidence.center(k, alone)]) for k in range(len(evidence.centers))]
+        return [image for image in centers if labels[image] in clusters]
 
     def _unpair_between(self, *clusters: int) -> list[Entry]:
         """Return entries that take back that images of some clusters are different."""
@@ -744,14 +732,13 @@ class Session:
         left_out = {int(self._first[image]) for image in without}
         groups = [group for group in clusterer.hints_.groups() if labels[group.images[0]] == cluster]
         groups.sort(key=lambda group: group.name is None)
-        chosen = [next((image for image in group.images if image not in left_out), -1) for group in groups]
-        anchors = [image for image in chosen if image >= 0]
-        if anchors:
-            return anchors
+        left = [[image for image in group.images if image not in left_out] for group in groups]
+        if any(left):
+            return [images[0] for images in left if images]
         evidence = clusterer._evidence()
         members = np.flatnonzero(labels == cluster)
-        centers = evidence.centers[np.bincount(evidence.labels[members]).argsort()[::-1]]
-        typical = int(self._first[centers[0]])
+        largest = int(np.bincount(evidence.labels[members]).argmax())
+        typical = int(self._first[evidence.center(largest, {*clusterer.hints_.alone, *left_out})])
         if labels[typical] == cluster and typical not in left_out:
             return [typical]
         members = np.unique(self._first[members])
@@ -790,7 +777,8 @@ class Session:
 
     def _stand_ins(self, images: Iterable[int], moving: set[int]) -> dict[int, int | None]:
         """Return for each image the most typical one of its cluster, with and without hints, that is not moved."""
-        base, labels = self.clusterer._evidence().labels, self.clusterer.labels_
+        evidence, labels = self.clusterer._evidence(), self.clusterer.labels_
+        base, placed = evidence.labels, moving | set(self.clusterer.hints_.alone)
         free = self._first == np.arange(self.n_images)
         free[list(moving)] = False
         known: dict[tuple[int, int], int | None] = {}
@@ -799,7 +787,10 @@ class Session:
             cluster = int(labels[image]), int(base[image])
             if cluster not in known:
                 members = np.flatnonzero((labels == cluster[0]) & (base == cluster[1]) & free)
-                known[cluster] = self._most_typical(members) if len(members) else None
+                center: int | None = evidence.center(cluster[1], placed)
+                if center not in members:
+                    center = self._most_typical(members) if len(members) else None
+                known[cluster] = center
             found[image] = known[cluster]
         return found
 
