@@ -255,6 +255,32 @@ def test_everything_can_be_undone_and_done_again(live, server):
     assert len(journal(server.results)) == lines + 2 * len(before["history"])
 
 
+def test_history_leads_back_to_an_earlier_change(live, server):
+    found = state(live)
+    for number in range(3):
+        rename(live, largest(found), f"name {number}")
+        until_changed(live, len(found["history"]) + number)
+    click(live, "#history-open")
+    click(live, "#history-list li:nth-child(3) button")
+    wait(lambda: changes(live) == len(found["history"]) + 1, "the earlier state")
+    assert "name 0" in names_of(state(live))
+    assert "name 2" not in text(live, "#legend")
+
+
+def test_panel_follows_a_change(live, server):
+    """The clusters of the open image and of its neighbours are the present ones."""
+    found = state(live)
+    cluster = largest(found, 1)
+    show_clusters(live, cluster)
+    js(live, "document.querySelector(arguments[0]).click()", f"#cluster-{cluster} .thumb")
+    wait(lambda: count(live, ".neighbors li"), "neighbours")
+    rename(live, cluster, "seen in the panel")
+    until_changed(live, len(found["history"]))
+    assert "seen in the panel" in text(live, ".image-facts")
+    assert "seen in the panel" in text(live, ".neighbors")
+    assert count(live, ".main-picture :is(img, canvas)") == 1
+
+
 def test_contradiction_is_one_sentence_and_changes_nothing(live, server):
     lines = len(journal(server.results))
     js(

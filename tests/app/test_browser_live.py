@@ -68,6 +68,12 @@ def test_axe_finds_no_accessibility_problem(live, server, scheme, size):
         assert axe_violations(live, f"#{dialog}")[0] == []
         js(live, f"document.querySelector('#{dialog}-close').click()")
     assert js(live, "return document.documentElement.scrollWidth") <= size[0]
+    line = "return getComputedStyle(document.querySelector('.card')).borderTopColor"
+    before = js(live, line)
+    prefer(live, color_scheme=scheme, contrast="more")
+    assert js(live, line) != before
+    assert axe_violations(live, "#ask")[0] == []
+    live.get("about:blank")
 
 
 def test_everything_is_reached_by_keyboard(live, server):
@@ -80,8 +86,11 @@ def test_everything_is_reached_by_keyboard(live, server):
     assert text(live, "#bar-count") == "2 selected"
     images = images_in(live, "#selection .thumb")
     assert js(live, "return document.activeElement.className").startswith("thumb")
-    js(live, "document.querySelector('#bar-name').focus()")
-    press(live, *"by key", "ENTER")
+    press(live, "n")
+    assert js(live, "return document.activeElement.id") == "bar-name"
+    press(live, "ESCAPE")
+    assert js(live, "return document.activeElement.className").startswith("thumb")
+    press(live, "n", *"by key", "ENTER")
     after = until_changed(live, len(found["history"]))
     assert set(names_of(after)[images]) == {"by key"}
     js(live, "document.querySelector('#bar-clear').focus()")

@@ -96,6 +96,16 @@ def test_a_merge_takes_the_whole_cluster(session, named):
     assert names == ({f"name {max(named)}"} if named else set())
 
 
+def test_a_merge_takes_what_pairs_have_left(session):
+    images = [int(members(session, cluster)[3]) for cluster in (0, 1, 2)]
+    session.act({"kind": "same", "images": [images[0], images[2]]})
+    session.act({"kind": "different", "images": images[:2]})
+    both = set(members(session, 0)) | set(members(session, 1))
+    session.act({"kind": "merge", "from": 0, "into": 1})
+    label = numbers(session)[images[1]]
+    assert both <= set(members(session, label))
+
+
 def test_a_split_is_what_its_preview_showed_and_a_merge_joins_it_again(session):
     whole = set(members(session, 0))
     first, second = session.split_preview(0)

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from tubal.storage.journal import Entry, Journal
+from tubal.storage.journal import KINDS, Entry, Journal, current_answers
 
 WRITE_FOREVER = """
     import sys
@@ -137,3 +137,42 @@ def test_a_kill_loses_no_answer_that_was_confirmed(journal, seed):
     found = [entry.name for entry in journal.read()]
     assert found[: len(confirmed)] == [f"name {number}" for number in confirmed]
     assert len(found) <= len(confirmed) + 1
+
+
+def answers_slowly(entries):
+    """What counts after all entries, by the rules as they are written down."""
+    found = []
+    for entry in entries:
+        if entry.kind == "forget":
+            found = [other for other in found if entry.images[0] not in other.images]
+        elif entry.kind == "unpair":
+            pair = set(entry.images)
+            found = [other for other in found if other.kind not in ("same", "different") or set(other.images) != pair]
+        elif entry.kind in ("name", "same", "different", "alone"):
+            if entry.kind == "name":
+                found = [other for other in found if (other.kind, other.images) != ("name", entry.images)]
+            if entry not in found:
+                found.append(entry)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_current_answers_follow_the_rules(seed):
+    rng = np.random.default_rng(seed)
+    entries = []
+    for _ in range(60):
+        kind = str(rng.choice(list(KINDS)))
+        images = tuple(str(image) for image in rng.choice(list("abcde"), KINDS[kind], replace=False))
+        entries.append(Entry(kind, images, str(rng.integers(3)) if kind in ("name", "clusters") else ""))
+    assert current_answers(entries) == answers_slowly(entries)
+
+
+def test_a_journal_that_was_replaced_is_read_again(journal):
+    journal.append(name("a", "x"), name("b", "y"))
+    assert len(journal.read()) == 2
+    other = Journal(journal.path.with_name("other.hints"))
+    other.append(name("c", "z"))
+    other.path.replace(journal.path)
+    assert journal.read() == [name("c", "z")]
+    journal.path.unlink()
+    assert journal.read() == []

@@ -249,16 +249,17 @@ def _write_coco(snapshot: Snapshot, folder: Path, mode: str) -> Exported:
 
 def _size_of(snapshot: Snapshot, place: int) -> tuple[int, int]:
     """Return width and height of a picture: of its file if there is one."""
+    height, width = snapshot.image(place).shape[:2]
+    return picture_size(snapshot.files[place]) or (width, height)
+
+
+def picture_size(file: str) -> tuple[int, int] | None:
+    """Return width and height of a picture file; None if it has gone, or is no picture."""
     from PIL import Image
 
-    if snapshot.files[place]:
-        with (
-            contextlib.suppress(OSError, ValueError, Image.DecompressionBombError),
-            Image.open(snapshot.files[place]) as picture,
-        ):
-            return picture.size
-    height, width = snapshot.image(place).shape[:2]
-    return width, height
+    with contextlib.suppress(OSError, ValueError, SyntaxError, Image.DecompressionBombError), Image.open(file) as found:
+        return found.size
+    return None
 
 
 def _unicode(text: str) -> str:

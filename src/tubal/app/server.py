@@ -17,7 +17,7 @@ import secrets
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -380,6 +380,8 @@ class LiveServer:
         self.listeners = Listeners()
         self._worker = ThreadPoolExecutor(1, "tubal-session")
         self._readers = ThreadPoolExecutor(4, "tubal-reader")
+        self._warmer = ThreadPoolExecutor(1, "tubal-warmer")
+        self._warming: list[Future[object]] = []
         self._n_waiting = 0
         self._stopping = threading.Event()
         self._sheet = lru_cache(KEPT_SHEETS)(self._make_sheet)
@@ -392,8 +394,8 @@ class LiveServer:
             self._uvicorn.run(sockets=[self._socket])
         finally:
             self._stopping.set()
-            self._worker.shutdown(wait=True, cancel_futures=True)
-            self._readers.shutdown(wait=True, cancel_futures=True)
+            for pool in (self._warmer, self._worker, self._readers):
+                pool.shutdown(wait=True, cancel_futures=True)
         if self.problem is not None:
             raise self.problem
 
@@ -454,9 +456,8 @@ class LiveServer:
         try:
             session = self._prepare(self._report)
             self.shown = Shown.of(session)
+            self._warming = [self._warmer.submit(task) for task in session.warm_up()]
             self.listeners.tell("ready", {})
-            for task in session.warm_up():  # an act waits for one of them at most
-                self._worker.submit(task)
         except BaseException as error:  # also a request to stop: it is raised again where the server was started
             if not self._stopping.is_set():
                 self.problem = error
@@ -500,6 +501,11 @@ class LiveServer:
         finally:
             self._n_waiting -= 1
 
+    async def _think(self, task: Callable[[], Value]) -> Value:
+        """Do something in the worker that needs what is being prepared since the start."""
+        await asyncio.gather(*map(asyncio.wrap_future, self._warming), return_exceptions=True)
+        return await self._work(task)
+
     async def _read(self, task: Callable[[], Value]) -> Value:
         """Read something that does not change, beside the worker."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, task)
@@ -518,18 +524,18 @@ class LiveServer:
 
     async def _act(self, request: Request) -> Response:
         session, asked = self._ready().session, await _json(request)
-        state = await self._work(lambda: session.act(asked))
+        state = await self._think(lambda: session.act(asked))
         self.listeners.tell("state", {"revision": state["revision"]})
         return JSONResponse(state)
 
     async def _question(self, request: Request) -> Response:
         session, given = self._ready().session, request.query_params.get("skip", "")
         skip = [session._image(_number(part)) for part in given.split(",") if part]
-        return JSONResponse(await self._work(lambda: session.question(skip)))
+        return JSONResponse(await self._think(lambda: session.question(skip)))
 
     async def _split(self, request: Request) -> Response:
         session, cluster = self._ready().session, _number(request.query_params.get("cluster", ""))
-        return JSONResponse({"parts": await self._work(lambda: session.split_preview(cluster))})
+        return JSONResponse({"parts": await self._think(lambda: session.split_preview(cluster))})
 
     async def _duplicates(self, request: Request) -> Response:
         return JSONResponse({"groups": await self._work(self._ready().session.duplicates)})

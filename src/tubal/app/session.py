@@ -8,7 +8,9 @@ and the state is a function of the model file and the journal alone, so that a r
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.app.exports import present_files
+from tubal.app.exports import picture_size, present_files
 from tubal.storage.files import answers_beside, earlier_record
 from tubal.storage.journal import Entry, Journal, current_answers
 from tubal.text import count, from_table_cell
@@ -28,17 +30,6 @@ if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
     from tubal.clustering import Hints, ImageClusterer
-
-__all__ = [
-    "Results",
-    "Session",
-    "add_entries",
-    "apply_journal",
-    "image_names",
-    "journal_hints",
-    "journal_of",
-    "open_clusterer",
-]
 
 Json = dict[str, Any]
 Indices = NDArray[np.intp]
@@ -224,9 +215,8 @@ class Session:
     """
 
     def __init__(self, results: Results) -> None:
-        self.results = results
+        self.results, self.journal = results, results.journal
         self.clusterer: Any = results.clusterer
-        self.journal = results.journal
         self.digests = results.digests
         self.names = image_names(results.clusterer)
         self._n_lines = self.journal.n_lines
@@ -334,25 +324,14 @@ class Session:
         image, gain = int(found[0]), float(gains[0])
         return {
             "image": image,
-            "names": self.likely_names(image),
+            "names": self._likely_names(image),
             "nDoubtful": doubtful,
             "gain": round(gain, 2),
             "enough": gain < LEAST_GAIN,
         }
 
-    def likely_names(self, image: int) -> list[Json]:
-        """Return the clusters an image may belong to, by the edges around it; then other clusters with a name.
-
-        Parameters
-        ----------
-        image : int
-            An image.
-
-        Returns
-        -------
-        list of dict
-            At most nine clusters with ``name`` (None where nobody said), ``cluster`` and ``chance``.
-        """
+    def _likely_names(self, image: int) -> list[Json]:
+        """Return the clusters an image may belong to, by the edges around it; then other clusters with a name."""
         clusterer = self.clusterer
         n_clusters = int(clusterer.n_clusters_)
         row = clusterer.affinity_[[image]]
@@ -403,17 +382,9 @@ class Session:
 
     def _measures(self, image: int) -> Json:
         """Return how large the file of an image is."""
-        from PIL import Image
-
-        found: Json = {"row": image, "width": None, "height": None, "bytes": None}
-        file = self.files[image]
-        if file:
-            # What cannot be opened any more is not known.
-            with contextlib.suppress(OSError, ValueError, Image.DecompressionBombError):
-                found["bytes"] = Path(file).stat().st_size
-                with Image.open(file) as picture:
-                    found["width"], found["height"] = picture.size
-        return found
+        size, file = picture_size(self.files[image]), self.files[image]
+        width, height = size or (None, None)
+        return {"row": image, "width": width, "height": height, "bytes": os.stat(file).st_size if size else None}
 
     @cached_property
     def files(self) -> list[str]:
@@ -430,7 +401,7 @@ class Session:
     @property
     def skipped(self) -> set[int]:
         """Images not to ask about any more."""
-        return {self._place[entry.images[0]] for entry in self._read("skip") if entry.images[0] in self._place}
+        return {image for entry in self._read("skip") if (image := self._find(entry)) is not None}
 
     @property
     def dropped(self) -> set[int]:
@@ -579,8 +550,14 @@ class Session:
                 if names[cluster] != name:
                     entries += self._name_cluster(cluster, name)
             return entries, text
-        center = self._anchors(target)[0]
-        return [*entries, *(self._entry("same", image, center) for image in self._anchors(source))], text
+        first, *others = dict.fromkeys([*self._anchors(target), *self._centers(target, source), *self._anchors(source)])
+        return [*entries, *(self._entry("same", image, first) for image in others)], text
+
+    def _centers(self, *clusters: int) -> list[int]:
+        """Return the most typical images of clusters without hints that lie in some clusters."""
+        evidence, labels, alone = self.clusterer._evidence(), self.clusterer.labels_, self.clusterer.hints_.alone
+        centers = [int(self._first[evidence.center(k, alone)]) for k in range(len(evidence.centers))]
+        return [image for image in centers if labels[image] in clusters]
 
     def _unpair_between(self, *clusters: int) -> list[Entry]:
         """Return entries that take back that images of some clusters are different."""
@@ -680,15 +657,17 @@ class Session:
         return min(int(groups.max()) + 1, MOST_PIECES // 2)
 
     def warm_up(self) -> list[Callable[[], object]]:
-        """Return what later acts need and is slow the first time, to be called one after the other.
+        """Return what acts need and is slow the first time; another thread may call it, one after the other.
 
         Returns
         -------
         list of callables
-            Their results do not matter.
+            Their results are kept for this session.
         """
-        clusterer = self.clusterer
-        return [clusterer._evidence, clusterer._question_tree, clusterer._found_tree]
+        twin = copy.copy(self.clusterer)  # the other thread must not see a change half done
+        for name in ("_evidence_cache", "_tree_cache", "_found_tree_cache"):
+            vars(twin)[name] = (self.clusterer.affinity_, self.clusterer._cache_of(name))
+        return [twin._evidence, twin._question_tree, twin._found_tree]
 
     def _keep(self, request: Mapping[str, object]) -> tuple[list[Entry], str]:
         row = self._image(request.get("row"))
@@ -753,14 +732,13 @@ class Session:
         left_out = {int(self._first[image]) for image in without}
         groups = [group for group in clusterer.hints_.groups() if labels[group.images[0]] == cluster]
         groups.sort(key=lambda group: group.name is None)
-        chosen = [next((image for image in group.images if image not in left_out), -1) for group in groups]
-        anchors = [image for image in chosen if image >= 0]
-        if anchors:
-            return anchors
+        left = [[image for image in group.images if image not in left_out] for group in groups]
+        if any(left):
+            return [images[0] for images in left if images]
         evidence = clusterer._evidence()
         members = np.flatnonzero(labels == cluster)
-        centers = evidence.centers[np.bincount(evidence.labels[members]).argsort()[::-1]]
-        typical = int(self._first[centers[0]])
+        largest = int(np.bincount(evidence.labels[members]).argmax())
+        typical = int(self._first[evidence.center(largest, {*clusterer.hints_.alone, *left_out})])
         if labels[typical] == cluster and typical not in left_out:
             return [typical]
         members = np.unique(self._first[members])
@@ -775,11 +753,12 @@ class Session:
         gone = [image for image in images if image in known]
         entries = [self._entry("forget", image) for image in gone]
         # An image that was placed by hand stands for no other.
-        other = {image: self._stand_in(image, moving) for image in gone if image not in hints.alone}
+        other = self._stand_ins(set(gone) - set(hints.alone), moving)
+        said = hints.names
+        lasting = {text for image, text in said.items() if image not in moving}
         for image in gone:
-            name, stand_in = hints.names.get(image), other.get(image)
-            last = not any(text == name and i not in moving for i, text in hints.names.items())
-            if name is not None and stand_in is not None and last:
+            name, stand_in = said.get(image), other.get(image)
+            if name is not None and stand_in is not None and name not in lasting:
                 entries.append(self._entry("name", stand_in, name=name))
         for kind, pairs in (("same", hints.same), ("different", hints.different)):
             for pair in pairs:
@@ -796,16 +775,29 @@ class Session:
         evidence = self.clusterer._evidence()
         return most_typical(evidence.coordinates, evidence.affinity, members, among)
 
-    def _stand_in(self, image: int, moving: set[int]) -> int | None:
-        """Return the most typical image of the same cluster, with and without hints, that is not moved."""
+    def _stand_ins(self, images: Iterable[int], moving: set[int]) -> dict[int, int | None]:
+        """Return for each image the most typical one of its cluster, with and without hints, that is not moved."""
         evidence, labels = self.clusterer._evidence(), self.clusterer.labels_
-        alike = (labels == labels[image]) & (evidence.labels == evidence.labels[image])
-        members = np.array([i for i in np.flatnonzero(alike) if self._first[i] == i and i not in moving], dtype=np.intp)
-        return self._most_typical(members) if len(members) else None
+        base, placed = evidence.labels, moving | set(self.clusterer.hints_.alone)
+        free = self._first == np.arange(self.n_images)
+        free[list(moving)] = False
+        known: dict[tuple[int, int], int | None] = {}
+        found = {}
+        for image in sorted(images):
+            cluster = int(labels[image]), int(base[image])
+            if cluster not in known:
+                members = np.flatnonzero((labels == cluster[0]) & (base == cluster[1]) & free)
+                center: int | None = evidence.center(cluster[1], placed)
+                if center not in members:
+                    center = self._most_typical(members) if len(members) else None
+                known[cluster] = center
+            found[image] = known[cluster]
+        return found
 
     # --- requests ----------------------------------------------------------------------------------------
     def _entry(self, kind: str, *images: int, name: str = "") -> Entry:
-        return Entry(kind, tuple(self.digests[i] for i in images), name, tuple(self.names[i] for i in images))
+        files = tuple(self.names[i] for i in images) if kind not in ("alone", "forget") else ()
+        return Entry(kind, tuple(self.digests[i] for i in images), name, files)
 
     def _image(self, value: object) -> int:
         if type(value) is not int or not 0 <= value < self.n_images:

@@ -342,6 +342,28 @@ class Evidence:
         clusters = members_of(self.labels)
         return np.array([most_typical(self.coordinates, self.affinity, members) for members in clusters])
 
+    def center(self, cluster: int, without: Collection[int]) -> int:
+        """Return the most typical image of a cluster, except some images if there are others.
+
+        Parameters
+        ----------
+        cluster : int
+            A cluster.
+        without : collection of int
+            Images that stand for other clusters, such as those placed by hand.
+
+        Returns
+        -------
+        int
+            An image.
+        """
+        typical = int(self.centers[cluster])
+        if typical not in without:
+            return typical
+        members = np.flatnonzero(self.labels == cluster)
+        left = members[~np.isin(members, list(without))]
+        return most_typical(self.coordinates, self.affinity, members, left) if len(left) else typical
+
     @cached_property
     def spread(self) -> SparseMatrix:
         """Edge weights divided by the roots of both images' degrees."""
@@ -396,7 +418,7 @@ def apply_hints(evidence: Evidence, hints: Hints) -> Outcome:
     _place_unnamed(evidence, groups, unnamed, column, names, frozenset(hints.alone))
     images, columns = _anchors(groups, column)
     voting = ~np.isin(images, hints.alone)
-    votes = _votes(evidence, images[voting], columns[voting], len(names))
+    votes = _votes(evidence, images[voting], columns[voting], len(names), hints.alone)
     return _decide(evidence, votes, images, columns, names, voting)
 
 
@@ -425,7 +447,7 @@ def _place_unnamed(
     """
     voters = {place: [image for image in groups[place].images if image not in alone] for place in unnamed}
     asked = np.array(sorted({image for images in voters.values() for image in images}), dtype=np.intp)
-    votes = _votes(evidence, *_anchors(groups, column, alone), len(names), rows=asked) if len(asked) else None
+    votes = _votes(evidence, *_anchors(groups, column, alone), len(names), alone, asked) if len(asked) else None
     for place in unnamed:
         group = groups[place]
         if votes is None or not voters[place]:
@@ -445,12 +467,17 @@ def _place_unnamed(
 
 
 def _votes(
-    evidence: Evidence, images: IndexArray, columns: IndexArray, n_columns: int, rows: IndexArray | None = None
+    evidence: Evidence,
+    images: IndexArray,
+    columns: IndexArray,
+    n_columns: int,
+    alone: Collection[int] = (),
+    rows: IndexArray | None = None,
 ) -> SparseMatrix:
     """Return the smoothed votes (n, n_columns) of hints, each row summing to one; with ``rows`` only some rows.
 
     Clusters without a named hint keep a column of their own. Where pairs have put hints into such a cluster, its most
-    central image votes for it.
+    typical image that was not placed by hand (``alone``) votes for it.
     """
     n_images, labels = len(evidence.labels), evidence.labels
     n_found = int(labels.max()) + 1
@@ -459,7 +486,7 @@ def _votes(
     hinted = np.bincount(labels[images], minlength=n_found) > 0
     keepers = np.flatnonzero(anonymous & hinted)
     if len(keepers):
-        centers = evidence.centers[keepers]
+        centers = np.array([evidence.center(int(cluster), alone) for cluster in keepers])
         free = ~np.isin(centers, images)
         images, columns = np.append(images, centers[free]), np.append(columns, keepers[free])
     quiet = ~hinted[labels]

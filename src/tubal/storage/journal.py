@@ -107,8 +107,9 @@ class Journal:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._content = b""
         self._parsed: list[Act | Step] = []
+        self._seen: tuple[int, int, int] | None = None  # inode, size and time of what was parsed
+        self._ended = True  # whether it ended with a whole line
 
     # --- writing ---------------------------------------------------------------------------------------
     def append(self, *entries: Entry) -> None:
@@ -250,20 +251,27 @@ class Journal:
         return [line for line in self._lines() if isinstance(line, Act)]
 
     def _lines(self) -> list[Act | Step]:
-        """Return the lines of the file; what a crash has cut short is not JSON, and is ignored."""
+        """Return the lines of the file; what a crash has cut short is not JSON, and is ignored.
+
+        The file only grows, so what was parsed is not read again.
+        """
         try:
-            size = self.path.stat().st_size
-            if size > _MOST_BYTES:
-                raise ValueError(f"{str(self.path)!r} is not a journal: it is larger than {_MOST_BYTES >> 30} GB")
-            content = self.path.read_bytes()
+            status = self.path.stat()
         except FileNotFoundError:
-            content = b""
-        # The file only grows, so what was parsed stays as it is.
-        grown = content.startswith(self._content) and self._content.endswith(b"\n")
-        if content != self._content:
-            new = content[len(self._content) :] if grown else content
-            self._parsed = [*(self._parsed if grown else []), *_parse(new)]
-            self._content = content
+            self._parsed, self._seen, self._ended = [], None, True
+            return self._parsed
+        now = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if now == self._seen:
+            return self._parsed
+        if status.st_size > _MOST_BYTES:
+            raise ValueError(f"{str(self.path)!r} is not a journal: it is larger than {_MOST_BYTES >> 30} GB")
+        grown = self._seen is not None and self._ended and now[0] == self._seen[0] and now[1] > self._seen[1]
+        start = self._seen[1] if self._seen is not None and grown else 0
+        with open(self.path, "rb") as stream:
+            stream.seek(start)
+            content = stream.read(status.st_size - start)
+        self._parsed = [*(self._parsed if grown else []), *_parse(content)]
+        self._seen, self._ended = now, content.endswith(b"\n")
         return self._parsed
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
@@ -295,17 +303,22 @@ def current_answers(entries: Iterable[Entry]) -> list[Entry]:
     ['same', 'two']
     """
     found: dict[tuple[str, tuple[str, ...]], Entry] = {}
+    about: dict[str, set[tuple[str, tuple[str, ...]]]] = {}
     for entry in entries:
-        if entry.kind == "name":
-            found.pop(("name", entry.images), None)  # a later name comes later
-            found["name", entry.images] = entry
-        elif entry.kind in ("alone", *PAIRS):
-            found.setdefault((entry.kind, entry.images), entry)
+        key = (entry.kind, entry.images)
+        if entry.kind in ("name", "alone", *PAIRS):
+            if entry.kind == "name":
+                found.pop(key, None)  # a later name comes later
+            found.setdefault(key, entry)
+            for image in entry.images:
+                about.setdefault(image, set()).add(key)
         elif entry.kind == "forget":
-            found = {key: other for key, other in found.items() if entry.images[0] not in other.images}
+            for gone in about.pop(entry.images[0], ()):
+                found.pop(gone, None)
         elif entry.kind == "unpair":
-            pair = set(entry.images)
-            found = {key: other for key, other in found.items() if key[0] not in PAIRS or set(other.images) != pair}
+            for kind in PAIRS:
+                found.pop((kind, entry.images), None)
+                found.pop((kind, entry.images[::-1]), None)
     return list(found.values())
 
 

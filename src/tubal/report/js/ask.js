@@ -125,22 +125,12 @@ function drawAskedPicture(image) {
   const figure = find("#ask-picture");
   if (figure.dataset.image === String(image)) return;
   figure.dataset.image = String(image);
-  const original = originalPicture(image, `Image ${nameOf(image)}`);
+  const original = originalPicture(`picture/${rowOf[image]}`, `Image ${nameOf(image)}`);
   figure.replaceChildren(tileSpan(image, 168));
   original.addEventListener("load", () => {
     if (figure.dataset.image === String(image)) figure.replaceChildren(original);
   });
   find("#ask-file").textContent = nameOf(image);
-}
-
-/** The original picture of an image; tiny ones keep sharp pixels. */
-function originalPicture(image, alt) {
-  const original = make("img", { alt, decoding: "async" });
-  original.addEventListener("load", () => {
-    if (Math.max(original.naturalWidth, original.naturalHeight) < 100) original.classList.add("is-tiny");
-  });
-  original.src = `picture/${rowOf[image]}`;
-  return original;
 }
 
 function nameItem(choice, place) {

@@ -57,7 +57,7 @@ function duplicateChoice({ row, width, height, bytes }, name, checked) {
   const image = imageOf.get(row);
   const facts = [width && height ? `${width} × ${height}` : null, bytes ? sizeText(bytes) : null].filter(Boolean);
   const input = make("input", { type: "radio", name, value: row, checked });
-  const picture = originalPicture(image, "");
+  const picture = originalPicture(`picture/${row}`, "");
   picture.loading = "lazy";
   return make(
     "label",

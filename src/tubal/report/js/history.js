@@ -23,11 +23,31 @@ function clockText(time) {
 
 function drawHistory() {
   const items = [...store.history].reverse().map(({ text, time }, place) => {
-    const number = make("span", { class: "count" }, formatInteger(store.history.length - place));
-    return make("li", {}, number, make("bdi", {}, safeText(text)), make("time", {}, clockText(time)));
+    const number = store.history.length - place;
+    return make(
+      "li",
+      {},
+      make("span", { class: "count" }, formatInteger(number)),
+      make("bdi", {}, safeText(text)),
+      make("time", {}, clockText(time)),
+      place ? backButton(number) : null,
+    );
   });
   find("#history-list").replaceChildren(...items);
   find("#history-empty").hidden = items.length > 0;
   find("#history-undo").disabled = !store.canUndo;
   find("#history-redo").disabled = !store.canRedo;
+}
+
+/** A button that takes back everything after one entry. */
+const backButton = (number) =>
+  button("Back to here", () => goBackTo(number), {
+    class: "link",
+    "aria-label": `Take back everything after change ${number}`,
+  });
+
+async function goBackTo(number) {
+  while (store.history.length > number) if (!(await act({ kind: "undo" }))) return;
+  announce(`Back to change ${number}.`);
+  find("#history-redo").focus();
 }

@@ -88,7 +88,7 @@ function drawEdited() {
   drawConfusion();
   if (selection.size) showSelection();
   drawEditState();
-  if (map.opened >= 0) find("#panel-full .image-facts").replaceWith(imageFacts(map.opened));
+  redrawPanel();
   markThumbs();
   scheduleMap();
 }

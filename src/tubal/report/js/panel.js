@@ -1,7 +1,8 @@
 // The panel of the opened image: its cluster, the neighbours that decide it, and how atoms build it, term by term.
 
 const TERMS_SHOWN = 8;
-let playTimer = null;
+let playTimer = null,
+  shownDetails = null;
 
 function startPanel() {
   on("open", ({ image }) => openImage(image));
@@ -33,6 +34,7 @@ function openImage(image) {
 
 /** Show the most similar images and the terms. */
 function showDetails(image, details) {
+  shownDetails = details;
   const hasTerms = atoms && details.terms && details.terms.length;
   find("#panel-full").append(
     neighborSection(image, details.neighbors),
@@ -66,7 +68,18 @@ function closePanel() {
     (back || map.canvas).focus();
 }
 
-function imageFacts(image) {
+/** After a change of the clusters: the clusters of the image and of its neighbours. The picture stays. */
+function redrawPanel() {
+  if (map.opened < 0) return;
+  const body = find("#panel-full");
+  const facts = imageFacts(map.opened, find(".main-picture", body));
+  keepFocus(() => {
+    find(".image-facts", body).replaceWith(facts);
+    find(".near", body)?.replaceWith(neighborSection(map.opened, shownDetails.neighbors));
+  });
+}
+
+function imageFacts(image, picture) {
   const cluster = clusterOf(image);
   const facts = make("dl", { class: "facts-grid" });
   const add = (name, ...value) =>
@@ -79,20 +92,30 @@ function imageFacts(image) {
   if (isDoubtful(image)) add("Doubtful", "may belong to another cluster");
   const original = duplicateRow.get(rowOf[image]);
   if (original !== undefined) add("Nearly identical to", rowLink(original));
-  return make("div", { class: "image-facts" }, mainPicture(image), facts);
+  return make("div", { class: "image-facts" }, picture || mainPicture(image), facts);
 }
 
-/** The original where it lies beside the page, else the copy embedded in the page, with the path as text. */
+/** The original from the server or from beside the page, else the small copy, with the path as text. */
 function mainPicture(image) {
   const path = pathText(originalOf(image)) || nameOf(image);
   const caption = make("figcaption", {}, make("bdi", {}, path));
   const figure = make("figure", { class: "main-picture" }, tileSpan(image, 112), caption);
-  if (!originalOf(image)) return figure;
-  const original = make("img", { alt: "", decoding: "async" });
-  // The embedded copy stays until the original is there, and for good if it is not.
+  const address = isLive ? `picture/${rowOf[image]}` : originalOf(image);
+  if (!address) return figure;
+  const original = originalPicture(address, "");
+  // The small copy stays until the original is there, and for good if it is not.
   original.addEventListener("load", () => figure.firstChild.replaceWith(original));
-  original.src = originalOf(image);
   return figure;
+}
+
+/** An original picture; tiny ones keep sharp pixels. */
+function originalPicture(address, alt) {
+  const original = make("img", { alt, decoding: "async" });
+  original.addEventListener("load", () => {
+    if (Math.max(original.naturalWidth, original.naturalHeight) < 100) original.classList.add("is-tiny");
+  });
+  original.src = address;
+  return original;
 }
 
 /** The path in an address, readable; bytes that are no text stay escaped. */
