@@ -241,11 +241,14 @@ def scale_images(images: Array, scale: str | None, factor: float | None = None) 
     if scale == "unit":
         if is_torch(images):
             return _unit_length(images), 1.0
+        scaled = np.empty(images.shape, _unit_length(images[:1]).dtype)
+
+        def fill(start: int, stop: int) -> None:
+            scaled[start:stop] = _unit_length(images[start:stop])
+
         with own_threads() as threads:
-            parts = parallel_ranges(
-                lambda start, stop: _unit_length(images[start:stop]), len(images), grain=1024, threads=threads
-            )
-        return parts[0] if len(parts) == 1 else np.concatenate(parts), 1.0
+            parallel_ranges(fill, len(images), grain=512, threads=threads)
+        return scaled, 1.0
     if scale == "max":
         factor = float(abs(images).max()) or 1.0 if factor is None else factor
         return images / factor, factor
