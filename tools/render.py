@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.pages import bench_page, gpu_page, target_table
 from tools import app, claims, confidence, criterion, piles
-from tubal.experiments import atlas, beyond, family, search, table2
+from tubal.experiments import atlas, beyond, family, hints, search, table2
 from tubal.experiments.tables import dataset_title, markdown_table
 from tubal.storage.files import atomic_write
 
@@ -29,6 +29,7 @@ PAGES: Mapping[str, Callable[[Any], str]] = {
     "family": family.page,
     "criterion": criterion.page,
     "piles": piles.page,
+    "hints": hints.page,
     "confidence": confidence.page,
     "bench": bench_page,
     "app": app.page,

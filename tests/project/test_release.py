@@ -95,3 +95,12 @@ def test_citation_names_paper_and_software():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert {"cff-version", "message", "title", "authors", "type"} <= set(citation)
     assert citation["preferred-citation"]["type"] == "conference-paper"
+
+
+def test_package_page_has_absolute_links_only():
+    hook = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.search(r"\]\((?!http)", text)  # in the repository links are relative
+    for rule in hook["substitutions"]:
+        text = re.sub(rule["pattern"], rule["replacement"], text)
+    assert not re.search(r"\]\((?!https://)", text)
