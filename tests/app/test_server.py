@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -87,6 +88,20 @@ def test_pictures_are_the_files(live, clustered):
     status, body = live.request("picture/7")
     assert (status, live.headers["content-type"]) == (200, "image/png")
     assert body == (clustered / "pictures" / "0007.png").read_bytes()
+
+
+def test_a_file_that_is_no_picture_any_more_is_not_sent(place, clustered):
+    record = json.loads((place / "run.json").read_text())
+    secret = place.parent / "secret.txt"
+    secret.write_text("secret")
+    os.mkfifo(place.parent / "pipe")
+    record["files"][:4] = [str(secret), str(place.parent / "pipe"), "/nowhere.png", str(place.parent)]
+    (place / "run.json").write_text(json.dumps(record))
+    with LiveThread(place) as live:
+        for row in range(4):
+            status, body = live.request(f"picture/{row}")
+            assert (status, live.headers["content-type"]) == (200, "image/png")
+            assert Image.open(io.BytesIO(body)).size == (12, 12)
 
 
 def test_details_of_an_image(live):
@@ -394,10 +409,15 @@ def test_pictures_are_clustered_first(clustered, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_during_the_clustering_leaves_nothing(clustered, tmp_path):
     with LiveProcess(clustered / "pictures", folder=tmp_path, ready=False) as live:
+        with live.listen() as page:  # it is at work
+            heard = b""
+            while b"event: progress" not in heard:
+                heard += page.recv(4096)
         code, printed = live.stop()
-    assert code in (0, 130)
+    assert code == 130
+    assert printed.splitlines()[-1].startswith("tubal: stopped; ")
     assert "Traceback" not in printed
-    assert {path.name for path in tmp_path.iterdir()} <= {"tubal-out", "tubal-out.checkpoint"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"tubal-out.checkpoint"}
 
 
 @pytest.mark.slow
