@@ -16,12 +16,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.cli_helpers import export, one_sentence, read_csv
+from helpers.cli_helpers import RESULTS, export, one_sentence, read_csv
 from helpers.live_server import LiveProcess, LiveThread, kill_between_acts, labels_of
 from tubal.app import server as server_module
 from tubal.app.server import Address, loopback_only
 from tubal.app.session import Results, Session
 from tubal.cli import run
+from tubal.cli.cluster import ClusterRequest
+from tubal.cli.open import _preparation
+from tubal.cli.options import State
 from tubal.datasets import make_shifted_shapes
 from tubal.storage.files import reserve
 
@@ -37,8 +40,8 @@ def clustered(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def live(clustered):
-    with LiveProcess(clustered / "out") as process:
-        yield process
+    with LiveThread(clustered / "out") as server:
+        yield server
 
 
 @pytest.fixture
@@ -389,6 +392,23 @@ def test_a_problem_is_shown_and_raised(place):
     assert isinstance(live.error, ValueError)
 
 
+def test_pictures_are_clustered_while_the_page_waits(clustered, tmp_path):
+    state, out = State(quiet=True), tmp_path / "out"
+    asked = ClusterRequest((str(clustered / "pictures"),), out, 3)
+    with reserve(out) as hidden:
+        prepare = _preparation(state, out, asked, {}, hidden, [])
+        with LiveThread(out, prepare=prepare, ready=False) as live:
+            with live.listen() as page:
+                heard = b""
+                while b"event: ready" not in heard:
+                    heard += page.recv(65536)
+            for stage in (b"reading images", b"clustering: cutting the graph", b"drawing the report", b"opening"):
+                assert stage in heard
+            assert len(live.state()["clusters"]) == 3
+    assert {path.name for path in out.iterdir()} == RESULTS
+
+
+@pytest.mark.slow
 def test_pictures_are_clustered_first(clustered, tmp_path):
     with LiveProcess(clustered / "pictures", "-k", "3", folder=tmp_path, ready=False) as live:
         status, page = live.request("")
