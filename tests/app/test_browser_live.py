@@ -143,6 +143,7 @@ def test_main_path_on_a_phone(live, server):
         resize(live, 390, 844, phone=True)
         open_page(live, server.address)
         found, file = state(live), question(live)
+        assert not any(each(live, ".ask-label", "n => n.scrollWidth > n.clientWidth"))
         tap(live, "#ask-name")
         js(live, "document.querySelector('#ask-name').value = 'by thumb'")
         tap(live, "#ask-say")

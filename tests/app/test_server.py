@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -15,12 +16,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.cli_helpers import export, one_sentence, read_csv
+from helpers.cli_helpers import RESULTS, export, one_sentence, read_csv
 from helpers.live_server import LiveProcess, LiveThread, kill_between_acts, labels_of
 from tubal.app import server as server_module
 from tubal.app.server import Address, loopback_only
 from tubal.app.session import Results, Session
 from tubal.cli import run
+from tubal.cli.cluster import ClusterRequest
+from tubal.cli.open import _preparation
+from tubal.cli.options import State
 from tubal.datasets import make_shifted_shapes
 from tubal.storage.files import reserve
 
@@ -36,8 +40,8 @@ def clustered(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def live(clustered):
-    with LiveProcess(clustered / "out") as process:
-        yield process
+    with LiveThread(clustered / "out") as server:
+        yield server
 
 
 @pytest.fixture
@@ -87,6 +91,20 @@ def test_pictures_are_the_files(live, clustered):
     status, body = live.request("picture/7")
     assert (status, live.headers["content-type"]) == (200, "image/png")
     assert body == (clustered / "pictures" / "0007.png").read_bytes()
+
+
+def test_a_file_that_is_no_picture_any_more_is_not_sent(place, clustered):
+    record = json.loads((place / "run.json").read_text())
+    secret = place.parent / "secret.txt"
+    secret.write_text("secret")
+    os.mkfifo(place.parent / "pipe")
+    record["files"][:4] = [str(secret), str(place.parent / "pipe"), "/nowhere.png", str(place.parent)]
+    (place / "run.json").write_text(json.dumps(record))
+    with LiveThread(place) as live:
+        for row in range(4):
+            status, body = live.request(f"picture/{row}")
+            assert (status, live.headers["content-type"]) == (200, "image/png")
+            assert Image.open(io.BytesIO(body)).size == (12, 12)
 
 
 def test_details_of_an_image(live):
@@ -374,6 +392,23 @@ def test_a_problem_is_shown_and_raised(place):
     assert isinstance(live.error, ValueError)
 
 
+def test_pictures_are_clustered_while_the_page_waits(clustered, tmp_path):
+    state, out = State(quiet=True), tmp_path / "out"
+    asked = ClusterRequest((str(clustered / "pictures"),), out, 3)
+    with reserve(out) as hidden:
+        prepare = _preparation(state, out, asked, {}, hidden, [])
+        with LiveThread(out, prepare=prepare, ready=False) as live:
+            with live.listen() as page:
+                heard = b""
+                while b"event: ready" not in heard:
+                    heard += page.recv(65536)
+            for stage in (b"reading images", b"clustering: cutting the graph", b"drawing the report", b"opening"):
+                assert stage in heard
+            assert len(live.state()["clusters"]) == 3
+    assert {path.name for path in out.iterdir()} == RESULTS
+
+
+@pytest.mark.slow
 def test_pictures_are_clustered_first(clustered, tmp_path):
     with LiveProcess(clustered / "pictures", "-k", "3", folder=tmp_path, ready=False) as live:
         status, page = live.request("")
@@ -394,10 +429,15 @@ def test_pictures_are_clustered_first(clustered, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_during_the_clustering_leaves_nothing(clustered, tmp_path):
     with LiveProcess(clustered / "pictures", folder=tmp_path, ready=False) as live:
+        with live.listen() as page:  # it is at work
+            heard = b""
+            while b"event: progress" not in heard:
+                heard += page.recv(4096)
         code, printed = live.stop()
-    assert code in (0, 130)
+    assert code == 130
+    assert printed.splitlines()[-1].startswith("tubal: stopped; ")
     assert "Traceback" not in printed
-    assert {path.name for path in tmp_path.iterdir()} <= {"tubal-out", "tubal-out.checkpoint"}
+    assert {path.name for path in tmp_path.iterdir()} <= {"tubal-out.checkpoint"}
 
 
 @pytest.mark.slow

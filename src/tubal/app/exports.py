@@ -257,8 +257,12 @@ def picture_size(file: str) -> tuple[int, int] | None:
     """Return width and height of a picture file; None if it has gone, or is no picture."""
     from PIL import Image
 
-    with contextlib.suppress(OSError, ValueError, SyntaxError, Image.DecompressionBombError), Image.open(file) as found:
-        return found.size
+    if os.path.isfile(file):
+        with (
+            contextlib.suppress(OSError, ValueError, SyntaxError, Image.DecompressionBombError),
+            Image.open(file) as picture,
+        ):
+            return picture.size
     return None
 
 
@@ -341,11 +345,12 @@ def _is_picture(file: str) -> bool:
     """Tell whether a file holds one picture; an archive or a file that has gone does not."""
     from PIL import Image
 
-    with (
-        contextlib.suppress(OSError, ValueError, SyntaxError, Image.DecompressionBombError),
-        Image.open(file) as picture,
-    ):
-        return getattr(picture, "n_frames", 1) == 1 or picture.format in ("GIF", "WEBP", "PNG")
+    if os.path.isfile(file):
+        with (
+            contextlib.suppress(OSError, ValueError, SyntaxError, Image.DecompressionBombError),
+            Image.open(file) as picture,
+        ):
+            return getattr(picture, "n_frames", 1) == 1 or picture.format in ("GIF", "WEBP", "PNG")
     return False
 
 

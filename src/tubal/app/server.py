@@ -13,6 +13,7 @@ import hmac
 import ipaddress
 import json
 import logging
+import os
 import secrets
 import socket
 import threading
@@ -59,7 +60,7 @@ KEEP_SECONDS = 86400
 SAFE_KINDS = {"PNG": "image/png", "JPEG": "image/jpeg", "GIF": "image/gif", "WEBP": "image/webp"}
 MOST_PIXELS = 80_000_000
 # Sheets that are kept after they were made.
-KEPT_SHEETS = 512
+KEPT_SHEETS = 64
 
 HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -416,6 +417,11 @@ class LiveServer:
             h11_max_incomplete_event_size=32 << 10,
         )
 
+    @property
+    def stopped(self) -> bool:
+        """Whether the server was ended by a signal."""
+        return self._uvicorn.was_signalled
+
     def stop(self) -> None:
         """Ask the server to end, from any thread."""
         self._uvicorn.should_exit = True
@@ -459,8 +465,8 @@ class LiveServer:
             self._warming = [self._warmer.submit(task) for task in session.warm_up()]
             self.listeners.tell("ready", {})
         except BaseException as error:  # also a request to stop: it is raised again where the server was started
+            self.problem = error
             if not self._stopping.is_set():
-                self.problem = error
                 self.listeners.tell("problem", {"error": " ".join(str(error).split()) or type(error).__name__})
 
     def _report(self, stage: str, done: int, total: int) -> None:
@@ -543,7 +549,7 @@ class LiveServer:
     async def _image(self, request: Request) -> Response:
         shown = self._ready()
         row = shown.session._image(request.path_params["row"])
-        return JSONResponse(await self._work(lambda: describe_image(shown, row)))
+        return JSONResponse(await self._read(lambda: describe_image(shown, row)))
 
     async def _send_sheet(self, request: Request) -> Response:
         number = request.path_params["number"]
@@ -581,6 +587,8 @@ class LiveServer:
 class _QuietServer(uvicorn.Server):
     """A server that ends by a signal as if it had been asked to."""
 
+    was_signalled = False
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop on the first signal, without raising it again afterwards."""
@@ -588,6 +596,7 @@ class _QuietServer(uvicorn.Server):
             try:
                 yield
             finally:
+                self.was_signalled = bool(self._captured_signals)
                 self._captured_signals.clear()
 
 
@@ -676,7 +685,7 @@ def original_picture(shown: Shown, row: int) -> tuple[bytes, str]:
     buffer = io.BytesIO()
     # A file that has gone, or is no picture any more, is replaced by the picture in the model.
     with contextlib.suppress(OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        if file:
+        if os.path.isfile(file):
             with Image.open(file) as picture:
                 if picture.width * picture.height > MOST_PIXELS:
                     raise ValueError("too large")

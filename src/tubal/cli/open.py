@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 import webbrowser
 from collections.abc import Callable
@@ -114,10 +115,20 @@ def open(  # the name of the command
             prepare, title=Path(source).name or source, host=host, port=port, exit_when_closed=exit_when_closed
         )
         _announce(terminal, server, place, browser=not no_browser)
-        server.run()
-        if opened:
-            _write_again(terminal, state, opened[0], hidden)
+        _run(server, state)
+        _write_again(terminal, state, opened[0], hidden)
     terminal.print_line("stopped; everything is saved")
+
+
+def _run(server: LiveServer, state: State) -> None:
+    """Serve until the end; a run that was stopped before there were clusters ends as tubal cluster would."""
+    try:
+        server.run()
+    finally:
+        if server.shown is None and server.stopped:
+            state.interrupted = signal.SIGINT
+    if server.shown is None:
+        raise KeyboardInterrupt
 
 
 def _import_server(host: str, share: bool) -> type[LiveServer]:

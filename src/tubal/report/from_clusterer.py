@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tubal.backends.arrays import to_numpy
-from tubal.estimators.explanation import explain_images
 from tubal.report.data import ReportData
 from tubal.report.page import MAX_IMAGES, build_report, choose_sample
 
@@ -105,6 +104,8 @@ def _explained(
     clusterer: ImageClusterer, images: Array, shown: Array, progress: Callable[[int, int], object] | None
 ) -> dict[str, Any]:
     """Return the terms of the images shown, as fields of ReportData; the other images have none."""
+    from tubal.estimators.explanation import explain_images  # a server starts without it
+
     explanations = dict(
         zip(shown.tolist(), explain_images(clusterer.model_, images[shown], progress=progress), strict=True)
     )

@@ -116,8 +116,19 @@ function drawQuestion() {
   scheduleMap();
   if (!some) return;
   drawAskedPicture(imageOf.get(image));
-  find("#ask-names").classList.toggle("is-dense", names.length > FEW_NAMES);
-  keepFocus(() => find("#ask-names").replaceChildren(...names.map(nameItem)));
+  drawLikelyNames(names);
+}
+
+/** Many names take two columns, as long as none of them is cut. */
+function drawLikelyNames(names) {
+  const list = find("#ask-names");
+  list.classList.toggle("is-dense", names.length > FEW_NAMES);
+  list.classList.remove("is-single");
+  keepFocus(() => list.replaceChildren(...names.map(nameItem)));
+  const isCut = (label) => label.scrollWidth > label.clientWidth;
+  if (![...list.querySelectorAll(".ask-label")].some(isCut)) return;
+  list.classList.remove("is-dense");
+  list.classList.add("is-single");
 }
 
 /** The small copy at once, then the original. */

@@ -3,7 +3,8 @@
 function showProgress({ stage, done, total, text }) {
   const known = total > 0;
   find("#stage").textContent = safeText(text || stage || "");
-  find("#stage-count").textContent = known ? `${formatInteger(done)} of ${formatInteger(total)}` : "";
+  // A stage may count a picture more than once, so a share says more than a count.
+  find("#stage-count").textContent = known ? formatPercent(clamp(done / total, 0, 1)) : "";
   const bar = find("#stage-bar");
   bar.classList.toggle("is-open-ended", !known);
   bar.firstElementChild.style.width = known ? `${(100 * clamp(done / total, 0, 1)).toFixed(1)}%` : "30%";
