@@ -42,7 +42,7 @@ SECTIONS: Mapping[str, Section] = {
     },
     "encode": {
         "title": "Coding without a graph to 1.001 of the optimum, against SPORCO",
-        "text": "Seconds to 1.001 times the best objective. Both programs use the best of five penalties and stop at "
+        "text": "Seconds to 1.001 times the best objective. Both programs use the best of three penalties and stop at "
         "the first step that is good enough; neither pays for knowing it. Last columns: default `TubSC.encode`, which "
         "does not know the best objective and continues until a duality gap certifies every single image.",
     },
@@ -236,6 +236,9 @@ def bench_page(record: Bench) -> str:
                 parts.append(f"Measured separately on {_environment_text(separate[name])}.")
             if name in _FIGURES and not about["quick"]:
                 parts.append(_FIGURES[name])
+    missing = [section["title"] for name, section in SECTIONS.items() if name not in tables]
+    if missing and not about["quick"]:
+        parts.append(f"Not measured yet: {'; '.join(missing)}.")
     return join_parts(parts)
 
 

@@ -55,6 +55,7 @@ def test_pictures_are_shown_to_the_network_once(pictures, tmp_path, monkeypatch,
 
 def test_tensors_of_a_gpu_pass_through_the_whole_command(tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)  # the drawing of an explanation is written here
 
     def refuse(*_, **__):
         raise TypeError("can't convert cuda:0 device type tensor to numpy")

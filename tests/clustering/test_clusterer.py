@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
 from tubal import GTSC, GraphSC, ImageClusterer, load, save
-from tubal.clustering import clusterer, growth, kmeans
+from tubal.clustering import clusterer, kmeans
 from tubal.clustering.affinity import choose_neighbors, keep_nearest, keep_nearest_rescaled, mutual_share
 from tubal.datasets import fetch, make_shifted_shapes
 from tubal.graph import Graph, Neighbors, Weighting
@@ -52,8 +52,7 @@ def fitted(rng):
 def test_large_collections_learn_atoms_from_a_sample(rng, monkeypatch, tmp_path):
     images, _ = shapes(rng, n_each=30)
     whole = ImageClusterer(4, n_atoms=6, random_state=0).fit(images)
-    for module in (clusterer, growth):
-        monkeypatch.setattr(module, "LEARNED_WHOLE", 100)
+    monkeypatch.setattr(clusterer, "LEARNED_WHOLE", 100)
     monkeypatch.setattr(clusterer, "LEARNED_FROM", 40)
     model = ImageClusterer(4, n_atoms=6, random_state=0).fit(images)
     assert_array_equal(model.labels_, whole.labels_)
@@ -453,7 +452,7 @@ def digits():
 
 
 # results/bench.md records 4 and 12 copies of all digits too.
-@pytest.mark.parametrize("n_copies", [2, 6])
+@pytest.mark.parametrize("n_copies", [pytest.param(2, marks=pytest.mark.slow), 6])
 def test_noisy_copies_keep_the_clusters(digits, n_copies):
     once = digits[2]
     images, target = noisy_copies(300, n_copies)

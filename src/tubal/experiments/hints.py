@@ -472,6 +472,9 @@ def page(summary: Summary) -> str:
         "## A collection that grows",
         "90 % of the images are fitted and the rest is added in ten batches, against a fit of all.",
         _growth_table(summary),
+        "## Curves",
+        "Accuracy against the number of answers. The line of chosen answers should lie above the others and not fall.",
+        *(f"![{name}: accuracy against answers](figures/hints-{name}.png)" for name in summary["datasets"]),
         "## How it was made",
         f"By `tubal reproduce --table hints`; run i uses seed i, {max(summary['runs'].values(), default=0)} runs. "
         f"Versions: {list_versions(summary['versions'])}.",
