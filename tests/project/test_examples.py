@@ -118,15 +118,18 @@ def test_commands_and_code_of_the_first_steps_run(page: str, tmp_path: Path, mon
     text = (EXAMPLES.parent / page).read_text(encoding="utf-8")
     blocks = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
     commands = [shlex.split(line, comments=True) for line in blocks.splitlines()]
-    commands = [arguments for program, *arguments in commands if program == "tubal" and arguments != ["demo"]]
+    commands = [arguments for program, *arguments in commands if program == "tubal"]
     assert len(commands) >= 5
     for arguments in commands:
+        if arguments[0] in ("demo", "open", "ask"):  # these wait for a person, or have tests of their own
+            continue
         assert run(arguments) == 0, arguments
     for snippet in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         if '"photos"' in snippet:
             exec(snippet, {})
     assert (tmp_path / "tubal-out" / "report.html").exists()
-    assert len(list((tmp_path / "sorted" / "clusters").iterdir())) == 12
+    (clusters,) = tmp_path.glob("*/clusters")
+    assert len(list(clusters.iterdir())) == 12
 
 
 # Pages that `make docs` writes.
