@@ -44,8 +44,11 @@ RESULTS = {
     "beyond": "Beyond the paper",
     "family": "The family of models",
     "criterion": "Settings judged without labels",
+    "piles": "Piles of pictures",
+    "hints": "What a few answers are worth",
     "bench": "Speed",
     "gpu": "GPU",
+    "app": "tubal open",
     "torture": "Long tests",
     "versions": "Lowest and newest versions",
 }
