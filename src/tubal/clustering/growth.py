@@ -112,10 +112,11 @@ class GrowingClusters:
         """Return images whose names would tell most about all others, the most informative first.
 
         Questions take into account what is known: clusters are asked for a name, large and uniform ones first, then
-        pieces of clusters that may have another one. A cluster that looks like several is asked about its pieces at
-        once, unless ``n_questions`` can name every cluster and none has a name. Work in rounds: ask some questions,
-        pass the answers to :meth:`refine`, and ask again. Stop when ``n_doubtful_`` or the gains are small: further
-        answers then hardly change anything.
+        pieces of clusters that may have another one. Two answers per cluster are planned on average, more for mixed
+        clusters, which are asked about all their planned pieces at once. But if ``n_questions`` can name every cluster
+        and none has a name, each is asked about once. Work in rounds: ask some questions, pass the answers to
+        :meth:`refine`, and ask again. Stop when ``n_doubtful_`` or the gains are small: further answers then hardly
+        change anything.
 
         Parameters
         ----------
@@ -296,7 +297,7 @@ class GrowingClusters:
         cache: dict[None, QuestionTree] = self._cache_of("_tree_cache")
         if None not in cache:
             evidence = self._evidence_for(None)
-            cache[None] = QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity, self.seed_)
+            cache[None] = QuestionTree.of(evidence.labels, evidence.coordinates, self.seed_)
         return cache[None]
 
     # --- new images --------------------------------------------------------------------------------------
