@@ -287,8 +287,8 @@ _UNRELATED = 2.0
 class QuestionTree:
     """Ward's tree of the diffusion coordinates inside each cluster.
 
-    Node ``i`` holds the images ``order[start[i]:stop[i]]``; leaves have no children, -1. ``gain`` is the number of images
-    that are expected to have another name than the rest of the node: Ward's gain, which is how much the squared
+    Node ``i`` holds the images ``order[start[i]:stop[i]]``; leaves have no children, -1. ``gain`` is the number of
+    images that are expected to have another name than the rest of the node: Ward's gain, which is how much the squared
     distances to the mean fall when the node is divided into its two children, in units of the squared distance to the
     nearest other cluster. So a small piece of n images counts n if it is as far from the rest as another cluster.
 
