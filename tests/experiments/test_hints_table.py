@@ -82,8 +82,14 @@ def test_a_named_part_of_a_class_leaves_its_other_cluster_right():
 
 def test_the_summary_finds_the_worst_round():
     summary = hints.summarise([record(**{"chosen 30 all": 70.0}), record(run=1)])
-    assert summary["worst_round"]["digits"] == pytest.approx(81.5 - 92.0)
+    assert summary["worst_round"]["digits"] == {"change": pytest.approx(81.5 - 92.0), "n_answers": 30}
     assert summary["chosen"]["digits"]["50"]["all"] == 95.0
+
+
+def test_the_page_shows_the_largest_fall():
+    falling, rising = record(**{"chosen 30 all": 70.0}), record()
+    assert "| digits | -22.0 at 30 answers |" in hints.page(hints.summarise([falling]))
+    assert "| digits | none |" in hints.page(hints.summarise([rising]))
 
 
 def test_rounds_are_in_the_order_of_their_answers():

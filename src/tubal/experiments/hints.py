@@ -348,6 +348,13 @@ def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: b
 
 
 # --- the summary -------------------------------------------------------------------------------------------------
+class WorstRound(TypedDict):
+    """The round after which the mean accuracy had fallen most, and by how much."""
+
+    change: float
+    n_answers: int
+
+
 class Summary(TypedDict):
     """The content of ``hints.json``: means over the seeds."""
 
@@ -359,7 +366,7 @@ class Summary(TypedDict):
     chosen: dict[str, dict[str, dict[str, float]]]  # by collection and number of answers
     random: dict[str, dict[str, dict[str, dict[str, float]]]]  # by collection, answers per class and line
     doubtful: dict[str, dict[str, float]]
-    worst_round: dict[str, float]
+    worst_round: dict[str, WorstRound]
     seconds: dict[str, dict[str, float]]
     growth: dict[str, dict[str, float]]
     versions: dict[str, str]
@@ -434,10 +441,16 @@ def _random_lines(means: Mapping[str, float]) -> dict[str, dict[str, dict[str, f
     }
 
 
-def _worst_round(base: float, curve: Mapping[str, Mapping[str, float]]) -> float:
-    """Return the largest fall of the mean accuracy from one round to the next, negative, or 0."""
+def _worst_round(base: float, curve: Mapping[str, Mapping[str, float]]) -> WorstRound:
+    """Return the largest fall of the mean accuracy from one round to the next, negative, or 0, and where it is."""
     values = [base, *(scores["all"] for scores in curve.values())]
-    return round(min(0.0, *(after - before for before, after in pairwise(values))), 2)
+    changes = {n: after - before for n, (before, after) in zip(curve, pairwise(values), strict=True)}
+    n_answers = min(changes, key=lambda n: changes[n], default="0")
+    return {"change": round(min(0.0, changes.get(n_answers, 0.0)), 2), "n_answers": int(n_answers)}
+
+
+def _worst_text(worst: WorstRound) -> str:
+    return "none" if worst["change"] == 0.0 else f"{worst['change']:.1f} at {worst['n_answers']} answers"
 
 
 def _score(summary: Summary, name: str, per_class: int, line: str, part: str) -> float | None:
@@ -466,8 +479,10 @@ def page(summary: Summary) -> str:
     parts += [
         _advantage(summary),
         "## Rounds and times",
-        "The largest fall from one round to the next, how many images were wrong and how many `n_doubtful_` expected "
-        "after 5 answers per class, and the longest call after the first round.",
+        "The largest fall of the mean accuracy from one round to the next and the number of answers after that round, "
+        "how many images were wrong and how many `n_doubtful_` expected after 5 answers per class, and the longest "
+        "call after the first round. Accuracy can fall when a cluster gets its first name: before, it is matched with "
+        "the class of most of its images, which an answer about one image need not be.",
         _round_table(summary),
         "## A collection that grows",
         "90 % of the images are fitted and the rest is added in ten batches, against a fit of all.",
@@ -516,10 +531,10 @@ def _round_table(summary: Summary) -> str:
         seconds = summary["seconds"][name]
         wrong = f"{100 - summary['chosen'][name][last]['all']:.1f} %"
         body.append(
-            [name, f"{summary['worst_round'][name]:.1f}", wrong, f"{summary['doubtful'][name][last]:.0f} images",
+            [name, _worst_text(summary["worst_round"][name]), wrong, f"{summary['doubtful'][name][last]:.0f} images",
              f"{seconds['questions']:.3f} s", f"{seconds['refine']:.3f} s"]
         )  # fmt: skip
-    head = ["collection", "worst round", "wrong", "expected wrong", "questions(10)", "refine"]
+    head = ["collection", "largest fall", "wrong", "expected wrong", "questions(10)", "refine"]
     return markdown_table(head, body) if body else ""
 
 
