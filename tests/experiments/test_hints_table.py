@@ -92,6 +92,13 @@ def test_the_page_shows_the_largest_fall():
     assert "| digits | none |" in hints.page(hints.summarise([rising]))
 
 
+def test_the_page_shows_the_first_fit_of_a_growing_collection():
+    trial = Trial(table="hints", dataset="orl", method="growth", row="table", run=0, settings={})
+    details = {"fit": 91.5, "first": 89.44, "grown": 89.0, "clusters": 40.0, "update seconds": 0.06, "batch": 4.0}
+    page = hints.page(hints.summarise([make_record(trial, details=details)]))
+    assert "| orl | 91.50 | 89.44 | 89.00 | -2.50 | 40.0 | 0.06 s for 4 images |" in page
+
+
 def test_rounds_are_in_the_order_of_their_answers():
     stored = record(**{"chosen 100 all": 99.0, "chosen 100 others": 99.0})
     stored["details"] = dict(sorted(stored["details"].items()))  # as in a file
@@ -130,6 +137,7 @@ def test_a_trial_measures_answers_and_growth():
     trial = Trial(table="hints", dataset="digits", method="growth", row="table", run=0, settings={})
     growth = hints.measure(trial, images, target).details
     assert abs(growth["grown"] - growth["fit"]) < 12.0
+    assert abs(growth["grown"] - growth["first"]) < 12.0
     clusterer = hints.ImageClusterer(10, n_atoms=8, max_iter=1, random_state=0).fit(images)
     scores = hints._chosen_scores(target, clusterer)
     assert scores["chosen 50 all"] > scores["chosen 10 all"] - 1.0
