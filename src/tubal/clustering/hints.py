@@ -611,7 +611,7 @@ class Interview:
 
     Two answers per cluster are planned on average, see :class:`QuestionTree`. Clusters with most images per planned
     answer come first, and all planned answers of a cluster are asked for before the next cluster is: a single one would
-    give the name of one piece to all. But a first round that can give every cluster a name does so.
+    give the name of one piece to all.
 
     A node of the tree that holds answers is divided where most images are expected to have another name, judged by
     their distance from the rest (``QuestionTree.gain``), times the chance of another name that the answers suggest,
@@ -630,8 +630,6 @@ class Interview:
         Clusters of those images.
     skipped : ndarray of shape (n_skipped,)
         Images that must not be asked about.
-    n_questions : int, default=1
-        Number of questions that are asked before the next answers.
     """
 
     def __init__(
@@ -641,7 +639,6 @@ class Interview:
         hinted: IndexArray,
         labels: LabelArray,
         skipped: IndexArray,
-        n_questions: int = 1,
     ) -> None:
         self.tree, self.evidence = tree, evidence
         place = np.empty(len(tree.order), np.intp)
@@ -656,7 +653,6 @@ class Interview:
         self.heap: list[_Division] = []
         self.n_same, self.n_other = 0, 0
         self.silent = [root for root in tree.roots if not self._answers(root)]
-        self.one_each = len(self.silent) == len(tree.roots) <= n_questions
         for root in tree.roots:
             self._open(root, 0.0, 0.0)
 
@@ -733,7 +729,7 @@ class Interview:
 
     def _take(self) -> _Division | None:
         """Remove and return the division to ask about; None if a cluster without a name comes first."""
-        if self.silent and (self.one_each or not self.heap or not self._is_planned(self.heap[0])):
+        if self.silent and not (self.heap and self._is_planned(self.heap[0])):
             return None
         return heapq.heappop(self.heap)
 

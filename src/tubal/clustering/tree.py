@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -289,8 +289,9 @@ class QuestionTree:
 
     Node ``i`` holds the images ``order[start[i]:stop[i]]``; leaves have no children, -1. ``gain`` is the number of
     images that are expected to have another name than the rest of the node: Ward's gain, which is how much the squared
-    distances to the mean fall when the node is divided into its two children, in units of the squared distance to the
-    nearest other cluster. So a small piece of n images counts n if it is as far from the rest as another cluster.
+    distances to the mean fall when the node is divided into its two children, in units of the squared distance from its
+    cluster to the nearest other one. So a small piece of n images counts n if it is as far from the rest as that
+    cluster is: where clusters are near each other, small distances matter.
 
     The first questions follow a plan. One answer per cluster cannot show that a cluster has two names, so two answers
     are planned on average: of k clusters the k divisions with the largest gains are made, but none that is expected to
@@ -342,7 +343,10 @@ class QuestionTree:
         grower = _TreeGrower(coordinates, seed)
         clusters = members_of(labels)
         roots = np.array([grower.grow(members) for members in clusters])
-        gain = _expected_numbers(np.array(grower.gain), roots, cluster_means(coordinates, labels, len(clusters)))
+        means = cluster_means(coordinates, labels, len(clusters)).astype(np.float64)
+        # Nodes of a cluster are numbered one after the other, its root last.
+        cluster = np.searchsorted(roots, np.arange(len(grower.gain)))
+        gain = np.array(grower.gain) / _separation(means)[cluster]
         n_pieces, planned_gain = _plan(gain, roots)
         sizes = np.array([len(members) for members in clusters])
         return cls(
@@ -356,23 +360,22 @@ class QuestionTree:
         )
 
 
-def _expected_numbers(
-    gain: NDArray[np.float64], roots: IndexArray, means: NDArray[np.floating[Any]]
-) -> NDArray[np.float64]:
-    """Return gains in units of the squared distance from the cluster of each node to the nearest other one.
+def _separation(means: Float64Array) -> Float64Array:
+    """Return the squared distance (k,) from the mean of each cluster to the nearest other one.
 
-    Nodes of a cluster are numbered one after the other, its root last; ``means`` are those of the clusters.
+    >>> _separation(np.array([[0.0, 0.0], [0.0, 0.5], [1.0, 0.0]]))
+    array([0.25, 0.25, 1.  ])
     """
     apart = cdist(means, means, "sqeuclidean")
-    np.fill_diagonal(apart, np.inf)
-    nearest = np.minimum(apart.min(axis=1), _UNRELATED)
-    return gain / np.maximum(nearest, 1e-12)[np.searchsorted(roots, np.arange(len(gain)))]
+    np.fill_diagonal(apart, _UNRELATED)  # one cluster has no other
+    return np.maximum(apart.min(axis=1), 1e-12)
 
 
 def _plan(gain: NDArray[np.float64], roots: IndexArray) -> tuple[IndexArray, float]:
     """Return the number of pieces (k,) of each cluster in the plan, and the smallest gain of its divisions.
 
-    Ward's gains never increase from a node to its children, so the largest gains are those of a greedy division.
+    Ward's gains never increase from a node to its children, so the largest gains are those of a greedy division. Nodes
+    of a cluster are numbered one after the other, its root last.
 
     >>> _plan(np.array([0.0, 0.0, 0.0, 1.1, 7.0, 0.0, 0.0, 2.0]), np.array([4, 7]))
     (array([2, 2]), 2.0)
