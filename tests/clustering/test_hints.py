@@ -207,6 +207,11 @@ def test_a_piece_as_far_away_as_another_cluster_counts_with_all_its_images():
     assert_allclose(tree.gain.max(), 4.0, rtol=0.02)
 
 
+def test_small_distances_matter_where_clusters_are_near():
+    evidence, group = arcs((0, 0.0, 10), (0, 0.3, 8), (1, 0.7, 3), (2, 3.0, 2))
+    assert group[ask(evidence, 4)].tolist() == [0, 1, 2, 3]
+
+
 def test_clusters_of_one_kind_are_named_before_pieces():
     evidence, _group = arcs((0, 0.0, 10), (0, 0.2, 8), (1, 3.0, 3), (2, 4.0, 2))
     assert sorted(evidence.labels[ask(evidence, 3)]) == [0, 1, 2]
