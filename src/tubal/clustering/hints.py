@@ -609,7 +609,7 @@ class _Division(NamedTuple):
 class Interview:
     """Finds the next questions: first a name for each cluster, then pieces of clusters that may have another name.
 
-    Two answers per cluster are planned on average, see :class:`QuestionTree`. Clusters with most images per planned
+    On average up to two answers per cluster are planned (:class:`QuestionTree`). Clusters with most images per planned
     answer come first, and all planned answers of a cluster are asked for before the next cluster is: a single one would
     give the name of one piece to all.
 

@@ -295,7 +295,7 @@ class QuestionTree:
 
     The first questions follow a plan. One answer per cluster cannot show that a cluster has two names, so two answers
     are planned on average: of k clusters the k divisions with the largest gains are made, but none that is expected to
-    find less than one image. ``planned_gain`` is the smallest of these gains. ``roots`` are the whole clusters, those
+    find fewer than one image. ``planned_gain`` is the smallest of these gains. ``roots`` are the whole clusters, those
     with most images per planned answer first: large and uniform ones.
     """
 
