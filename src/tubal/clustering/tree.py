@@ -343,7 +343,7 @@ class QuestionTree:
         grower = _TreeGrower(coordinates, seed)
         clusters = members_of(labels)
         roots = np.array([grower.grow(members) for members in clusters])
-        means = cluster_means(coordinates, labels, len(clusters)).astype(np.float64)
+        means = cluster_means(coordinates.astype(np.float64), labels, len(clusters))
         # Nodes of a cluster are numbered one after the other, its root last.
         cluster = np.searchsorted(roots, np.arange(len(grower.gain)))
         gain = np.array(grower.gain) / _separation(means)[cluster]
@@ -366,9 +366,10 @@ def _separation(means: Float64Array) -> Float64Array:
     >>> _separation(np.array([[0.0, 0.0], [0.0, 0.5], [1.0, 0.0]]))
     array([0.25, 0.25, 1.  ])
     """
-    apart = cdist(means, means, "sqeuclidean")
+    apart: Float64Array = cdist(means, means, "sqeuclidean")
     np.fill_diagonal(apart, _UNRELATED)  # one cluster has no other
-    return np.maximum(apart.min(axis=1), 1e-12)
+    nearest: Float64Array = np.maximum(apart.min(axis=1), 1e-12)
+    return nearest
 
 
 def _plan(gain: NDArray[np.float64], roots: IndexArray) -> tuple[IndexArray, float]:
