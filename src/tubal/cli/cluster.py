@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     metavar="auto|NAME,...",
     default="auto",
     show_default=True,
-    help="How to compare images: shape, colour, semantic and layout (both need the extra 'photos'), or several. "
-    "'auto' takes all that are available and useful.",
+    help="How to compare images: shape, colour, texture, semantic and layout (the last two need the extra 'photos'), "
+    "or several. 'auto' takes all that are available and useful.",
 )
 @click.option(
     "--labels",

@@ -180,8 +180,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     views : "auto", str, sequence of str or dict, default="auto"
         What to compare images by. "auto" takes "shape", the graph; "colour" where images have colour; and "semantic"
         and "layout", what a network sees and where, if it is installed (``pip install 'tubal[photos]'``) and images
-        have at least 32 pixels on each side. With rows of features, a given ``graph`` or the preset "paper" it takes
-        the graph alone.
+        have at least 32 pixels on each side, else "texture", for at most 20 000 images. With rows of features, a given
+        ``graph`` or the preset "paper" it takes the graph alone.
         A dict maps names to features (n_images, n_features), a graph, or a function from images, with values in
         [0, 1], to features; names of built-in views map to None.
     code_power : float, default=0.0
