@@ -1,7 +1,6 @@
-from .convolutional_coder import CSC
 from .explanation import Explanation, explain_images
 from .image_coder import ImageCoder
-from .separable_coder import TenSR
+from .other_coders import CSC, TenSR
 from .tubal_coders import GTSC, GraphSC, SparseCoding, TubSC
 
 __all__ = [
