@@ -650,7 +650,7 @@ class Session:
     @cached_property
     def _n_distinct(self) -> int:
         """Number of images that are no copies of others; the tree has at least as many pieces, up to a limit."""
-        from tubal.clustering.growth import copy_groups
+        from tubal.clustering.affinity import copy_groups
         from tubal.clustering.tree import MOST_PIECES
 
         groups = copy_groups(self.clusterer._copies(), self.clusterer._exact_copies())

@@ -448,6 +448,20 @@ def _comparable(lists: Graph, distances: FloatArray) -> NDArray[np.float64]:
     return np.maximum(values, 1e-9)
 
 
+def copy_groups(*groupings: IndexArray) -> LabelArray:
+    """Return groups (n,) of images that some grouping joins.
+
+    >>> copy_groups(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]))
+    array([0, 0, 0, 1])
+    """
+    n_images = len(groupings[0])
+    firsts = [np.unique(group, return_index=True, return_inverse=True)[1:] for group in groupings]
+    columns = np.concatenate([first[inverse] for first, inverse in firsts])
+    rows = np.tile(np.arange(n_images), len(groupings))
+    links = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(n_images, n_images))
+    return np.asarray(connected_components(links, directed=False)[1], dtype=np.intp)
+
+
 def crowding_groups(group: LabelArray, n_neighbors: int) -> LabelArray:
     """Return groups (n,) of copies with those that do no harm taken apart.
 

@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from tubal.backends.arrays import Array, to_numpy
-from tubal.clustering.affinity import choose_neighbors, mutual_adjacency, with_second_order
+from tubal.clustering.affinity import choose_neighbors, copy_groups, mutual_adjacency, with_second_order
 from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors, order_by_size
 from tubal.clustering.hints import (
     Evidence,
@@ -495,20 +495,6 @@ def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
         for i, j in pairs:
             if (labels[i] == labels[j]) != wanted:
                 raise ValueError(f"images {i} and {j} are not {'the same' if wanted else 'different'}, as was said")
-
-
-def copy_groups(*groupings: IndexArray) -> LabelArray:
-    """Return groups (n,) of images that some grouping joins.
-
-    >>> copy_groups(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]))
-    array([0, 0, 0, 1])
-    """
-    n_images = len(groupings[0])
-    firsts = [np.unique(group, return_index=True, return_inverse=True)[1:] for group in groupings]
-    columns = np.concatenate([first[inverse] for first, inverse in firsts])
-    rows = np.tile(np.arange(n_images), len(groupings))
-    links = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(n_images, n_images))
-    return np.asarray(connected_components(links, directed=False)[1], dtype=np.intp)
 
 
 def diffusion_space(affinity: SparseMatrix, n_clusters: int, seed: int) -> Coordinates:
