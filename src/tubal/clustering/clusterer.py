@@ -74,9 +74,9 @@ from tubal.clustering.views import (
     look_at,
     requested_views,
 )
+from tubal.estimators.coders import GTSC, GraphSC
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
-from tubal.estimators.tubal_coders import GTSC, GraphSC
 from tubal.estimators.validation import (
     check_new_stack,
     check_parameters,

@@ -35,7 +35,7 @@ from tubal.clustering.hints import (
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
 from tubal.clustering.tree import ClusterTree, Coordinates, QuestionTree
 from tubal.clustering.views import SHAPE, best_edges, describe_new
-from tubal.estimators.tubal_coders import GTSC
+from tubal.estimators.coders import GTSC
 from tubal.estimators.validation import check_stored
 from tubal.graph import Graph
 from tubal.graph.neighbors import as_rows, exact_copies

@@ -1,7 +1,6 @@
+from .coders import CSC, GTSC, GraphSC, SparseCoding, TenSR, TubSC
 from .explanation import Explanation, explain_images
 from .image_coder import ImageCoder
-from .other_coders import CSC, TenSR
-from .tubal_coders import GTSC, GraphSC, SparseCoding, TubSC
 
 __all__ = [
     "CSC",

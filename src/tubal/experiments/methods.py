@@ -404,7 +404,7 @@ def member_solver(kind: str, sparsity: float, settings: Settings) -> Admm:
     >>> member_solver("tubsc", 0.03, {"code_steps": 5, "code_tol": 1e-3}).penalty
     4.0
     """
-    from tubal.estimators.other_coders import FILTER_PENALTY
+    from tubal.estimators.coders import FILTER_PENALTY
     from tubal.learning.fitting import default_code_solver
 
     if "code_penalty" in settings:

@@ -49,7 +49,7 @@ from tubal.learning.alternation import (
     learn,
 )
 from tubal.problems.base import Dictionary, ImageModel, atom_norms
-from tubal.problems.layout import Layout
+from tubal.problems.layout import ImageShape, Layout
 from tubal.problems.tubal import TubalModel
 from tubal.solvers import Admm, CodeSolver, DictionarySolver
 from tubal.solvers.base import MOST_STEPS
@@ -57,7 +57,6 @@ from tubal.solvers.base import MOST_STEPS
 if TYPE_CHECKING:
     from tubal.learning.checkpoints import Checkpoint, DiskStore
 
-ImageShape: TypeAlias = tuple[int, ...]
 PathLike: TypeAlias = str | os.PathLike[str]
 
 # Steps of a coding step while learning: few, because each starts where the last one ended. More steps lower the
