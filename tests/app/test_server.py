@@ -19,8 +19,9 @@ from PIL import Image
 from helpers.cli_helpers import RESULTS, export, one_sentence, read_csv
 from helpers.live_server import LiveProcess, LiveThread, kill_between_acts, labels_of
 from tubal.app import server as server_module
+from tubal.app.results import Results
 from tubal.app.server import Address, loopback_only
-from tubal.app.session import Results, Session
+from tubal.app.session import Session
 from tubal.cli import run
 from tubal.cli.cluster import ClusterRequest
 from tubal.cli.open import _preparation

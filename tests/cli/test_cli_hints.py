@@ -17,7 +17,7 @@ from PIL import Image
 
 import tubal
 from helpers.cli_helpers import RESULTS, export, one_sentence, read_csv
-from tubal.app.session import journal_of
+from tubal.app.results import journal_of
 from tubal.cli import run
 from tubal.cli.hints import _edited_entries
 from tubal.datasets import make_shifted_shapes

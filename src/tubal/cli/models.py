@@ -107,7 +107,7 @@ def assign(
       tubal assign new-photos/ --model tubal-out/model.tubal > clusters.csv
       tubal assign one.png --model tubal-out --json
     """
-    from tubal.app.session import image_names, open_clusterer
+    from tubal.app.results import image_names, open_clusterer
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import described_views, look_for, read_images_for
     from tubal.cli.pipeline import check_output_file
@@ -169,7 +169,7 @@ def similar(state: State, image: str, model: Path, count: int, **image_settings:
       tubal similar one.png --model tubal-out/model.tubal
       tubal similar one.png --model tubal-out --count 10 --json
     """
-    from tubal.app.session import open_clusterer
+    from tubal.app.results import open_clusterer
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import read_images_for
 
@@ -188,7 +188,7 @@ def similar(state: State, image: str, model: Path, count: int, **image_settings:
 
 def _nearest_rows(clusterer: ImageClusterer, images: NDArray[np.float32], n_neighbors: int) -> list[dict[str, object]]:
     """Return one row for each of the ``n_neighbors`` images of the model nearest to ``images[0]``, nearest first."""
-    from tubal.app.session import image_names
+    from tubal.app.results import image_names
 
     found = clusterer.similar(images, min(n_neighbors, len(clusterer.labels_)))
     names = image_names(clusterer)
