@@ -34,7 +34,7 @@ from tubal.clustering.hints import (
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
 from tubal.clustering.tree import ClusterTree, Coordinates, QuestionTree
-from tubal.clustering.views import SHAPE, best_edges, describe_new
+from tubal.clustering.views import SHAPE, Viewed, best_edges, describe_new
 from tubal.estimators.coders import GTSC
 from tubal.estimators.validation import check_stored
 from tubal.graph import Graph
@@ -64,7 +64,7 @@ _MOST_KEPT = 32
 _SPREADING_STEPS = 20
 
 
-class GrowingClusters:
+class GrowingClusters(Viewed):
     """Questions, hints, new images and removals, for a fitted clusterer; see ``ImageClusterer``."""
 
     labels_: LabelArray
@@ -80,11 +80,6 @@ class GrowingClusters:
     graph_: Graph
     features_: NDArray[Any]
     model_: GTSC
-    views: Any
-    views_: dict[str, str]
-    view_weights_: dict[str, float]
-    view_graphs_: dict[str, Graph]
-    white_: float
     n_added_: int
     n_chosen_: int
     seed_: int

@@ -365,7 +365,7 @@ class _Bounded(io.RawIOBase):
 
 
 # --- from files to a stack ----------------------------------------------------------------------------------
-__all__ = ["check_image_options", "frame_size", "load_image_folder", "load_pictures", "map_in_threads"]
+__all__ = ["ReadingOptions", "frame_size", "load_image_folder", "load_pictures", "map_in_threads"]
 
 LONGER_SIDE = 64  # of arrays and collections
 # Of pictures in files. Over ten collections of photographs, signs, letters and cells, clusters of pictures of 32 pixels
@@ -386,6 +386,34 @@ Picture: TypeAlias = tuple[Found, Header]
 Size: TypeAlias = int | tuple[int, int] | None
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How pictures are read; :func:`load_image_folder` says what each option means. Wrong values are an error."""
+
+    size: Size = None
+    colour: str = "auto"
+    fit: str = "pad"
+    crop: str = "auto"
+    max_pixels: int = MAX_PIXELS
+    exclude: Sequence[str | os.PathLike[str]] = ()
+    value_range: ValueRange | None = None
+    n_threads: int | None = None
+    progress: ProgressCallback | None = None
+
+    def __post_init__(self) -> None:
+        sides = self.size if isinstance(self.size, tuple) else (self.size,) if self.size is not None else ()
+        if not all(isinstance(side, (int, np.integer)) and 1 <= side <= MAX_SIDE for side in sides) or len(sides) > 2:
+            raise ValueError(f"size is {self.size!r}; give the longer side or (height, width), 1 to {MAX_SIDE} pixels")
+        if self.colour not in ("auto", "grey", "rgb"):
+            raise ValueError(f"colour is {self.colour!r}; choose 'auto', 'grey' or 'rgb'")
+        if self.fit not in ("pad", "crop"):
+            raise ValueError(f"fit is {self.fit!r}; choose 'pad' or 'crop'")
+        if self.crop not in ("auto", "content", "none"):
+            raise ValueError(f"crop is {self.crop!r}; choose 'auto', 'content' or 'none'")
+        if self.max_pixels < 1:
+            raise ValueError(f"max_pixels is {self.max_pixels}; give a positive number of pixels")
 
 
 def load_image_folder(
@@ -468,57 +496,28 @@ def load_image_folder(
     >>> stack.images.shape, stack.names, stack.images.max()
     ((2, 7, 9), ['one.png', 'two.png'], np.float32(1.0))
     """
-    return load_pictures(
-        [_check_folder(path)],
-        size=size,
-        colour=colour,
-        fit=fit,
-        crop=crop,
-        max_pixels=max_pixels,
-        exclude=exclude,
-        value_range=value_range,
-        n_threads=n_threads,
-        progress=progress,
-    )
+    options = ReadingOptions(size, colour, fit, crop, max_pixels, exclude, value_range, n_threads, progress)
+    return load_pictures([_check_folder(path)], options)
 
 
-def load_pictures(
-    sources: Sequence[Path],
-    *,
-    size: Size,
-    colour: str,
-    fit: str,
-    crop: str,
-    max_pixels: int,
-    exclude: Sequence[str | os.PathLike[str]] = (),
-    value_range: ValueRange | None = None,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    look: SecondLook | None = None,
-) -> Bunch:
+def load_pictures(sources: Sequence[Path], options: ReadingOptions, look: SecondLook | None = None) -> Bunch:
     """Read the pictures of folders, archives and files; the result is that of :func:`load_image_folder`.
 
     With ``look``, every picture is also described at a larger size; the features are ``described`` in the result.
     """
-    check_image_options(size, colour, fit, crop, max_pixels)
     with contextlib.ExitStack() as temporary:
-        found, skipped = find_pictures(
-            sources, exclude=[Path(folder) for folder in exclude], max_pixels=max_pixels, temporary=temporary
-        )
+        left_out = [Path(folder) for folder in options.exclude]
+        found, skipped = find_pictures(sources, exclude=left_out, max_pixels=options.max_pixels, temporary=temporary)
         temporary.enter_context(silence_decoders())
-        pictures = _read_headers(found, skipped, max_pixels, n_threads, _half_of(progress, 0))
+        pictures = _read_headers(found, skipped, options)
         if not pictures:
             raise ValueError(_nothing_readable(sources, skipped))
-        in_color = colour == "rgb" or (colour == "auto" and any(header.in_color for _, header in pictures))
-        frame = _common_frame(pictures, _contents_to_cut(pictures, crop, n_threads), size, in_color, fit)
+        frame = _common_frame(pictures, options)
         look = look if look is not None and look.is_worthwhile(_page_sizes(pictures)) else None
-        half = _half_of(progress, len(found))
-        images, pages, value_range = _read_all(
-            pictures, frame, skipped, value_range=value_range, n_threads=n_threads, progress=half, look=look
-        )
+        images, pages, value_range = _read_all(pictures, frame, skipped, options, n_found=len(found), look=look)
     if not pages:
         raise ValueError(_nothing_readable(sources, skipped))
-    if colour == "auto" and images.ndim == 4 and not _mostly_colored(images):
+    if options.colour == "auto" and images.ndim == 4 and not _mostly_colored(images):
         images = to_grey(images)
     # Files that nobody takes for a picture come last.
     skipped.sort(key=lambda item: (item[1] == NOT_A_PICTURE, item))
@@ -530,7 +529,7 @@ def load_pictures(
         skipped=skipped,
         rule=_describe_stack(_page_sizes(pictures), frame, images, skipped),
         crop="content" if frame.cut else "none",
-        fit=fit,
+        fit=options.fit,
         value_range=value_range,
         target=_folder_labels([item.name for _, item in pages]),
         described=None if look is None else look.features(),
@@ -581,21 +580,6 @@ def frame_size(sizes: Sequence[tuple[int, int]], size: Size) -> tuple[int, int]:
     return max(1, round(height * reduction)), max(1, round(width * reduction))
 
 
-def check_image_options(size: Size, colour: str, fit: str, crop: str, max_pixels: int) -> None:
-    """Raise an error that names the first option with a value it cannot have."""
-    sides = size if isinstance(size, tuple) else (size,) if size is not None else ()
-    if not all(isinstance(side, (int, np.integer)) and 1 <= side <= MAX_SIDE for side in sides) or len(sides) > 2:
-        raise ValueError(f"size is {size!r}; give the longer side or (height, width), 1 to {MAX_SIDE} pixels")
-    if colour not in ("auto", "grey", "rgb"):
-        raise ValueError(f"colour is {colour!r}; choose 'auto', 'grey' or 'rgb'")
-    if fit not in ("pad", "crop"):
-        raise ValueError(f"fit is {fit!r}; choose 'pad' or 'crop'")
-    if crop not in ("auto", "content", "none"):
-        raise ValueError(f"crop is {crop!r}; choose 'auto', 'content' or 'none'")
-    if max_pixels < 1:
-        raise ValueError(f"max_pixels is {max_pixels}; give a positive number of pixels")
-
-
 def _check_folder(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     if not folder.exists():
@@ -622,21 +606,18 @@ def _half_of(progress: ProgressCallback | None, n_before: int) -> ProgressCallba
     return report
 
 
-def _read_headers(
-    found: Sequence[Found],
-    skipped: Skipped,
-    max_pixels: int,
-    n_threads: int | None,
-    progress: ProgressCallback | None = None,
-) -> list[Picture]:
+def _read_headers(found: Sequence[Found], skipped: Skipped, options: ReadingOptions) -> list[Picture]:
+    """Return the files whose header can be read, with the header; add the others to ``skipped`` with a reason."""
+
     def header_or_reason(item: Found) -> Header | PictureError:
         try:
-            return read_header(item.file, max_pixels=max_pixels)
+            return read_header(item.file, max_pixels=options.max_pixels)
         except PictureError as reason:
             return reason
 
-    pictures, inflated, most = [], 0, TOTAL_INFLATION * max_pixels
-    for item, header in zip(found, map_in_threads(header_or_reason, found, n_threads, progress), strict=True):
+    pictures, inflated, most = [], 0, TOTAL_INFLATION * options.max_pixels
+    headers = map_in_threads(header_or_reason, found, options.n_threads, _half_of(options.progress, 0))
+    for item, header in zip(found, headers, strict=True):
         if isinstance(header, PictureError):
             skipped.append((item.name, str(header)))
             continue
@@ -652,13 +633,12 @@ def _read_all(
     pictures: Sequence[Picture],
     frame: Frame,
     skipped: Skipped,
+    options: ReadingOptions,
     *,
-    value_range: ValueRange | None = None,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
+    n_found: int,
     look: SecondLook | None = None,
 ) -> tuple[Pixels, list[tuple[str, Found]], ValueRange | None]:
-    """Decode every page directly into one array.
+    """Decode every page of the pictures, among ``n_found`` files, directly into one array.
 
     Returns the pages without the damaged ones, their names and files, and the range of values that was brought to
     [0, 1], if any.
@@ -687,14 +667,15 @@ def _read_all(
                 if look is not None and outcome.large is not None:
                     look.add(start + page, outcome.large)
 
-    map_in_threads(read, list(zip(starts, headers, strict=False)), n_threads, progress, stop=stop)
+    progress = _half_of(options.progress, n_found)
+    map_in_threads(read, list(zip(starts, headers, strict=False)), options.n_threads, progress, stop=stop)
     pages = []
     for index, (name, item) in enumerate(_page_names(pictures)):
         if good[index]:
             pages.append((name, item))
         else:
             skipped.append((name, reasons.get(index, "damaged")))
-    value_range = _scale_together(images, good & unscaled, value_range)
+    value_range = _scale_together(images, good & unscaled, options.value_range)
     return (images if good.all() else images[good]), pages, value_range
 
 
@@ -766,13 +747,14 @@ def _contents_to_cut(pictures: Sequence[Picture], crop: str, n_threads: int | No
     return contents if clear and 2 * sum(worth) >= len(worth) else []
 
 
-def _common_frame(
-    pictures: Sequence[Picture], contents: Sequence[Content], size: Size, in_color: bool, fit: str
-) -> Frame:
-    """Return the frame of all pictures, which are cut if ``contents`` were found."""
-    side = size or WORKING_SIDE
+def _common_frame(pictures: Sequence[Picture], options: ReadingOptions) -> Frame:
+    """Return the frame of all pictures: its size, whether it is in colour, and whether pictures are cut to content."""
+    contents = _contents_to_cut(pictures, options.crop, options.n_threads)
+    any_color = any(header.in_color for _, header in pictures)
+    in_color = options.colour == "rgb" or (options.colour == "auto" and any_color)
+    side = options.size or WORKING_SIDE
     height, width = _content_size(contents, side) if contents else frame_size(_page_sizes(pictures), side)
-    return Frame(height, width, in_color, fit, cut=bool(contents))
+    return Frame(height, width, in_color, options.fit, cut=bool(contents))
 
 
 def _content_size(contents: Sequence[Content], size: Size) -> tuple[int, int]:
