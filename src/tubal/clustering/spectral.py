@@ -28,13 +28,6 @@ Float32Array: TypeAlias = NDArray[np.float32]
 Result = TypeVar("Result")
 LabelArray: TypeAlias = IndexArray
 
-# Below this size a dense eigensolver beats Lanczos on one core.
-_DENSE_LIMIT = 700
-# Above this many images eigenvectors are sought in blocks of so many, until what they lack is this short.
-_BLOCK_FROM, _BLOCK_WIDTH, _BLOCK_TOLERANCE, _MOST_RESTARTS = 20_000, 16, 2e-3, 100
-# Eigenvalues lie in [-1, 1]; subtracting this much moves known ones below all others.
-_DEFLATION = 3.0
-
 
 @dataclass(frozen=True)
 class Spectrum:
@@ -65,6 +58,15 @@ class Spectrum:
             The ``n_vectors`` eigenpairs with the largest eigenvalues.
         """
         return Spectrum(self.values[:n_vectors], self.vectors[:, :n_vectors])
+
+
+# --- eigenvectors -------------------------------------------------------------------------------------------------
+# Below this size a dense eigensolver beats Lanczos on one core.
+_DENSE_LIMIT = 700
+# Above this many images eigenvectors are sought in blocks of so many, until what they lack is this short.
+_BLOCK_FROM, _BLOCK_WIDTH, _BLOCK_TOLERANCE, _MOST_RESTARTS = 20_000, 16, 2e-3, 100
+# Eigenvalues lie in [-1, 1]; subtracting this much moves known ones below all others.
+_DEFLATION = 3.0
 
 
 def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0) -> Spectrum:
