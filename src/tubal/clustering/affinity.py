@@ -291,14 +291,9 @@ MOST_HAVE_COPIES = 0.9
 
 @dataclass(frozen=True)
 class DistinctImages:
-    """What is clustered in place of all images.
+    """What is clustered in place of all images: representatives, and their neighbour lists among each other.
 
-    Parameters
-    ----------
-    copy_of : ndarray of shape (n_images,)
-        Index of the image that represents each image; its own index where it represents itself.
-    lists : Graph
-        Neighbour lists of the representatives among each other.
+    ``copy_of`` (n_images,) is the image that represents each image; its own index where it represents itself.
     """
 
     copy_of: IndexArray

@@ -51,25 +51,14 @@ class Outcome(NamedTuple):
 class Method:
     """One line of a table.
 
-    Attributes
-    ----------
-    title : str
-        Name shown in tables.
-    cluster : callable
-        Takes images (n_images, height, width), a number of clusters, settings and a seed.
-    settings : tuple of str
-        Names of the settings that ``cluster`` reads.
-    requires : str or None
-        Optional package that ``cluster`` imports.
-    hint : str
-        How to install that package.
+    ``cluster`` takes images (n_images, height, width), a number of clusters, settings and a seed.
     """
 
-    title: str
+    title: str  # shown in tables
     cluster: Callable[[Images, int, Settings, int], Outcome]
-    settings: tuple[str, ...]
-    requires: str | None = None
-    hint: str = ""
+    settings: tuple[str, ...]  # names of those that ``cluster`` reads
+    requires: str | None = None  # optional package that ``cluster`` imports
+    hint: str = ""  # how to install that package
 
     def unavailable(self) -> str | None:
         """Return one sentence about the missing package, or None when the method can run."""

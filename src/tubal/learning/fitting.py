@@ -309,27 +309,13 @@ def tubal_atoms(layout: Layout, dictionary: Array) -> dict[str, Array]:
 class PreparedFit:
     """A fit before its first step: scaled images in chunks, their graph, and the first state.
 
-    Parameters
-    ----------
-    layout : Layout
-        How images become tensors.
-    scale_factor : float
-        What images were divided by under ``scale="max"``, else 1.
-    graph : Graph or None
-        The graph of all images in the user's order.
-    collection : Collection
-        The images in chunks.
-    state : LearningState
-        The state before the first step.
-    sample : array
-        One image as a tensor: the kind, type and device of arrays the fit computes with.
-    order : ndarray of shape (n,) or None
-        Which of the user's images each image of the collection is; None if they are in the user's order.
+    ``sample`` is one image as a tensor, of the kind, type and device of arrays the fit computes with. ``order`` (n,)
+    says which of the user's images each image of the collection is; None if they are in the user's order.
     """
 
     layout: Layout
-    scale_factor: float
-    graph: Graph | None
+    scale_factor: float  # what images were divided by under ``scale="max"``, else 1
+    graph: Graph | None  # of all images in the user's order
     collection: Collection
     state: LearningState
     sample: Array

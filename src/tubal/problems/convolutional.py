@@ -342,50 +342,20 @@ def strongest_patch(image: Array, down: int, across: int) -> Array:
 
 # --- the model --------------------------------------------------------------------------------------------------------
 class ConvolutionalModel(LinearMapModel):
-    """Images as sums of small filters at many places; a dictionary is one array (down, across, channel, atom)."""
+    """Images as sums of small filters at many places.
+
+    A dictionary is one array (down, across, channel, atom). Data are (height, width, channel, image), codes (height,
+    width, atom, image).
+    """
 
     coding_problem = ConvolutionalCoding
 
     def dictionary_problem(
         self, statistics: ConvolutionalStatistics, dictionary: Array, step: int
     ) -> ConvolutionalDictionary:
-        """Return the filter problem.
-
-        Parameters
-        ----------
-        statistics : ConvolutionalStatistics
-            Statistics of all images.
-        dictionary : array of shape (down, across, channel, atom)
-            Ignored.
-        step : int
-            Ignored: the dictionary has one part.
-
-        Returns
-        -------
-        ConvolutionalDictionary
-            The problem.
-        """
         return ConvolutionalDictionary(statistics)
 
     def statistics(self, dictionary: Array, data: Array, codes: Array, step: int) -> ConvolutionalStatistics:
-        """Return the statistics of some images.
-
-        Parameters
-        ----------
-        dictionary : array of shape (down, across, channel, atom)
-            Ignored.
-        data : array of shape (height, width, channel, n_images)
-            The images.
-        codes : array of shape (height, width, atom, n_images)
-            Their codes.
-        step : int
-            Ignored: the dictionary has one part.
-
-        Returns
-        -------
-        ConvolutionalStatistics
-            The statistics.
-        """
         return ConvolutionalStatistics.of(planes_first(data), planes_first(codes))
 
     def replace_atoms(self, dictionary: Array, unused: NDArray[np.bool_], images: Array) -> Array:

@@ -344,28 +344,6 @@ class LinearMapModel(ImageModel):
         laplacian: SharedLaplacian | Laplacian | None = None,
         neighbor_sum: Array | None = None,
     ) -> LinearMapCoding:
-        """Return the coding problem of some images.
-
-        Parameters
-        ----------
-        dictionary : array or tuple of arrays
-            The current dictionary.
-        data : array of shape (..., n_images)
-            The images as the layout of the model arranges them, samples last.
-        sparsity : float
-            Weight of the l1 penalty.
-        graph_weight : float, default=0.0
-            Weight of the graph term.
-        laplacian : matrix of shape (n_images, n_images), optional
-            Graph Laplacian of these images.
-        neighbor_sum : array of the shape of the codes, optional
-            Weighted sum of the fixed codes of neighbours that are not among these images.
-
-        Returns
-        -------
-        LinearMapCoding
-            The problem.
-        """
         return self.coding_problem(
             dictionary, data, sparsity=sparsity, graph_weight=graph_weight, laplacian=laplacian,
             neighbor_sum=neighbor_sum,

@@ -161,6 +161,9 @@ def _mode_unfolding(tensor: Array, mode: int) -> Array:
 class SeparableModel(LinearMapModel):
     """Images as ``B ×₁ D₁ ×₂ D₂ ...``; a dictionary is a tuple of matrices, updated one after the other.
 
+    Matrices are (m_i, r_i); as a part of the dictionary, each is a tubal dictionary (1, m_i, r_i). Data are (m₁, m₂,
+    ..., image), codes (r₁, r₂, ..., image).
+
     Parameters
     ----------
     n_modes : int, default=2
@@ -173,79 +176,15 @@ class SeparableModel(LinearMapModel):
         self.n_dictionary_steps = n_modes
 
     def dictionary_problem(self, statistics: SeparableStatistics, dictionary: Matrices, step: int) -> TubalDictionary:
-        """Return the problem of one matrix: an ordinary dictionary with columns in the unit ball.
-
-        Parameters
-        ----------
-        statistics : SeparableStatistics
-            Statistics of all images for this mode.
-        dictionary : tuple of arrays of shape (m_i, r_i)
-            Ignored.
-        step : int
-            Which mode.
-
-        Returns
-        -------
-        TubalDictionary
-            The problem, with tubes of length one.
-        """
         return TubalDictionary(statistics.ordinary)
 
     def statistics(self, dictionary: Matrices, data: Array, codes: Array, step: int) -> SeparableStatistics:
-        """Return the statistics of one mode, with the newest matrices of the others.
-
-        Parameters
-        ----------
-        dictionary : tuple of arrays of shape (m_i, r_i)
-            The current matrices.
-        data : array of shape (m₁, m₂, ..., n_images)
-            Some of the images.
-        codes : array of shape (r₁, r₂, ..., n_images)
-            Their codes.
-        step : int
-            Which mode.
-
-        Returns
-        -------
-        SeparableStatistics
-            The statistics of these images.
-        """
         return SeparableStatistics.of_mode(dictionary, data, codes, step)
 
     def part(self, dictionary: Matrices, step: int) -> Array:
-        """Return the matrix of one mode.
-
-        Parameters
-        ----------
-        dictionary : tuple of arrays of shape (m_i, r_i)
-            The current matrices.
-        step : int
-            Which mode.
-
-        Returns
-        -------
-        array of shape (1, m_i, r_i)
-            The matrix as a tubal dictionary.
-        """
         return dictionary[step][None]
 
     def with_part(self, dictionary: Matrices, step: int, part: Array) -> Matrices:
-        """Return the dictionary with the matrix of one mode replaced.
-
-        Parameters
-        ----------
-        dictionary : tuple of arrays of shape (m_i, r_i)
-            The current matrices.
-        step : int
-            Which mode.
-        part : array of shape (1, m_i, r_i)
-            The new matrix.
-
-        Returns
-        -------
-        tuple of arrays of shape (m_i, r_i)
-            The new matrices.
-        """
         return (*dictionary[:step], part[0], *dictionary[step + 1 :])
 
     def replace_atoms(self, dictionary: Matrices, unused: NDArray[np.bool_], images: Array) -> Matrices:

@@ -60,19 +60,7 @@ def from_even_blocks(blocks: NDArray[Any], tube_length: int) -> BlockOperator:
 
 
 class TorchTubalCoding:
-    """Runs the iterations of one tubal coding problem on torch tensors.
-
-    Parameters
-    ----------
-    tubal_map : TubalMap
-        The map from codes to images.
-    data : tensor of shape (tube, row, n_images)
-        The images.
-    sparsity : float
-        Weight of the l1 penalty.
-    graph : GraphTerm, optional
-        The graph term.
-    """
+    """Runs the iterations of one tubal coding problem on torch tensors; ``data`` is (tube, row, image)."""
 
     def __init__(self, tubal_map: TubalMap, data: Array, *, sparsity: float, graph: GraphTerm | None) -> None:
         self.map, self.data, self.sparsity, self.graph = tubal_map, data, sparsity, graph

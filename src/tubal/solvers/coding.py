@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, as_like, namespace
 from tubal.problems.base import CodingProblem, MomentumState, SplitState, clip_to, relative_movement, soft_threshold
-from tubal.solvers.base import MOST_STEPS, Monitor, Solution, check_integer, check_number, ignore, iterate
+from tubal.solvers.base import MOST_STEPS, CodeSolver, Monitor, Solution, check_integer, check_number, ignore, iterate
 
 # A certified run starts with the penalty as given. Codes that are not certified after this many steps continue with
 # these multiples of it, in turn: which penalty is fast depends on the images, and no choice of one suits all. Every
@@ -29,7 +29,7 @@ MIN_LIPSCHITZ = 1e-12
 
 # --- ADMM -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Admm:
+class Admm(CodeSolver):
     """Alternating direction method of multipliers, in its form with one array (Douglas-Rachford).
 
     Parameters
@@ -79,22 +79,6 @@ class Admm:
     def minimise(
         self, problem: CodingProblem, start: SplitState | Array | None = None, monitor: Monitor = ignore
     ) -> Solution[SplitState]:
-        """Minimise a coding problem.
-
-        Parameters
-        ----------
-        problem : CodingProblem
-            The problem of a batch of images.
-        start : SplitState or array of shape problem.codes_shape, optional
-            The state of a former run, or codes; None starts at zero.
-        monitor : callable, optional
-            ``monitor(n_iter, state)`` is called after every ``check_every`` steps.
-
-        Returns
-        -------
-        Solution
-            The final state and how it was reached.
-        """
         if start is None:
             state = SplitState(problem.zeros())
         elif isinstance(start, SplitState):
@@ -156,20 +140,6 @@ class Admm:
         return Solution(final, n_iter, run.is_certified(final))
 
     def codes(self, problem: CodingProblem, state: SplitState) -> Array:
-        """Return the codes of a state.
-
-        Parameters
-        ----------
-        problem : CodingProblem
-            The problem that was minimised.
-        state : SplitState
-            A state of this solver.
-
-        Returns
-        -------
-        array of shape problem.codes_shape
-            The codes.
-        """
         return soft_threshold(problem.plain_state(state).point, problem.sparsity / self.penalty)
 
     def lift(self, problem: CodingProblem, codes: Array) -> Array:
@@ -262,24 +232,10 @@ class _CertifiedRun:
 
 
 # --- Algorithm 1 ------------------------------------------------------------------------------------------------
-class _MomentumSolver:
+class _MomentumSolver(CodeSolver):
     """What the two forms of Algorithm 1 share."""
 
     def codes(self, problem: CodingProblem, state: MomentumState) -> Array:
-        """Return the codes of a state.
-
-        Parameters
-        ----------
-        problem : CodingProblem
-            The problem that was minimised.
-        state : MomentumState
-            A state of this solver.
-
-        Returns
-        -------
-        array of shape problem.codes_shape
-            The codes.
-        """
         return state.codes
 
 
@@ -310,22 +266,6 @@ class Fista(_MomentumSolver):
     def minimise(
         self, problem: CodingProblem, start: MomentumState | Array | None = None, monitor: Monitor = ignore
     ) -> Solution[MomentumState]:
-        """Minimise a coding problem.
-
-        Parameters
-        ----------
-        problem : CodingProblem
-            The problem of a batch of images.
-        start : MomentumState or array of shape problem.codes_shape, optional
-            The state of a former run, or codes; None starts at zero.
-        monitor : callable, optional
-            ``monitor(n_iter, state)`` is called after every ``check_every`` steps.
-
-        Returns
-        -------
-        Solution
-            The final state and how it was reached.
-        """
         step_size = 1.0 / max(problem.lipschitz, MIN_LIPSCHITZ)
         return iterate(
             lambda now, n_steps: problem.accelerate(now, step_size=step_size, n_steps=n_steps),

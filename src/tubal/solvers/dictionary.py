@@ -27,7 +27,16 @@ from tubal.backends.arrays import (
 )
 from tubal.problems.base import DictionaryProblem
 from tubal.problems.tubal import TubalDictionary
-from tubal.solvers.base import DictionaryState, Monitor, Solution, check_integer, check_number, ignore, iterate
+from tubal.solvers.base import (
+    DictionarySolver,
+    DictionaryState,
+    Monitor,
+    Solution,
+    check_integer,
+    check_number,
+    ignore,
+    iterate,
+)
 
 # --- the Lagrange dual ---------------------------------------------------------------------------------------------
 # A thread gets at least this many frequencies and this many multiplications at a time. Smaller tasks take less time
@@ -54,7 +63,7 @@ class DualPoint:
 
 
 @dataclass(frozen=True)
-class LagrangeDual:
+class LagrangeDual(DictionarySolver):
     """Maximise the dual of the dictionary problem by projected Newton steps, in double precision.
 
     It solves the problems of the tubal models and of TenSR. One multiplier per atom is shared by all frequencies
@@ -309,7 +318,7 @@ class _Position:
 
 
 @dataclass(frozen=True)
-class ProjectedGradient:
+class ProjectedGradient(DictionarySolver):
     """Accelerated gradient steps on the atoms, each projected to the unit ball, with adaptive restart.
 
     Slower than :class:`LagrangeDual`, but it solves the dictionary problem of every model.
@@ -332,22 +341,6 @@ class ProjectedGradient:
     def minimise(
         self, problem: DictionaryProblem, start: DictionaryState, monitor: Monitor = ignore
     ) -> Solution[DictionaryState]:
-        """Minimise a dictionary problem.
-
-        Parameters
-        ----------
-        problem : DictionaryProblem
-            The problem of one part of the dictionary.
-        start : DictionaryState
-            The current dictionary.
-        monitor : callable, optional
-            ``monitor(n_iter, state)`` is called after every step.
-
-        Returns
-        -------
-        Solution
-            The final dictionary and how it was reached.
-        """
         lipschitz = problem.lipschitz
         if lipschitz <= 0.0:
             return Solution(start, 0, converged=True)
