@@ -67,7 +67,8 @@ class LagrangeDual(DictionarySolver):
     """Maximise the dual of the dictionary problem by projected Newton steps, in double precision.
 
     It solves the problems of the tubal models and of TenSR. One multiplier per atom is shared by all frequencies
-    (Algorithm 2 of the paper prints the solve inside the loop over slices). Atoms that no image uses are left out.
+    (Algorithm 2 of the paper prints the solve inside the loop over slices). Atoms that no image uses stay as they are.
+    The multipliers of the start, if it has any, give a warm start.
 
     Parameters
     ----------
@@ -94,22 +95,6 @@ class LagrangeDual(DictionarySolver):
     def minimise(
         self, problem: DictionaryProblem, start: DictionaryState, monitor: Monitor = ignore
     ) -> Solution[DictionaryState]:
-        """Minimise a dictionary problem.
-
-        Parameters
-        ----------
-        problem : TubalDictionary
-            The dictionary problem of a tubal model or of one mode of TenSR.
-        start : DictionaryState
-            The current dictionary, which supplies the unused atoms, and multipliers for a warm start.
-        monitor : callable, optional
-            ``monitor(n_iter, state)`` is called after every Newton step.
-
-        Returns
-        -------
-        Solution
-            The final dictionary with its multipliers, and how it was reached.
-        """
         if not isinstance(problem, TubalDictionary):
             raise TypeError(
                 f"LagrangeDual cannot solve a {type(problem).__name__}: its dual is that of tubal and separable "
