@@ -211,7 +211,7 @@ def test_without_the_token_there_is_nothing(live, base):
         "picture/٣",
     ],
 )
-def test_path_tricks_find_nothing(live, path):
+def test_path_outside_the_page_is_not_found(live, path):
     status, body = live.request(path.encode("utf-8").decode("latin-1") if path.isascii() else "picture/%D9%A3")
     assert status in (400, 404, 405)
     assert b"root:" not in body

@@ -330,8 +330,11 @@ class DistinctImages:
         spread.sort_indices()
         return spread
 
-    def without(self, group: LabelArray, build: Callable[[IndexArray], Graph]) -> DistinctImages:
-        """Return one representative per group of representatives, with the lists that ``build`` returns for them."""
+    def one_per_group(self, group: LabelArray, build: Callable[[IndexArray], Graph]) -> DistinctImages:
+        """Return fewer representatives, one for each group of the present ones, with the lists that ``build`` makes.
+
+        ``group`` (n_kept,) is the group of each representative. ``build`` takes the indices of the remaining images.
+        """
         kept = self.kept
         chosen = kept[representatives(self.lists, group)]
         copy_of = chosen[group[np.searchsorted(kept, self.copy_of)]]
@@ -385,7 +388,7 @@ def find_distinct(
     group = crowding_groups(exact, n_neighbors)
     least = most + 1 if n_clusters is None else 2
     if least <= _count(group) < lists.n_images:
-        found = found.without(group, build)
+        found = found.one_per_group(group, build)
     least = most + 1 if n_clusters is None else (n_neighbors + 1) * n_clusters
     any_copies = False
     while True:
@@ -396,7 +399,7 @@ def find_distinct(
             group = small_components(found.lists, n_neighbors, n_clusters or most, any_copies)
         if not least <= _count(group) < n_left:
             return found
-        any_copies, found = True, found.without(group, build)
+        any_copies, found = True, found.one_per_group(group, build)
 
 
 def _count(group: LabelArray) -> int:

@@ -339,6 +339,7 @@ def _codes_table(summary: Summary) -> str:
 
 
 def _ablation_rows(summary: Summary) -> Rows:
+    """Return the rows of the ablation: first the default, if it was run, then one row for each change."""
     unchanged = summary["table"].get("default")
     return {**({"nothing (the default)": unchanged} if unchanged else {}), **summary["ablation"]}
 

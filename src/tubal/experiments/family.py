@@ -115,6 +115,8 @@ def _settings_files() -> tuple[dict[str, Any], dict[str, Any]]:
 def settings_for(method: str, dataset: str) -> dict[str, Any]:
     """Return every setting that a member reads on a collection.
 
+    ``size`` is the number of atoms or filters; for TenSR, the number of atoms along each side.
+
     >>> settings_for("tensr", "orl")["size"]
     [16, 16]
     """

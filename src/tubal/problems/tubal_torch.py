@@ -109,7 +109,11 @@ class TorchTubalCoding:
         self, point: Array, shrinkage: Shrinkage, penalty: float, n_steps: int, active: Array | None, moved: Array,
         size: Array,
     ) -> None:  # fmt: skip
-        """Make steps without a graph, chunk by chunk."""
+        """Make steps without a graph, a chunk of images at a time, and change ``point`` in place.
+
+        ``active`` (image,) is 0 for images that have converged. ``moved`` and ``size`` (atom, image) are set to the
+        squared lengths of the last step and of the point before it.
+        """
         inverse = even_blocks(self.map.shifted_inverse(penalty))
         buffers = [self.buffer(self.n_coefficients * self.n_atoms * self.chunk) for _ in (0, 1)]
         for start in range(0, self.n_samples, self.chunk):

@@ -332,7 +332,7 @@ class ProjectedGradient(DictionarySolver):
         begin = as_double(start.dictionary)
         solution = iterate(
             lambda now, _: self._step(problem, now, 1.0 / lipschitz),
-            _Position(begin, begin, 1.0, float("inf")),
+            _Position(dictionary=begin, extrapolated=begin, inertia=1.0, movement=float("inf")),
             stop=lambda now: now.movement <= self.tol,
             max_iter=self.max_iter,
             check_every=1,
