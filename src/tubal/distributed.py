@@ -633,7 +633,7 @@ def block_graph(
     digests = cluster.fetch([cluster.submit(_image_digests, part) for part in parts])
     firsts, group = group_digests(itertools.chain.from_iterable(digests))
     reach = min(wanted, len(firsts) - 1)
-    found = _pairs(cluster, parts, sizes, firsts, reach, metric)
+    found = _search_all_pairs(cluster, parts, sizes, firsts, reach, metric)
     joined = expand_to_copies(concatenate_neighbors(found), group, wanted)
     if not gather:
         return Graph(symmetric_adjacency(joined.indices, np.ones_like(joined.distances)), n_neighbors=wanted)
@@ -641,12 +641,13 @@ def block_graph(
     return Graph.from_neighbors(joined, weighting=Weighting(), search=search, n_neighbors=wanted)
 
 
-def _pairs(
+def _search_all_pairs(
     cluster: Cluster, parts: list[Future], sizes: list[int], firsts: Indices, reach: int, metric: str
 ) -> list[Neighbors]:
-    """Search every pair of partitions on the workers, and merge the results of each partition there.
+    """Return the nearest neighbours of the distinct images ``firsts``, one result for each partition that has any.
 
-    Neighbours are numbered among the distinct images ``firsts``.
+    The workers search every pair of partitions, and merge what they find for the queries of one partition. Neighbours
+    are numbered among ``firsts``.
     """
     bounds = np.cumsum([0, *sizes])
     starts = np.searchsorted(firsts, bounds)

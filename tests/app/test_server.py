@@ -185,7 +185,7 @@ def test_own_names_are_accepted(live):
 
 
 @pytest.mark.parametrize("base", ["/", "/wrong/", "//", "/../", "", "/%2e%2e/", "x"])
-def test_without_the_token_there_is_nothing(live, base):
+def test_requests_without_the_token_are_refused(live, base):
     for path in ("", "state", "picture/0"):
         status, body = live.request(path, base=base)
         assert status in (400, 404)
@@ -428,7 +428,7 @@ def test_pictures_are_clustered_first(clustered, tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_during_the_clustering_leaves_nothing(clustered, tmp_path):
+def test_ctrl_c_during_the_clustering_leaves_the_checkpoint_only(clustered, tmp_path):
     with LiveProcess(clustered / "pictures", folder=tmp_path, ready=False) as live:
         with live.listen() as page:  # it is at work
             heard = b""

@@ -141,6 +141,7 @@ COLUMNS = ("file", "cluster", "confidence", "outlier", "near_duplicate_of", "nam
 
 
 def _table(snapshot: Snapshot) -> list[tuple[str, int, float, bool, str, str]]:
+    """Return one row per image: name, cluster, confidence, whether it is unusual, what it copies, cluster name."""
     columns = zip(
         snapshot.names,
         snapshot.clusters.tolist(),

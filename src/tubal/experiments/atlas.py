@@ -241,6 +241,7 @@ def _setting_table(summary: Summary, setting: str, dataset: str) -> str:
 
 
 def _scores_text(point: Point, *, marked: bool) -> str:
+    """Return accuracy and NMI; with ``marked``, a star says that the codes are not certified to 0.001."""
     star = "\\*" if marked and point["gap"] > 1.001e-3 else ""
     return f"{point['accuracy']:.1f} / {point['nmi']:.1f}{star}"
 

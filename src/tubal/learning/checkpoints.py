@@ -639,6 +639,7 @@ class DiskStore:
         (self.folder / CODES_MARK).touch()
 
     def _path(self, index: int, slot: int) -> Path:
+        """Return one of the two files of a chunk; a new one is written while a checkpoint needs the other."""
         return self.folder / f"chunk-{index:06d}.{'ab'[slot]}"
 
     def _read(self, index: int, field: _Field) -> NDArray[Any]:
