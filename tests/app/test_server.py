@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.cli_helpers import RESULTS, export, one_sentence, read_csv
+from helpers.cli_helpers import RESULTS, cluster_shapes, one_sentence, read_csv
 from helpers.live_server import LiveProcess, LiveThread, kill_between_acts, labels_of
 from tubal.app import server as server_module
 from tubal.app.results import Results
@@ -26,16 +26,13 @@ from tubal.cli import run
 from tubal.cli.cluster import ClusterRequest
 from tubal.cli.open import _preparation
 from tubal.cli.options import State
-from tubal.datasets import make_shifted_shapes
 from tubal.storage.files import reserve
 
 
 @pytest.fixture(scope="module")
 def clustered(tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
-    made = make_shifted_shapes(48, n_classes=3, image_shape=(12, 12), random_state=0)
-    export(made.images, folder / "pictures")
-    assert run(["cluster", str(folder / "pictures"), "-k", "3", "-o", str(folder / "out"), "--quiet"]) == 0
+    cluster_shapes(folder)
     return folder
 
 
