@@ -227,9 +227,7 @@ def concurrent_pairs(workers: Workers) -> list[str]:
         whole = max(workers.map(_undisturbed, [(folder, number) for number in range(min(workers.count, count))]))
         tasks = [(folder, number, float(random.uniform(0.0, whole))) for number in range(count)]
         found = collections.Counter(workers.map(_pair, tasks))
-    wrong = [name for name in found if name not in ("one refused", "one after the other")]
-    if wrong:
-        raise AssertionError(f"{len(wrong)} of {count} pairs: {'; '.join(wrong)}")
+    check_outcomes(found, {"one refused", "one after the other"}, f"{count} pairs")
     return [
         f"{count} pairs of concurrent runs into one folder: in {found['one refused']} one run was refused with one "
         f"sentence, in {found['one after the other']} both finished one after the other (`--force`); every folder "
