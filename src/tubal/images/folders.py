@@ -625,15 +625,14 @@ def _read_all(
     """
     n_pages = len(_page_sizes(pictures))
     check_stack_size(count(n_pages, "picture"), (n_pages, *frame.shape), "choose a smaller size")
-    images = np.zeros((n_pages, *frame.shape), dtype=np.float32)
-    stack = PageStack(images, np.zeros(n_pages, dtype=bool), np.zeros(n_pages, dtype=bool), how.look)
+    stack = PageStack.empty(n_pages, frame, how.look)
     headers = [header for _, header in pictures]
     if how.kept is None:
-        reasons = read_missing(headers, frame, stack, how.n_threads, how.progress)
+        reasons = read_missing(headers, stack, how.n_threads, how.progress)
     else:
         files = [item.origin or "\0".join(item.packed) for item, _ in pictures]
-        reasons = how.kept.read_missing(files, headers, frame, stack, how.n_threads, how.progress)
-    pages, good = [], stack.good
+        reasons = how.kept.read_missing(files, headers, stack, how.n_threads, how.progress)
+    pages, images, good = [], stack.images, stack.good
     for index, (name, item) in enumerate(_page_names(pictures)):
         if good[index]:
             pages.append((name, item))
