@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -51,7 +51,6 @@ from tubal.problems.layout import unit_rows
 from tubal.solvers.base import check_integer
 
 Self = TypeVar("Self", bound="GrowingClusters")
-Value = TypeVar("Value")
 
 # Diffusion time of the coordinates in which hints are compared, in units of the first eigenvalue after the clusters.
 _TIME = 1.5
@@ -247,11 +246,10 @@ class GrowingClusters(Viewed):
 
     def _evidence_for(self, n_chosen: int | None) -> Evidence:
         """Return what hints are applied to: the clusters of the fit, or as many as a person chose."""
-        return self._cached(
-            "_evidence_cache",
-            lambda: self._gather_evidence() if n_chosen is None else self._cut_evidence(n_chosen),
-            key=n_chosen,
-        )
+        cache: dict[int | None, Evidence] = self._cache_of("_evidence_cache")
+        if n_chosen not in cache:
+            cache[n_chosen] = self._gather_evidence() if n_chosen is None else self._cut_evidence(n_chosen)
+        return cache[n_chosen]
 
     def _gather_evidence(self) -> Evidence:
         labels = self._found()
@@ -268,14 +266,10 @@ class GrowingClusters(Viewed):
 
     def _found_tree(self) -> ClusterTree:
         """Return the tree of the clusters without hints; kept until the collection changes."""
-        return self._cached("_found_tree_cache", lambda: self._tree_of(self._found()))
-
-    def _cached(self, name: str, make: Callable[[], Value], key: int | None = None) -> Value:
-        """Return ``make()``, computed once for each key of a cache."""
-        cache: dict[int | None, Value] = self._cache_of(name)
-        if key not in cache:
-            cache[key] = make()
-        return cache[key]
+        cache: dict[None, ClusterTree] = self._cache_of("_found_tree_cache")
+        if None not in cache:
+            cache[None] = self._tree_of(self._found())
+        return cache[None]
 
     def _cache_of(self, name: str) -> dict[Any, Any]:
         """Return a dict that is emptied when the collection changes, or when it has grown large."""
@@ -295,12 +289,11 @@ class GrowingClusters(Viewed):
 
     def _question_tree(self) -> QuestionTree:
         """Return the tree of questions; it does not depend on the number of clusters that a person chose."""
-
-        def build() -> QuestionTree:
+        cache: dict[None, QuestionTree] = self._cache_of("_tree_cache")
+        if None not in cache:
             evidence = self._evidence_for(None)
-            return QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity, self.seed_)
-
-        return self._cached("_tree_cache", build)
+            cache[None] = QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity, self.seed_)
+        return cache[None]
 
     # --- new images --------------------------------------------------------------------------------------
     def update(self: Self, X: ArrayLike, *, views: Mapping[str, ArrayLike] | None = None) -> Self:

@@ -297,15 +297,39 @@ class QuestionTree:
     roots: tuple[int, ...]
 
     def members(self, node: int) -> IndexArray:
-        """Return the images of a node."""
+        """Return the images of a node.
+
+        Parameters
+        ----------
+        node : int
+            A node.
+
+        Returns
+        -------
+        ndarray
+            Indices of images.
+        """
         return self.order[self.start[node] : self.stop[node]]
 
     @classmethod
     def of(cls, labels: LabelArray, coordinates: Coordinates, affinity: SparseMatrix, seed: int = 0) -> QuestionTree:
-        """Build the trees of all clusters found without hints, one root per cluster, large and uniform ones first.
+        """Build the trees of all clusters.
 
-        ``coordinates`` (n_images, n_coordinates) are diffusion coordinates, rows of unit length. ``seed`` is that of
-        the cut of very large clusters.
+        Parameters
+        ----------
+        labels : ndarray of shape (n_images,)
+            Clusters found without hints.
+        coordinates : ndarray of shape (n_images, n_coordinates)
+            Diffusion coordinates, rows of unit length.
+        affinity : sparse matrix of shape (n_images, n_images)
+            Edge weights.
+        seed : int, default=0
+            Seed of the cut of very large clusters.
+
+        Returns
+        -------
+        QuestionTree
+            One root per cluster, large and uniform clusters first.
         """
         grower = _TreeGrower(coordinates, seed)
         clusters = members_of(labels)
