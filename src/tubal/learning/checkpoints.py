@@ -39,9 +39,8 @@ from numpy.typing import NDArray
 from tubal.backends.arrays import Array, restore_like
 from tubal.graph.structure import Report, Stage
 from tubal.learning.alternation import ChunkCodes, LearningState, MemoryStore, PassTotals, SaveProgress
-from tubal.storage.archive import DamagedFileError, archive_kind, read_archive, write_archive
 from tubal.storage.files import check_marked_folder, delete_marked_folder, mark_folder
-from tubal.storage.models import Encoder, decode
+from tubal.storage.models import DamagedFileError, Encoder, archive_kind, decode, read_archive, write_archive
 
 if TYPE_CHECKING:
     from tubal.learning.fitting import Recipe
