@@ -22,8 +22,8 @@ from tools.piles import Pile, read_pile, views_of
 from tubal import ImageClusterer
 from tubal.clustering import stranger_scores
 from tubal.datasets import fetch
+from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.runner import PACKAGES
-from tubal.experiments.tables import join_parts, list_versions, markdown_table, write_summary
 from tubal.storage.files import versions
 
 COLLECTIONS = ("digits", "coil20", "usps", "orl", "yale")

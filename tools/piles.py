@@ -26,8 +26,8 @@ from tubal import ImageClusterer
 from tubal.backends.network import N_FEATURES, why_missing
 from tubal.cli.inputs import NetworkLook, second_look
 from tubal.datasets import load_images
+from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.runner import PACKAGES
-from tubal.experiments.tables import join_parts, list_versions, markdown_table, write_summary
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.storage.files import atomic_write, platform_name, versions
 

@@ -264,6 +264,7 @@ def write_clusters(
 def _fit_clusterer(
     plan: Plan, stack: Bunch, terminal: Terminal, state: State, checkpoint: Checkpoint | None
 ) -> ImageClusterer:
+    """Fit a clusterer as planned, on the device that was chosen, while a bar shows the progress."""
     with terminal.stage("clustering") as bar:
         from tubal import ImageClusterer
         from tubal.backends.arrays import to_device

@@ -343,8 +343,8 @@ def best_edges(lists: Graph, n_neighbors: int) -> SparseMatrix:
 
 
 # --- new images ---------------------------------------------------------------------------------------------------
-class Viewed(Protocol):
-    """A fitted clusterer, as far as its views are concerned."""
+class Viewed:
+    """The parameter and the fitted attributes of a clusterer that describe its views."""
 
     views: Any
     views_: dict[str, str]

@@ -13,8 +13,8 @@ from sklearn.utils import Bunch
 
 from tubal.images.folders import (
     MAX_PIXELS,
+    ReadingOptions,
     Size,
-    check_image_options,
     frame_size,
     is_picture_source,
     load_image_folder,
@@ -120,23 +120,10 @@ def load_images(
     >>> digits.images.shape, digits.names[0], digits.rule
     ((1797, 8, 8), 'digits#1', "1797 images of the collection 'digits', all 8×8 already, in grey.")
     """
-    check_image_options(size, colour, fit, crop, max_pixels)
+    options = ReadingOptions(size, colour, fit, crop, max_pixels, exclude, value_range, n_threads, progress)
     paths, are_pictures = _to_paths(source)
     if are_pictures:
-        return load_pictures(
-            paths,
-            size=size,
-            colour=colour,
-            fit=fit,
-            crop=crop,
-            max_pixels=max_pixels,
-            exclude=exclude,
-            value_range=value_range,
-            n_threads=n_threads,
-            progress=progress,
-            look=look,
-            kept=kept,
-        )
+        return load_pictures(paths, options, look, kept)
     if paths[0].exists():
         stack, value_range = _read_array_file(paths[0], variable, image_shape, max_pixels, value_range)
     else:

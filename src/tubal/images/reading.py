@@ -35,16 +35,23 @@ _WRITING_SHARE = 0.1
 
 @dataclass(frozen=True)
 class PageStack:
-    """The pages of all pictures while they are read.
+    """The pages of all pictures while they are read into one frame.
 
-    ``images`` (n, *frame) are their pixels; ``good`` (n,) says which have been read, and ``unscaled`` (n,) which of
-    these have no known full scale. ``look`` describes them at a larger size, if it is not None.
+    ``images`` (n, *frame.shape) are their pixels; ``good`` (n,) says which have been read, and ``unscaled`` (n,) which
+    of these have no known full scale. ``look`` describes them at a larger size, if it is not None.
     """
 
+    frame: Frame
     images: Pixels
     good: NDArray[np.bool_]
     unscaled: NDArray[np.bool_]
     look: SecondLook | None
+
+    @classmethod
+    def empty(cls, n_pages: int, frame: Frame, look: SecondLook | None) -> PageStack:
+        """Return a stack of pages of which none has been read."""
+        images = np.zeros((n_pages, *frame.shape), dtype=np.float32)
+        return cls(frame, images, np.zeros(n_pages, dtype=bool), np.zeros(n_pages, dtype=bool), look)
 
 
 def map_in_threads(
@@ -78,13 +85,12 @@ def map_in_threads(
 
 def read_missing(
     headers: Sequence[Header],
-    frame: Frame,
     stack: PageStack,
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> dict[int, str]:
     """Decode the pages that the stack lacks, in threads, and return by index why a page cannot be read."""
-    look, stop = stack.look, threading.Event()
+    frame, look, stop = stack.frame, stack.look, threading.Event()
     reasons: dict[int, str] = {}
     large = None if look is None else replace(frame, height=look.side, width=look.side, in_color=True)
 
@@ -155,7 +161,6 @@ class KeptPictures:
         self,
         files: Sequence[str],
         headers: Sequence[Header],
-        frame: Frame,
         stack: PageStack,
         n_threads: int | None = None,
         progress: ProgressCallback | None = None,
@@ -165,7 +170,7 @@ class KeptPictures:
         ``files`` are the paths of the pictures; of one in an archive, the paths of both, with a zero byte between.
         """
         keys = [
-            _page_key(file, page, frame, stack.look)
+            _page_key(file, page, stack.frame, stack.look)
             for file, header in zip(files, headers, strict=True)
             for page in range(len(header.sizes))
         ]
@@ -177,7 +182,7 @@ class KeptPictures:
                 progress(done, total)
 
         try:
-            return read_missing(headers, frame, stack, n_threads, report)
+            return read_missing(headers, stack, n_threads, report)
         except KeyboardInterrupt:
             self.keep(keys, stack)
             raise

@@ -39,9 +39,8 @@ from numpy.typing import NDArray
 from tubal.backends.arrays import Array, restore_like
 from tubal.graph.structure import Report, Stage
 from tubal.learning.alternation import ChunkCodes, LearningState, MemoryStore, PassTotals, SaveProgress
-from tubal.storage.archive import DamagedFileError, archive_kind, read_archive, write_archive
 from tubal.storage.files import check_marked_folder, delete_marked_folder, mark_folder
-from tubal.storage.models import Encoder, decode
+from tubal.storage.models import DamagedFileError, Encoder, archive_kind, decode, read_archive, write_archive
 
 if TYPE_CHECKING:
     from tubal.learning.fitting import Recipe
@@ -636,6 +635,7 @@ class DiskStore:
 
     # --- files -----------------------------------------------------------------------------------------------
     def _path(self, index: int, slot: int) -> Path:
+        """Return one of the two files of a chunk; a new one is written while a checkpoint needs the other."""
         return self.folder / f"chunk-{index:06d}.{'ab'[slot]}"
 
     def _read(self, index: int, field: _Field) -> NDArray[Any]:

@@ -132,7 +132,7 @@ def test_killed_worker_does_not_change_the_result(images, killable_client):
 
 
 def test_worker_killed_during_the_graph_does_not_change_the_result(images, killable_client, monkeypatch):
-    import tubal.distributed.fitting as module
+    import tubal.distributed as module
 
     expected = fit(coder(max_iter=1), images, killable_client, n_partitions=4)
     search = module.block_graph
