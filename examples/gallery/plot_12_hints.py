@@ -30,8 +30,8 @@ for _ in range(2):
     print(f"{len(clusterer.hints_.names)} answers: accuracy {accuracy:.1%}, still doubtful: {clusterer.n_doubtful_}")
 
 # %%
-# What was asked. The first round names the clusters; the second looks where two shapes of one digit, or two digits of
-# one shape, may have been taken for each other.
+# What was asked. Uniform clusters get their name by one answer. Others are asked about in several places, where two
+# shapes of one digit, or two digits of one shape, may have been taken for each other.
 figure, rows = plt.subplots(2, 10, figsize=(8, 2), layout="constrained")
 for number, (row, asked) in enumerate(zip(rows, rounds, strict=True), start=1):
     for axis, i in zip(row, asked, strict=True):

@@ -82,8 +82,21 @@ def test_a_named_part_of_a_class_leaves_its_other_cluster_right():
 
 def test_the_summary_finds_the_worst_round():
     summary = hints.summarise([record(**{"chosen 30 all": 70.0}), record(run=1)])
-    assert summary["worst_round"]["digits"] == pytest.approx(81.5 - 92.0)
+    assert summary["worst_round"]["digits"] == {"change": pytest.approx(81.5 - 92.0), "n_answers": 30}
     assert summary["chosen"]["digits"]["50"]["all"] == 95.0
+
+
+def test_the_page_shows_the_largest_fall():
+    falling, rising = record(**{"chosen 30 all": 70.0}), record()
+    assert "| digits | -22.0 at 30 answers |" in hints.page(hints.summarise([falling]))
+    assert "| digits | none |" in hints.page(hints.summarise([rising]))
+
+
+def test_the_page_shows_the_first_fit_of_a_growing_collection():
+    trial = Trial(table="hints", dataset="orl", method="growth", row="table", run=0, settings={})
+    details = {"fit": 91.5, "first": 89.44, "grown": 89.0, "clusters": 40.0, "update seconds": 0.06, "batch": 4.0}
+    page = hints.page(hints.summarise([make_record(trial, details=details)]))
+    assert "| orl | 91.50 | 89.44 | 89.00 | -2.50 | 40.0 | 0.06 s for 4 images |" in page
 
 
 def test_rounds_are_in_the_order_of_their_answers():
@@ -124,6 +137,7 @@ def test_a_trial_measures_answers_and_growth():
     trial = Trial(table="hints", dataset="digits", method="growth", row="table", run=0, settings={})
     growth = hints.measure(trial, images, target).details
     assert abs(growth["grown"] - growth["fit"]) < 12.0
+    assert abs(growth["grown"] - growth["first"]) < 12.0
     clusterer = hints.ImageClusterer(10, n_atoms=8, max_iter=1, random_state=0).fit(images)
     scores = hints._chosen_scores(target, clusterer)
     assert scores["chosen 50 all"] > scores["chosen 10 all"] - 1.0

@@ -107,10 +107,10 @@ class GrowingClusters(Viewed):
         """Return images whose names would tell most about all others, the most informative first.
 
         Questions take into account what is known: clusters are asked for a name, large and uniform ones first, then
-        pieces of clusters that may have another one. A cluster that looks like several is asked about its pieces at
-        once, unless ``n_questions`` can name every cluster and none has a name. Work in rounds: ask some questions,
-        pass the answers to :meth:`refine`, and ask again. Stop when ``n_doubtful_`` or the gains are small: further
-        answers then hardly change anything.
+        pieces of clusters that may have another one. Up to two answers per cluster are planned on average, more for
+        mixed clusters, which are asked about all their planned pieces at once: one answer would give the name of one
+        piece to all. Work in rounds: ask some questions, pass the answers to :meth:`refine`, and ask again. Stop when
+        ``n_doubtful_`` or the gains are small: further answers then hardly change anything.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class GrowingClusters(Viewed):
         left_out = np.array([int(image) for image in skip], dtype=np.intp)
         if len(left_out) and not 0 <= left_out.min() <= left_out.max() < len(self.labels_):
             raise ValueError(f"skip names an image outside 0 to {len(self.labels_) - 1}")
-        interview = self._interview(left_out, n_questions)
+        interview = self._interview(left_out)
         found: list[Question] = []
         while len(found) < n_questions and (question := interview.next()) is not None:
             found.append(question)
@@ -149,9 +149,9 @@ class GrowingClusters(Viewed):
             return round(len(self.labels_) / 2.0)  # as the interview would say, without its tree
         return self._interview(np.empty(0, np.intp)).n_doubtful()
 
-    def _interview(self, skip: IndexArray, n_questions: int = 1) -> Interview:
+    def _interview(self, skip: IndexArray) -> Interview:
         said = self.hints_.mentioned
-        return Interview(self._question_tree(), self._evidence(), said, self.labels_[said], skip, n_questions)
+        return Interview(self._question_tree(), self._evidence(), said, self.labels_[said], skip)
 
     # --- hints -------------------------------------------------------------------------------------------
     def refine(self: Self, names: Mapping[int, str] | None = None, *, same: Pairs = (), different: Pairs = ()) -> Self:
@@ -292,7 +292,7 @@ class GrowingClusters(Viewed):
         cache: dict[None, QuestionTree] = self._cache_of("_tree_cache")
         if None not in cache:
             evidence = self._evidence_for(None)
-            cache[None] = QuestionTree.of(evidence.labels, evidence.coordinates, evidence.affinity, self.seed_)
+            cache[None] = QuestionTree.of(evidence.labels, evidence.coordinates, self.seed_)
         return cache[None]
 
     # --- new images --------------------------------------------------------------------------------------

@@ -585,8 +585,6 @@ def _decide(
 # --- what to ask next ------------------------------------------------------------------------------------
 # How much an answer one level up in a tree counts against one here.
 _MEMORY = 0.5
-# A cluster looks like several if a division explains more than this share of it, times the chance of another name.
-_LOOSE = 0.035
 
 
 @dataclass(frozen=True)
@@ -606,18 +604,19 @@ class _Division(NamedTuple):
     node: int
     same: float
     other: float
-    n_cluster: int  # images in the whole cluster
 
 
 class Interview:
     """Finds the next questions: first a name for each cluster, then pieces of clusters that may have another name.
 
-    Large and uniform clusters come first. A cluster that looks like several is asked about its pieces at once: one
-    answer would give the name of one piece to all. But a first round that can give every cluster a name does so.
+    On average up to two answers per cluster are planned (:class:`QuestionTree`). Clusters with most images per planned
+    answer come first, and all planned answers of a cluster are asked for before the next cluster is: a single one would
+    give the name of one piece to all.
 
-    A node of the tree that holds answers is divided where that separates its images most (Ward's gain), times the
-    chance that the piece without an answer has another name, ``(d + 1) / (s + d + 2)``. Here s and d count the
-    divisions above it whose two sides turned out to have the same name or different ones; those farther up count less.
+    A node of the tree that holds answers is divided where most images are expected to have another name, judged by
+    their distance from the rest (``QuestionTree.gain``), times the chance of another name that the answers suggest,
+    ``(d + 1) / (s + d + 2)``. Here s and d count the divisions above it whose two sides turned out to have the same
+    name or different ones; those farther up count less.
 
     Parameters
     ----------
@@ -631,8 +630,6 @@ class Interview:
         Clusters of those images.
     skipped : ndarray of shape (n_skipped,)
         Images that must not be asked about.
-    n_questions : int, default=1
-        Number of questions that are asked before the next answers.
     """
 
     def __init__(
@@ -642,7 +639,6 @@ class Interview:
         hinted: IndexArray,
         labels: LabelArray,
         skipped: IndexArray,
-        n_questions: int = 1,
     ) -> None:
         self.tree, self.evidence = tree, evidence
         place = np.empty(len(tree.order), np.intp)
@@ -657,16 +653,15 @@ class Interview:
         self.heap: list[_Division] = []
         self.n_same, self.n_other = 0, 0
         self.silent = [root for root in tree.roots if not self._answers(root)]
-        self.one_each = len(self.silent) == len(tree.roots) <= n_questions
         for root in tree.roots:
-            self._open(root, 0.0, 0.0, len(tree.members(root)))
+            self._open(root, 0.0, 0.0)
 
     def _answers(self, node: int) -> list[int]:
         """Return the clusters of the hinted images of a node; -1 for an image that is asked about in this round."""
         low = bisect_left(self.places, int(self.tree.start[node]))
         return self.labels[low : bisect_left(self.places, int(self.tree.stop[node]))]
 
-    def _open(self, node: int, same: float, other: float, n_cluster: int) -> None:
+    def _open(self, node: int, same: float, other: float) -> None:
         """Put the divisions of a node with answers on the heap that separate answers from images without one."""
         pending = [(node, same, other)]
         while pending:
@@ -682,7 +677,7 @@ class Interview:
                 pending += [(a, same, other), (b, same, other)]
             elif left or right:
                 priority = self.tree.gain[node] * (other + 1.0) / (same + other + 2.0)
-                heapq.heappush(self.heap, _Division(-priority, len(self.heap), node, same, other, n_cluster))
+                heapq.heappush(self.heap, _Division(-priority, len(self.heap), node, same, other))
 
     def chance(self, same: float, other: float) -> float:
         """Return the chance that a piece has another name than the rest of its node.
@@ -734,21 +729,21 @@ class Interview:
 
     def _take(self) -> _Division | None:
         """Remove and return the division to ask about; None if a cluster without a name comes first."""
-        if not self.silent:
-            return heapq.heappop(self.heap)
-        loosest = min(self.heap, key=lambda found: found.priority / found.n_cluster, default=None)
-        if loosest is None or self.one_each or -loosest.priority <= _LOOSE * loosest.n_cluster:
+        if self.silent and not (self.heap and self._is_planned(self.heap[0])):
             return None
-        self.heap.remove(loosest)
-        heapq.heapify(self.heap)
-        return loosest
+        return heapq.heappop(self.heap)
+
+    def _is_planned(self, division: _Division) -> bool:
+        """Tell whether a division is one of the plan; answers that agree around it make it less urgent."""
+        even_chances = 0.5
+        return -division.priority >= even_chances * self.tree.planned_gain
 
     def _ask_cluster(self, root: int) -> Question | None:
         image, n_images = self._typical(root), len(self.tree.members(root))
         if image is None:
             return None
         self._ask(image)
-        self._open(root, 0.0, 0.0, n_images)
+        self._open(root, 0.0, 0.0)
         return Question(image, n_images, 1.0)
 
     def _ask_piece(self, division: _Division) -> Question | None:
@@ -761,8 +756,8 @@ class Interview:
         same, other = _MEMORY * same + 1.0 - chance, _MEMORY * other + chance
         if image is not None:
             self._ask(image)
-            self._open(unknown, same, other, division.n_cluster)
-        self._open(known, same, other, division.n_cluster)
+            self._open(unknown, same, other)
+        self._open(known, same, other)
         return None if image is None else Question(image, len(self.tree.members(unknown)), expected)
 
     def _typical(self, node: int) -> int | None:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 # Other partitions for the stability: numbers of clusters as multiples of the given one, and diffusion times.
 _OTHER_NUMBERS, _OTHER_TIMES = (0.75, 0.85, 1.0, 1.18, 1.33), (0.5, 1.0, 2.0)
-# Share of the distances in a piece that count as near where its densest place is looked for; images compared at most.
-_NEAR_SHARE, _MOST_COMPARED = 0.25, 500
 # The trees of these partitions are built on at most this many images.
 _TREE_SAMPLE = 1000
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import cdist
 
 from tubal.backends.arrays import own_threads
 from tubal.clustering.cuts import (
@@ -25,7 +26,7 @@ from tubal.clustering.cuts import (
     order_by_size,
     ward_kmeans,
 )
-from tubal.clustering.quality import members_of, most_typical
+from tubal.clustering.quality import members_of
 from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum, spectrum
 from tubal.graph.structure import IndexArray, SparseMatrix
 from tubal.solvers.base import check_integer
@@ -276,17 +277,26 @@ def ward_merges(points: Float64Array, weights: Float64Array) -> Float64Array:
 # --- the tree of questions ---------------------------------------------------------------------------------
 # Ward's tree of a cluster is built on its images; a larger cluster is first cut into parts of about half this size.
 _TREE_LIMIT = 3000
-# An image has the name of another one with a chance of the cosine of their coordinates to this power, when clusters are
-# put in order.
-_UNIFORM_POWER = 32.0
+# Answers that are planned per cluster, on average: with one, nobody would see that a cluster has two names.
+_PLANNED_ANSWERS = 2
+# Squared distance of images that have nothing in common: their coordinates are at right angles.
+_UNRELATED = 2.0
 
 
 @dataclass(frozen=True)
 class QuestionTree:
     """Ward's tree of the diffusion coordinates inside each cluster.
 
-    Node ``i`` holds the images ``order[start[i]:stop[i]]``. ``gain`` is how much the squared distances to the mean fall
-    when a node is divided into its two children; leaves have no children, -1.
+    Node ``i`` holds the images ``order[start[i]:stop[i]]``; leaves have no children, -1. ``gain`` is the number of
+    images that are expected to have another name than the rest of the node: Ward's gain, which is how much the squared
+    distances to the mean fall when the node is divided into its two children, in units of the squared distance from its
+    cluster to the nearest other one. So a small piece of n images counts n if it is as far from the rest as that
+    cluster is: where clusters are near each other, small distances matter.
+
+    The first questions follow a plan. One answer per cluster cannot show that a cluster has two names, so two answers
+    are planned on average: of k clusters the k divisions with the largest gains are made, but none that is expected to
+    find fewer than one image. ``planned_gain`` is the smallest of these gains. ``roots`` are the whole clusters, those
+    with most images per planned answer first: large and uniform ones.
     """
 
     order: IndexArray
@@ -295,6 +305,7 @@ class QuestionTree:
     children: IndexArray
     gain: NDArray[np.float64]
     roots: tuple[int, ...]
+    planned_gain: float
 
     def members(self, node: int) -> IndexArray:
         """Return the images of a node.
@@ -312,7 +323,7 @@ class QuestionTree:
         return self.order[self.start[node] : self.stop[node]]
 
     @classmethod
-    def of(cls, labels: LabelArray, coordinates: Coordinates, affinity: SparseMatrix, seed: int = 0) -> QuestionTree:
+    def of(cls, labels: LabelArray, coordinates: Coordinates, seed: int = 0) -> QuestionTree:
         """Build the trees of all clusters.
 
         Parameters
@@ -321,38 +332,58 @@ class QuestionTree:
             Clusters found without hints.
         coordinates : ndarray of shape (n_images, n_coordinates)
             Diffusion coordinates, rows of unit length.
-        affinity : sparse matrix of shape (n_images, n_images)
-            Edge weights.
         seed : int, default=0
             Seed of the cut of very large clusters.
 
         Returns
         -------
         QuestionTree
-            One root per cluster, large and uniform clusters first.
+            One root per cluster, those with most images per planned answer first.
         """
         grower = _TreeGrower(coordinates, seed)
         clusters = members_of(labels)
-        roots = [grower.grow(members) for members in clusters]
-        sizes = [-_uniform_size(coordinates, affinity, members) for members in clusters]
-        order = [roots[cluster] for cluster in np.argsort(sizes, kind="stable")]
+        roots = np.array([grower.grow(members) for members in clusters])
+        means = cluster_means(coordinates, labels, len(clusters)).astype(np.float64)
+        # Nodes of a cluster are numbered one after the other, its root last.
+        cluster = np.searchsorted(roots, np.arange(len(grower.gain)))
+        gain = np.array(grower.gain) / _separation(means)[cluster]
+        n_pieces, planned_gain = _plan(gain, roots)
+        sizes = np.array([len(members) for members in clusters])
         return cls(
             np.concatenate(grower.order),
             np.array(grower.start),
             np.array(grower.stop),
             np.array(grower.children, dtype=np.intp).reshape(-1, 2),
-            np.array(grower.gain),
-            tuple(order),
+            gain,
+            tuple(roots[np.argsort(-sizes / n_pieces, kind="stable")].tolist()),
+            planned_gain,
         )
 
 
-def _uniform_size(coordinates: Coordinates, affinity: SparseMatrix, members: IndexArray) -> float:
-    """Return the number of members that are likely to have the name of the most typical one.
+def _separation(means: Float64Array) -> Float64Array:
+    """Return the squared distance (k,) from the mean of each cluster to the nearest other one.
 
-    In a mixed cluster, however large, one answer says little about the others.
+    >>> _separation(np.array([[0.0, 0.0], [0.0, 0.5], [1.0, 0.0]]))
+    array([0.25, 0.25, 1.  ])
     """
-    cosines = coordinates[members] @ coordinates[most_typical(coordinates, affinity, members)]
-    return float((np.maximum(cosines, 0.0) ** _UNIFORM_POWER).sum())
+    apart = cdist(means, means, "sqeuclidean")
+    np.fill_diagonal(apart, _UNRELATED)  # one cluster has no other
+    return np.maximum(apart.min(axis=1), 1e-12)
+
+
+def _plan(gain: NDArray[np.float64], roots: IndexArray) -> tuple[IndexArray, float]:
+    """Return the number of pieces (k,) of each cluster in the plan, and the smallest gain of its divisions.
+
+    Ward's gains never increase from a node to its children, so the largest gains are those of a greedy division. Nodes
+    of a cluster are numbered one after the other, its root last.
+
+    >>> _plan(np.array([0.0, 0.0, 0.0, 1.1, 7.0, 0.0, 0.0, 2.0]), np.array([4, 7]))
+    (array([2, 2]), 2.0)
+    """
+    n_divisions = (_PLANNED_ANSWERS - 1) * len(roots)
+    smallest = max(float(np.sort(gain)[-n_divisions]), 1.0)
+    divided = np.flatnonzero(gain >= smallest)
+    return 1 + np.bincount(np.searchsorted(roots, divided), minlength=len(roots)), smallest
 
 
 class _TreeGrower:
