@@ -21,6 +21,7 @@ pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
 
 from distributed import Client, LocalCluster  # noqa: E402
+
 from tubal.distributed import connect, fit  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -85,9 +85,8 @@ from tubal.solvers import CodeSolver
 
 if TYPE_CHECKING:
     import dask.array as da
-    from scipy import sparse
-
     from distributed import Client, Future
+    from scipy import sparse
 
 __all__ = ["connect", "fit"]
 

@@ -682,7 +682,7 @@ def _kmeans_labels(points: NDArray[Any], n_clusters: int, **settings: Any) -> La
     return np.asarray(model.labels_, dtype=np.intp)
 
 
-def cluster_means(points: Float64Array, labels: LabelArray, n_clusters: int) -> Float64Array:
+def cluster_means(points: NDArray[Any], labels: LabelArray, n_clusters: int) -> Float64Array:
     """Return the mean (n_clusters, d) of the points (n, d) of each cluster; zero for an empty one."""
     counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
     members = sparse.csr_matrix((np.ones(len(labels)), (labels, np.arange(len(labels)))), (n_clusters, len(labels)))

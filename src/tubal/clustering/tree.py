@@ -368,7 +368,7 @@ def _separation(means: Float64Array) -> Float64Array:
     """
     apart = cdist(means, means, "sqeuclidean")
     np.fill_diagonal(apart, _UNRELATED)  # one cluster has no other
-    return np.maximum(apart.min(axis=1), 1e-12)
+    return np.asarray(np.maximum(apart.min(axis=1), 1e-12))
 
 
 def _plan(gain: NDArray[np.float64], roots: IndexArray) -> tuple[IndexArray, float]:
