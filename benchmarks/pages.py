@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from benchmarks.timing import Row
-from tubal.experiments.tables import join_parts, list_versions, markdown_table
+from tubal.experiments.pages import join_parts, list_versions, markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

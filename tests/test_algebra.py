@@ -171,7 +171,7 @@ LENGTHS = (1, 2, 3, 4, 5, 6, 7, 32)
 
 
 @pytest.mark.parametrize("tube_length", LENGTHS)
-def test_basis_is_orthonormal_and_ordered(tube_length):
+def test_fourier_basis_is_orthonormal_and_begins_with_the_mean(tube_length):
     basis = fourier_basis(tube_length, np.zeros(1))
     assert_allclose(basis @ basis.T, np.eye(tube_length), atol=1e-13)
     assert_allclose(basis[0], np.full(tube_length, tube_length**-0.5))

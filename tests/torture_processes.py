@@ -124,6 +124,13 @@ def check_results(out: Path) -> str | None:
     return None if found == record["clusters"] else f"{found} clusters in labels.csv, {record['clusters']} in run.json"
 
 
+def check_outcomes(counts: collections.Counter[str], allowed: set[str], what: str) -> None:
+    """Raise an error that lists all outcomes that are not allowed."""
+    wrong = [name for name in counts if name not in allowed]
+    if wrong:
+        raise AssertionError(f"{len(wrong)} of {what}: {'; '.join(wrong)}")
+
+
 # --- forged models -----------------------------------------------------------------------------------------------
 def forged_models(workers: Workers) -> list[str]:
     """Load and use models with changed values and correct checksums, in child processes with limits."""
@@ -136,9 +143,7 @@ def forged_models(workers: Workers) -> list[str]:
     parts = [count // workers.count + (part < count % workers.count) for part in range(workers.count)]
     tasks = [(models, number, workers.seed, part) for part, number in enumerate(parts) if number]
     counts = sum(workers.map(_try_forgeries, tasks), collections.Counter())
-    wrong = [name for name in counts if name not in ("refused", "clear error", "used")]
-    if wrong:
-        raise AssertionError(f"{len(wrong)} of {count} forged models: {'; '.join(wrong)}")
+    check_outcomes(counts, {"refused", "clear error", "used"}, f"{count} forged models")
     return [
         f"{count} forged models with correct checksums ({', '.join(sorted(models))}): {counts['refused']} refused with "
         f"one sentence, {counts['clear error']} with one when used, {counts['used']} used with finite results; none "
@@ -164,9 +169,7 @@ def random_signals(workers: Workers) -> list[str]:
             (folder, number, float(random.uniform(0.0, whole)), bool(random.integers(2))) for number in range(count)
         ]
         found = collections.Counter(workers.map(_signal, tasks))
-    wrong = [name for name in found if name not in ("stopped", "finished", "early")]
-    if wrong:
-        raise AssertionError(f"{len(wrong)} of {count} signals: {'; '.join(wrong)}")
+    check_outcomes(found, {"stopped", "finished", "early"}, f"{count} signals")
     return [
         f"{count} × SIGINT or SIGTERM at random moments of `tubal cluster`: {found['stopped']} runs stopped with one "
         f"sentence and exit code 130 or 143, {found['early']} ended while the program was being imported, "
@@ -224,9 +227,7 @@ def concurrent_pairs(workers: Workers) -> list[str]:
         whole = max(workers.map(_undisturbed, [(folder, number) for number in range(min(workers.count, count))]))
         tasks = [(folder, number, float(random.uniform(0.0, whole))) for number in range(count)]
         found = collections.Counter(workers.map(_pair, tasks))
-    wrong = [name for name in found if name not in ("one refused", "one after the other")]
-    if wrong:
-        raise AssertionError(f"{len(wrong)} of {count} pairs: {'; '.join(wrong)}")
+    check_outcomes(found, {"one refused", "one after the other"}, f"{count} pairs")
     return [
         f"{count} pairs of concurrent runs into one folder: in {found['one refused']} one run was refused with one "
         f"sentence, in {found['one after the other']} both finished one after the other (`--force`); every folder "

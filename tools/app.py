@@ -33,8 +33,8 @@ from tubal.cli.console import Terminal
 from tubal.cli.options import State
 from tubal.cli.pipeline import Plan, write_clusters
 from tubal.clustering import ImageClusterer
+from tubal.experiments.pages import list_versions, markdown_table, write_summary
 from tubal.experiments.runner import PACKAGES
-from tubal.experiments.tables import list_versions, markdown_table, write_summary
 from tubal.storage.files import answers_beside, staged_folder, versions
 
 N_CLASSES, SIDE = 20, 16

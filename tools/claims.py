@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tubal.experiments.tables import SCORE_NAMES, SCORES, dataset_title, join_parts, load_paper, markdown_table
+from tubal.experiments.pages import SCORE_NAMES, dataset_title, join_parts, markdown_table
+from tubal.experiments.tables import SCORES, load_paper
 
 PAPER_METHODS = ("kmeans", "sc", "graphsc", "tubsc", "gtsc")
 HOLDS, FAILS = "holds", "fails"

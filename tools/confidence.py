@@ -22,8 +22,8 @@ from tools.piles import Pile, read_pile, views_of
 from tubal import ImageClusterer
 from tubal.clustering import stranger_scores
 from tubal.datasets import fetch
+from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.runner import PACKAGES
-from tubal.experiments.tables import join_parts, list_versions, markdown_table, write_summary
 from tubal.storage.files import versions
 
 COLLECTIONS = ("digits", "coil20", "usps", "orl", "yale")
@@ -68,7 +68,7 @@ def right_images(labels: Labels, target: Labels) -> NDArray[np.bool_]:
 def measure(pile: Pile, seed: int) -> Measured:
     """Return what a clusterer says of a pile with the number of clusters given, and which numbers it names itself."""
     images, target = pile["images"], pile["target"]
-    names = ("shape", "colour", "semantic", "layout") if len(pile["described"]) else ("shape", "colour")
+    names = ("shape", "colour", *(("semantic", "layout") if len(pile["described"]) else ()), "texture")
     chosen = views_of(pile, names)
     n_classes = len(np.unique(target))
     fitted = ImageClusterer(n_classes, views=chosen, random_state=seed).fit(images)

@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.runner import PACKAGES
-from tubal.experiments.tables import Images, join_parts, list_versions, markdown_table, write_summary
+from tubal.experiments.tables import Images
 from tubal.storage.files import versions
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from tubal import ImageClusterer
 from tubal.backends.network import N_FEATURES, why_missing
 from tubal.cli.inputs import NetworkLook, second_look
 from tubal.datasets import load_images
+from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.runner import PACKAGES
-from tubal.experiments.tables import join_parts, list_versions, markdown_table, write_summary
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.storage.files import atomic_write, platform_name, versions
 
@@ -109,8 +109,8 @@ PEERS: Mapping[str, Callable[[NDArray[Any], int, int], Labels]] = {
 INPUTS: Mapping[str, Callable[[Pile], NDArray[np.float32]]] = {"pixels": pixels_of, "network": pooled_of}
 # Views of tubal by the name of the method; the first two are what users get without and with the extra `photos`.
 TUBAL: Mapping[str, tuple[str, ...]] = {
-    "tubal": ("shape", "colour"),
-    "tubal with network": ("shape", "colour", "semantic", "layout"),
+    "tubal": ("shape", "colour", "texture"),
+    "tubal with network": ("shape", "colour", "semantic", "layout", "texture"),
     "shape alone": ("shape",),
     "network alone": ("semantic", "layout"),
 }
@@ -119,15 +119,20 @@ METHODS = (*(f"{peer}, {kind}" for kind in INPUTS for peer in PEERS), *TUBAL)
 
 def views_of(pile: Pile, names: Sequence[str]) -> dict[str, NDArray[Any] | None]:
     """Return the views of a pile by name, for ImageClusterer; a view that it does not have is left out."""
-    from tubal.clustering.views import FROM_NETWORK, LEAST_SIDE, has_colour, network_parts
+    from tubal.clustering.views import FROM_NETWORK, LEAST_SIDE, LEAST_TEXTURED, has_colour, network_parts
 
-    views: dict[str, NDArray[Any] | None] = {}
-    for name in names:
-        # As tubal cluster does, which does not show the network pictures that are smaller than this.
-        if name in FROM_NETWORK and ("shape" not in names or max(pile["images"].shape[1:3]) >= LEAST_SIDE):
-            views[name] = network_parts(pile["described"])[name]
-        elif name == "shape" or (name == "colour" and has_colour(pile["images"])):
-            views[name] = None
+    images = pile["images"]
+    # As tubal cluster does, which does not show the network pictures that are smaller than this.
+    network = [
+        name
+        for name in names
+        if name in FROM_NETWORK and ("shape" not in names or max(images.shape[1:3]) >= LEAST_SIDE)
+    ]
+    textured = not network and min(images.shape[1:3]) >= LEAST_TEXTURED
+    there = {"shape": True, "colour": has_colour(images), "texture": textured}
+    views: dict[str, NDArray[Any] | None] = {name: None for name in names if there.get(name)}
+    parts = network_parts(pile["described"]) if network else {}
+    views |= {name: parts[name] for name in network}
     return views
 
 

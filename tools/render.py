@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.pages import bench_page, gpu_page, target_table
 from tools import app, claims, confidence, criterion, piles
 from tubal.experiments import atlas, beyond, family, hints, search, table2
-from tubal.experiments.tables import dataset_title, markdown_table
+from tubal.experiments.pages import dataset_title, markdown_table
 from tubal.storage.files import atomic_write
 
 # Pages that need nothing but their own JSON.

@@ -94,7 +94,7 @@ def test_undone_answer_is_asked_again(live, server):
     wait(lambda: question(live) == file, "the same question")
 
 
-def test_answer_keeps_place_and_selection(live, server):
+def test_answer_keeps_scroll_position_and_selection(live, server):
     js(live, "document.querySelector('#clusters-section').scrollIntoView()")
     wait(lambda: count(live, "#clusters .thumb") > 20, "thumbnails")
     images = each(live, "#clusters .thumb", "n => Number(n.dataset.image)")[:3]

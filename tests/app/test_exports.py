@@ -14,7 +14,8 @@ from PIL import Image
 from helpers.cli_helpers import export as write_pictures
 from helpers.cli_helpers import one_sentence, read_csv
 from tubal.app.exports import KINDS, Snapshot, export, present_files, put_back
-from tubal.app.session import Results, Session
+from tubal.app.results import Results
+from tubal.app.session import Session
 from tubal.cli import run
 from tubal.datasets import make_shifted_shapes
 

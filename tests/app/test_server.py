@@ -16,25 +16,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.cli_helpers import RESULTS, export, one_sentence, read_csv
+from helpers.cli_helpers import RESULTS, cluster_shapes, one_sentence, read_csv
 from helpers.live_server import LiveProcess, LiveThread, kill_between_acts, labels_of
 from tubal.app import server as server_module
+from tubal.app.results import Results
 from tubal.app.server import Address, loopback_only
-from tubal.app.session import Results, Session
+from tubal.app.session import Session
 from tubal.cli import run
 from tubal.cli.cluster import ClusterRequest
 from tubal.cli.open import _preparation
 from tubal.cli.options import State
-from tubal.datasets import make_shifted_shapes
 from tubal.storage.files import reserve
 
 
 @pytest.fixture(scope="module")
 def clustered(tmp_path_factory):
     folder = tmp_path_factory.mktemp("server")
-    made = make_shifted_shapes(48, n_classes=3, image_shape=(12, 12), random_state=0)
-    export(made.images, folder / "pictures")
-    assert run(["cluster", str(folder / "pictures"), "-k", "3", "-o", str(folder / "out"), "--quiet"]) == 0
+    cluster_shapes(folder)
     return folder
 
 
@@ -184,7 +182,7 @@ def test_own_names_are_accepted(live):
 
 
 @pytest.mark.parametrize("base", ["/", "/wrong/", "//", "/../", "", "/%2e%2e/", "x"])
-def test_without_the_token_there_is_nothing(live, base):
+def test_requests_without_the_token_are_refused(live, base):
     for path in ("", "state", "picture/0"):
         status, body = live.request(path, base=base)
         assert status in (400, 404)
@@ -210,7 +208,7 @@ def test_without_the_token_there_is_nothing(live, base):
         "picture/٣",
     ],
 )
-def test_path_tricks_find_nothing(live, path):
+def test_path_outside_the_page_is_not_found(live, path):
     status, body = live.request(path.encode("utf-8").decode("latin-1") if path.isascii() else "picture/%D9%A3")
     assert status in (400, 404, 405)
     assert b"root:" not in body
@@ -427,7 +425,7 @@ def test_pictures_are_clustered_first(clustered, tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_during_the_clustering_leaves_nothing(clustered, tmp_path):
+def test_ctrl_c_during_the_clustering_leaves_the_checkpoint_only(clustered, tmp_path):
     with LiveProcess(clustered / "pictures", folder=tmp_path, ready=False) as live:
         with live.listen() as page:  # it is at work
             heard = b""

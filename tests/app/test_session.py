@@ -11,7 +11,8 @@ import pytest
 from helpers.cli_helpers import export
 from helpers.hint_sequences import check_facts
 from helpers.live_server import labels_of, random_act, without_times
-from tubal.app.session import Results, Session
+from tubal.app.results import Results
+from tubal.app.session import Session
 from tubal.cli import run
 from tubal.clustering.cuts import two_parts
 from tubal.datasets import make_shifted_shapes

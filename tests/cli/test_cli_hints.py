@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 import tubal
-from helpers.cli_helpers import RESULTS, export, one_sentence, read_csv
-from tubal.app.session import journal_of
+from helpers.cli_helpers import RESULTS, cluster_shapes, export, one_sentence, read_csv
+from tubal.app.results import journal_of
 from tubal.cli import run
 from tubal.cli.hints import _edited_entries
 from tubal.datasets import make_shifted_shapes
@@ -27,9 +27,7 @@ from tubal.datasets import make_shifted_shapes
 def clustered(tmp_path_factory):
     """A folder of pictures without sub-folders, and the results of clustering it."""
     folder = tmp_path_factory.mktemp("hints")
-    made = make_shifted_shapes(48, n_classes=3, image_shape=(12, 12), random_state=0)
-    export(made.images, folder / "pictures")
-    assert run(["cluster", str(folder / "pictures"), "-k", "3", "-o", str(folder / "out"), "--quiet"]) == 0
+    made = cluster_shapes(folder)
     return folder, {f"{i:04d}.png": f"class {label}" for i, label in enumerate(made.target)}
 
 

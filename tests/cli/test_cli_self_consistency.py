@@ -33,13 +33,13 @@ def write_pile(folder: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["colour", "alpha", "float"])
-def test_pictures_come_back(kind: str, tmp_path: Path) -> None:
+def test_results_find_their_own_pictures_again(kind: str, tmp_path: Path) -> None:
     write_pile(tmp_path / "pile", kind)
     assert disagreements_on_command_line(tmp_path / "pile", tmp_path / "out") == []
 
 
 @pytest.mark.parametrize("options", ["--fit crop", "--crop content", "--preset paper", "--colour grey"])
-def test_pictures_come_back_however_they_were_read(options: str, tmp_path: Path) -> None:
+def test_results_find_pictures_again_under_every_option(options: str, tmp_path: Path) -> None:
     write_pile(tmp_path / "pile", "colour")
     assert disagreements_on_command_line(tmp_path / "pile", tmp_path / "out", options.split()) == []
 

@@ -32,7 +32,7 @@ def test_missing_network_is_said_and_does_no_harm(pictures, tmp_path, monkeypatc
     assert run(["cluster", str(pictures), "-k", "2", "-o", str(tmp_path / "out")]) == 0
     lines = [line for line in capsys.readouterr().err.splitlines() if "a_package_that_is_not_there" in line]
     assert len(lines) == 1
-    assert set(record_of(tmp_path / "out")["views"]) == {"shape", "colour"}
+    assert set(record_of(tmp_path / "out")["views"]) == {"shape", "colour", "texture"}
 
 
 @pytest.mark.parametrize("views", ["nonsense", "auto,shape", "shape,", ""])

@@ -272,7 +272,7 @@ def test_estimate_finds_the_planted_groups(rng, sizes):
 def test_gaps_follow_their_definition(rng):
     values = np.sort(rng.random(12))[::-1]
     costs = np.log(1.0 - values + 0.01)
-    found = cuts._relative_gaps(values, np.arange(2, 10), 0.2)
+    found = spectral._relative_gaps(values, np.arange(2, 10), 0.2)
     for number, gap in zip(range(2, 10), found, strict=True):
         width = max(1, round(0.2 * number))
         before, after = range(number - width, number), range(number, number + width)
@@ -282,7 +282,7 @@ def test_gaps_follow_their_definition(rng):
 
 def test_costs_that_grow_like_a_power_have_equal_gaps():
     costs = 0.001 * np.arange(1, 61) ** 1.5
-    found = cuts._relative_gaps(1.0 - (costs - 0.01), np.arange(21, 50), 0.0)
+    found = spectral._relative_gaps(1.0 - (costs - 0.01), np.arange(21, 50), 0.0)
     assert_allclose(found, 1.5, atol=1e-9)
 
 

@@ -14,7 +14,8 @@ import tubal
 from helpers.hint_sequences import check_facts, run_sequence, small_collection
 from tubal import ImageClusterer
 from tubal.clustering import Hints
-from tubal.clustering.growth import copy_groups, inverse_motions, keep_numbers
+from tubal.clustering.affinity import copy_groups
+from tubal.clustering.growth import inverse_motions, keep_numbers
 from tubal.clustering.hints import Evidence, Interview, Outcome, apply_hints
 from tubal.clustering.quality import most_typical, neighbor_outlier_scores, stranger_scores
 from tubal.clustering.tree import QuestionTree

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.fft import dctn
 
 import tubal
 from helpers.hint_sequences import check_facts
@@ -25,6 +26,7 @@ from tubal.clustering.views import (
     network_can_help,
     network_parts,
     requested_views,
+    texture_responses,
     to_lab,
 )
 from tubal.metrics import clustering_accuracy
@@ -272,7 +274,7 @@ def test_interrupted_fit_keeps_features(tmp_path, images):
 @pytest.mark.parametrize(
     ("views", "message"),
     [
-        ("colors", "choose from 'auto', 'shape', 'colour', 'semantic', 'layout'"),
+        ("colors", "choose from 'auto', 'shape', 'colour', 'texture', 'semantic', 'layout'"),
         ([], "views is empty"),
         ({"own": np.zeros((3, 2))}, "one row of numbers per image"),
         ({"own": np.full((36, 2), np.nan)}, "not a number"),
@@ -330,6 +332,58 @@ def test_grey_pictures_in_three_channels_have_no_colour():
     assert list(requested_views("auto", grey).computed) == []
 
 
+# --- texture -------------------------------------------------------------------------------------------------------
+def stripes(angle: float, rng: np.random.Generator) -> np.ndarray:
+    """Return a picture (24, 24) of stripes at a random position, with noise."""
+    rows, columns = np.mgrid[:24, :24]
+    phase = rng.uniform(0, 2 * np.pi)
+    wave = np.sin(1.2 * (np.cos(angle) * columns + np.sin(angle) * rows) + phase)
+    return np.clip(0.5 + 0.3 * wave + 0.05 * rng.standard_normal((24, 24)), 0.0, 1.0)
+
+
+def test_texture_is_the_thresholded_cosine_transform_of_every_block():
+    images = np.random.default_rng(0).random((2, 17, 19))
+    expected = []
+    for image in images:
+        responses = np.zeros((5, 6, 126))
+        for i, j in np.ndindex(5, 6):
+            block = image[2 * i : 2 * i + 8, 2 * j : 2 * j + 8]
+            block = (block - block.mean()) / np.sqrt(block.var() + (10 / 255) ** 2)
+            rows, columns = np.mgrid[:8, :8]
+            frequency = np.hypot(rows, columns).ravel()[1:]
+            strength = dctn(block, norm="ortho").ravel()[1:] * frequency / (8 / np.sqrt((frequency**-2).sum()))
+            responses[i, j] = np.maximum(np.concatenate([strength, -strength]) - 0.5, 0.0)
+        quarters = responses[:3, :3], responses[:3, 3:], responses[3:, :3], responses[3:, 3:]
+        expected.append(np.concatenate([quarter.mean(axis=(0, 1)) for quarter in quarters]))
+    assert_allclose(texture_responses(images), np.sqrt(expected), atol=2e-4)
+
+
+def test_texture_tells_stripes_apart_wherever_they_lie():
+    rng = np.random.default_rng(0)
+    target = np.repeat([0, 1, 2], 20)
+    images = np.array([stripes([0.2, 0.9, 1.7][kind], rng) for kind in target])
+    labels = ImageClusterer(3, views="texture", random_state=0).fit_predict(images)
+    assert clustering_accuracy(target, labels) == 1.0
+
+
+def test_texture_assists_and_never_leads():
+    views = {"shape": block_graph(0.3), "texture": block_graph(0.0, seed=7)}
+    assert fuse_views(views, 3).trust == {"shape": 1.0, "texture": 1.0}
+    worse = {"shape": block_graph(0.0, seed=7), "texture": block_graph(0.3)}
+    assert fuse_views(worse, 3).trust == {"shape": 1.0, "texture": 0.0}
+
+
+def test_new_images_are_compared_by_texture_too():
+    images = np.array([stripes(angle, np.random.default_rng(seed)) for angle in (0.2, 1.7) for seed in range(12)])
+    fitted = ImageClusterer(2, views="texture", random_state=0).fit(images)
+    assert_array_equal(fitted.predict(images), fitted.labels_)
+
+
+def test_pictures_too_small_for_texture_are_named():
+    with pytest.raises(ValueError, match=r"'texture' needs images of at least 16×16 pixels; they have \(8, 8\)"):
+        ImageClusterer(2, views="texture").fit(np.random.default_rng(0).random((10, 8, 8)))
+
+
 # --- the network ---------------------------------------------------------------------------------------------------
 needs_network = pytest.mark.skipif(bool(network.why_missing()), reason=f"no network: {network.why_missing()}")
 
@@ -347,7 +401,7 @@ def test_missing_network_is_said_in_one_line(monkeypatch):
 def test_without_the_network_photographs_are_clustered(monkeypatch):
     monkeypatch.setattr(network, "WEIGHTS_PACKAGE", "a_package_that_is_not_there")
     pictures = np.random.default_rng(0).random((12, 32, 32, 3))
-    assert set(ImageClusterer(2, random_state=0).fit(pictures).views_) == {"shape", "colour"}
+    assert set(ImageClusterer(2, random_state=0).fit(pictures).views_) == {"shape", "colour", "texture"}
 
 
 @needs_network

@@ -9,7 +9,8 @@ import pytest
 
 from helpers.experiment_records import make_record
 from tubal.experiments import beyond, find_table
-from tubal.experiments.tables import read_toml, trial_key, write_summary
+from tubal.experiments.pages import write_summary
+from tubal.experiments.tables import read_toml, trial_key
 
 
 def trial_records(runs=4):

@@ -49,7 +49,7 @@ def test_sweep_adds_rate_curves_of_five_models_and_shift_curves_of_all():
 
 
 # --- the summary -----------------------------------------------------------------------------------------------
-def test_cell_counts_each_run_once_and_times_the_processor():
+def test_cell_takes_its_time_from_runs_on_the_processor():
     on_gpu = {"size": 3, "device": "cuda"}
     records = [record("gtsc", run=run, accuracy=50.0 + run, settings=on_gpu) for run in range(3)]
     records += [record("gtsc", accuracy=50.0, seconds=7.0)]

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.datasets import load_digits
 
-from tubal.graph import knn_graph, neighbors
+from tubal.graph import cells, knn_graph, neighbors
 from tubal.graph.cells import cell_candidates, most_similar
 
 
@@ -53,11 +53,12 @@ def test_candidates_are_other_images_most_similar_first(rng):
     assert all(len(set(row)) == 20 for row in found)
 
 
-def test_candidates_depend_on_the_seed_alone(rng):
+def test_candidates_depend_on_the_seed_alone(rng, monkeypatch):
     rows = clumps(rng, 1500)
     once = cell_candidates(rows, 20, random_state=3, threads=1)
     assert_array_equal(once, cell_candidates(rows, 20, random_state=3, threads=2))
-    assert_array_equal(once, cell_candidates(rows, 20, random_state=3, threads=1, block=1))
+    monkeypatch.setattr(cells, "_BLOCK", 1)
+    assert_array_equal(once, cell_candidates(rows, 20, random_state=3, threads=1))
 
 
 def test_one_cell_compares_all_pairs(rng):
@@ -71,9 +72,10 @@ def test_lists_are_full_where_cells_are_small(rng):
     assert_array_equal(np.sort(found, axis=1), [[j for j in range(60) if j != i] for i in range(60)])
 
 
-def test_rows_of_one_crowded_cell_are_found(rng):
+def test_rows_of_one_crowded_cell_are_found(rng, monkeypatch):
     rows = np.concatenate([clumps(rng, 500), unit(np.ones((1500, 32)) + 0.05 * rng.normal(size=(1500, 32)))])
-    found = cell_candidates(rows, 20, random_state=0, threads=1, block=1000)
+    monkeypatch.setattr(cells, "_BLOCK", 1000)
+    found = cell_candidates(rows, 20, random_state=0, threads=1)
     assert recall(found, all_pairs(rows, 20)) >= 0.99
 
 

@@ -12,6 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.utils import Bunch
+
+from tubal.cli import run
+from tubal.datasets import make_shifted_shapes
 
 RESULTS = {"labels.csv", "features.npz", "model.tubal", "report.html", "run.json", "skipped.csv"}
 
@@ -27,6 +31,14 @@ def export(images: np.ndarray, folder: Path, target: np.ndarray | None = None) -
         class_folder = folder / (f"class {target[i]}" if target is not None else "")
         class_folder.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.uint8(np.round(image * 255))).save(class_folder / f"{i:04d}.png")
+
+
+def cluster_shapes(folder: Path) -> Bunch:
+    """Write 48 pictures of three classes into ``folder/pictures``, cluster them into ``folder/out``; return them."""
+    made = make_shifted_shapes(48, n_classes=3, image_shape=(12, 12), random_state=0)
+    export(made.images, folder / "pictures")
+    assert run(["cluster", str(folder / "pictures"), "-k", "3", "-o", str(folder / "out"), "--quiet"]) == 0
+    return made
 
 
 def one_sentence(capsys: pytest.CaptureFixture[str]) -> str:

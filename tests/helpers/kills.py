@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tubal.storage.archive import read_archive
+from tubal.storage.models import read_archive
 
 SAVE_FOREVER = """
     import sys, numpy as np, tubal

@@ -139,8 +139,9 @@ class LiveThread(Client):
     """The same server in a thread, which starts faster; nothing is written when it ends."""
 
     def __init__(self, out: Path, *, ready: bool = True, prepare=None, **options):
+        from tubal.app.results import Results
         from tubal.app.server import LiveServer
-        from tubal.app.session import Results, Session
+        from tubal.app.session import Session
 
         make = prepare or (lambda report: Session(Results.open(out)))
         self.server = LiveServer(make, title="a pile", **options)

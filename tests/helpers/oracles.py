@@ -122,6 +122,19 @@ def finite_gradient(function: Callable[[np.ndarray], float], point: np.ndarray, 
     return gradient
 
 
+def finite_slope(
+    function: Callable[[np.ndarray], float], point: np.ndarray, direction: np.ndarray, step: float = 1e-6
+) -> float:
+    """Return the slope of a function at a point along a direction, by central differences."""
+    return (function(point + step * direction) - function(point - step * direction)) / (2 * step)
+
+
+def coding_lipschitz(matrix: np.ndarray, laplacian: np.ndarray | None, graph_weight: float) -> float:
+    """Return the largest eigenvalue of the Hessian of a coding problem with a dense map ``matrix``."""
+    graph = 2 * graph_weight * np.linalg.norm(laplacian, 2) if graph_weight else 0.0
+    return np.linalg.norm(matrix, 2) ** 2 + graph
+
+
 def finite_jacobian(function: Callable[[np.ndarray], np.ndarray], point: np.ndarray, step: float = 1e-5) -> np.ndarray:
     """Return the Jacobian of a vector function by central differences; column j is the derivative along j."""
     columns = []

@@ -13,7 +13,7 @@ from PIL import Image
 
 from helpers.mixed_folder import ODD_NAMES, build_mixed_folder, grey, png_bytes
 from tubal.datasets import load_image_folder
-from tubal.images.folders import load_pictures
+from tubal.images.folders import ReadingOptions, load_pictures
 from tubal.images.pictures import SecondLook
 
 
@@ -275,7 +275,7 @@ def test_pictures_are_described_at_a_larger_size(tmp_path: Path) -> None:
         return pictures.reshape(len(pictures), -1).mean(axis=1, keepdims=True).astype(np.float32)
 
     look = SecondLook(describe, 50, least_side=32, ready=lambda n: True, batch=2)
-    stack = load_pictures([tmp_path], size=10, colour="auto", fit="pad", crop="none", max_pixels=10**6, look=look)
+    stack = load_pictures([tmp_path], ReadingOptions(size=10, crop="none"), look)
     large = load_image_folder(tmp_path, size=(50, 50), crop="none")
     assert set(shapes) == {(50, 50, 3)}
     assert_allclose(stack.described[:, 0], 255 * large.images.mean(axis=(1, 2, 3)), atol=0.5)
@@ -292,7 +292,7 @@ def test_a_second_look_changes_no_pixel(tmp_path: Path, suffix: str, crop: str) 
         pixels[40:250, 60:330] = rng.integers(0, 200, (210, 270, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"{i}{suffix}")
     look = SecondLook(lambda pictures: np.ones((len(pictures), 1), np.float32), 200, least_side=1, ready=lambda n: True)
-    stack = load_pictures([tmp_path], size=12, colour="auto", fit="pad", crop=crop, max_pixels=10**6, look=look)
+    stack = load_pictures([tmp_path], ReadingOptions(size=12, crop=crop), look)
     assert len(stack.described) == 3
     assert_array_equal(stack.images, load_image_folder(tmp_path, size=12, crop=crop).images)
 
@@ -304,5 +304,5 @@ def test_small_or_very_many_pictures_are_not_described(tmp_path: Path, least_sid
     look = SecondLook(
         lambda pictures: pytest.fail("it was called"), 50, least_side=least_side, ready=lambda n: n <= most
     )
-    stack = load_pictures([tmp_path], size=10, colour="auto", fit="pad", crop="none", max_pixels=10**6, look=look)
+    stack = load_pictures([tmp_path], ReadingOptions(size=10, crop="none"), look)
     assert stack.described is None

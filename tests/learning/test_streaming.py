@@ -204,7 +204,7 @@ def test_narrow_integers_are_read_as_single_precision(tmp_path):
 # --- graphs in blocks ------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("n_copies", [0, 40])
-def test_graph_in_blocks_equals_the_graph(metric, n_copies, monkeypatch):
+def test_graph_found_in_blocks_equals_the_graph_in_memory(metric, n_copies, monkeypatch):
     monkeypatch.setattr("tubal.graph.neighbors._BLOCK_BYTES", 2000)
     images = np.random.default_rng(1).random((150, 5, 4)).astype(np.float32)
     images[60 : 60 + n_copies] = images[0]

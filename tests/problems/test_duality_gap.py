@@ -16,7 +16,7 @@ from tubal.graph import laplacian
 from tubal.learning import fitting
 from tubal.problems import ConvolutionalModel, SeparableModel, TubalModel
 from tubal.solvers import Admm, Fista
-from tubal.solvers.admm import FIRST_PHASE
+from tubal.solvers.coding import FIRST_PHASE
 
 SHAPES = {
     "tubal": (TubalModel(), (5, 4, 6), (5, 4, 9)),

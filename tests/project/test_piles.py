@@ -52,7 +52,7 @@ def test_finished_runs_are_not_repeated(tmp_path, folder, fast_methods, monkeypa
     assert json.loads((tmp_path / "piles.json").read_text())["runs"] == first["runs"]
 
 
-def test_pooled_features_are_those_of_the_head():
+def test_pooled_features_are_those_before_square_roots():
     rng = np.random.default_rng(0)
     head = rng.random((4, piles.N_POOLED))
     roots = np.sqrt(head) / np.linalg.norm(np.sqrt(head), axis=1, keepdims=True) / 2**0.5

@@ -36,57 +36,22 @@ MOVED, MANIFEST = "moved", "manifest.csv"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of a session at one moment; images that were left out are not part of it.
+    """The state of a session at one moment, one entry per image; images that were left out are not part of it."""
 
-    Parameters
-    ----------
-    out : path
-        Folder of results.
-    rows : ndarray of shape (n_images,)
-        Which images of the session these are.
-    names : list of str
-        Names of the images in the source.
-    files : list of str
-        File of each image; empty if it has none of its own.
-    clusters : ndarray of shape (n_images,)
-        Number of the cluster of each image.
-    cluster_names : dict of int to str
-        Names of the clusters that have one.
-    confidence : ndarray of shape (n_images,)
-        Confidence of each image.
-    outliers : ndarray of shape (n_images,)
-        Images that are unlike the others.
-    duplicate_of : list of str
-        Name of the image that each nearly equals; empty for most.
-    image : callable
-        Returns the pixels of one image, 0 to 255.
-    """
-
-    out: Path
-    rows: NDArray[np.intp]
-    names: list[str]
-    files: list[str]
+    out: Path  # folder of results
+    rows: NDArray[np.intp]  # which images of the session these are
+    names: list[str]  # in the source
+    files: list[str]  # empty for an image without a file of its own
     clusters: NDArray[np.intp]
-    cluster_names: dict[int, str]
+    cluster_names: dict[int, str]  # of the clusters that have one
     confidence: NDArray[np.float64]
     outliers: NDArray[np.bool_]
-    duplicate_of: list[str]
-    image: Callable[[int], NDArray[np.uint8]]
+    duplicate_of: list[str]  # the image that each nearly equals; empty for most
+    image: Callable[[int], NDArray[np.uint8]]  # returns the pixels of one image, 0 to 255
 
     @classmethod
     def of(cls, session: Session) -> Snapshot:
-        """Return the state of a session.
-
-        Parameters
-        ----------
-        session : Session
-            The session.
-
-        Returns
-        -------
-        Snapshot
-            A copy that later acts do not change.
-        """
+        """Return the state of a session as a copy, which later acts do not change."""
         from tubal.report.from_clusterer import first_of_group
 
         clusterer, dropped = session.clusterer, session.dropped
@@ -176,6 +141,7 @@ COLUMNS = ("file", "cluster", "confidence", "outlier", "near_duplicate_of", "nam
 
 
 def _table(snapshot: Snapshot) -> list[tuple[str, int, float, bool, str, str]]:
+    """Return one row per image: name, cluster, confidence, whether it is unusual, what it copies, cluster name."""
     columns = zip(
         snapshot.names,
         snapshot.clusters.tolist(),
@@ -399,17 +365,9 @@ def _move(snapshot: Snapshot, folder: Path) -> Exported:
 
 
 def read_manifests(out: Path) -> list[tuple[Path, list[tuple[str, Path]]]]:
-    """Return the folders of moved files in some results, and where each of their files was and is, the last first.
+    """Return each folder of moved files below ``out``, with pairs of the former and present place of its files.
 
-    Parameters
-    ----------
-    out : path
-        Folder of results.
-
-    Returns
-    -------
-    list of (path, list of (str, path))
-        Folder, and pairs of former and present place.
+    The folder of the last export comes first.
     """
     found = []
     for manifest in sorted((out / FOLDER).glob(f"{MOVED}*/{MANIFEST}"), key=lambda path: path.stat().st_mtime_ns):
@@ -447,15 +405,7 @@ def present_files(out: Path, files: Sequence[str]) -> list[str]:
 def put_back(out: Path) -> int:
     """Move files back to where they were before the last export that moved them; return how many.
 
-    Parameters
-    ----------
-    out : path
-        Folder of results.
-
-    Returns
-    -------
-    int
-        Number of files. A file whose former place is taken stays where it is, and so does its row in the manifest.
+    A file whose former place is taken stays where it is, and so does its row in the manifest.
     """
     manifests = read_manifests(out)
     if not manifests:

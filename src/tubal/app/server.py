@@ -616,20 +616,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 # --- single images -------------------------------------------------------------------------------------------------
 def describe_image(shown: Shown, row: int) -> dict[str, Any]:
-    """Return neighbours of an image, and what it is made of.
-
-    Parameters
-    ----------
-    shown : Shown
-        What the page shows.
-    row : int
-        The image.
-
-    Returns
-    -------
-    dict
-        ``neighbors``, ``terms``, ``nTerms``, ``norm`` and ``explained``.
-    """
+    """Return the neighbours of an image, and which terms explain it, as JSON values."""
     from tubal.estimators.explanation import explain_images
     from tubal.report.from_clusterer import MAX_TERMS
 
@@ -661,22 +648,7 @@ def describe_image(shown: Shown, row: int) -> dict[str, Any]:
 
 
 def original_picture(shown: Shown, row: int) -> tuple[bytes, str]:
-    """Return the picture of an image and its type: its file as it is if browsers show it, otherwise as PNG.
-
-    Parameters
-    ----------
-    shown : Shown
-        What the page shows.
-    row : int
-        The image.
-
-    Returns
-    -------
-    content : bytes
-        The file.
-    kind : str
-        Its media type.
-    """
+    """Return the picture of an image and its media type: its file as it is if browsers show it, otherwise as PNG."""
     import io
 
     from PIL import Image, ImageOps

@@ -112,34 +112,16 @@ class Block:
 
 @dataclass(frozen=True)
 class Network:
-    """EfficientNet-Lite0 without its classifier.
-
-    Parameters
-    ----------
-    stem : Convolution
-        The first layer.
-    blocks : tuple of Block
-        Sixteen blocks.
-    head : Convolution
-        The last layer, from 320 to 1280 channels.
-    """
+    """EfficientNet-Lite0 without its classifier."""
 
     stem: Convolution
-    blocks: tuple[Block, ...]
-    head: Convolution
+    blocks: tuple[Block, ...]  # sixteen
+    head: Convolution  # from 320 to 1280 channels
 
     def maps(self, pictures: Array) -> tuple[Array, Array]:
         """Return the maps of the last block (n, 320, 7, 7) and of the head (n, 1280, 7, 7).
 
-        Parameters
-        ----------
-        pictures : tensor of shape (n, 3, 224, 224)
-            8-bit pixels, 0 to 255, of any floating type.
-
-        Returns
-        -------
-        tuple of tensor
-            Both maps.
+        ``pictures`` (n, 3, 224, 224) hold 8-bit pixels, 0 to 255, as any floating type.
         """
         import torch
         from torch.nn.functional import relu6

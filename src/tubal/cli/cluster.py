@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     metavar="auto|NAME,...",
     default="auto",
     show_default=True,
-    help="How to compare images: shape, colour, semantic and layout (both need the extra 'photos'), or several. "
-    "'auto' takes all that are available and useful.",
+    help="How to compare images: shape, colour, texture, semantic and layout (the last two need the extra 'photos'), "
+    "or several. 'auto' takes all that are available and useful.",
 )
 @click.option(
     "--labels",
@@ -159,10 +159,12 @@ def cluster_sources(
     with (
         nullcontext(hidden) if hidden is not None else reserve(out) as reserved,
         terminal.announce_compiling(),
-        pipeline.checkpoint_beside(out, asked.resume, terminal, state) as checkpoint,
+        pipeline.checkpoint_beside(out, asked.resume, terminal, state) as (checkpoint, kept),
         staged_folder(out, force=asked.force, stale=stale, hidden=reserved) as stage,
     ):
-        stack = inputs.read_images(terminal, state, sources, settings, look=look, listed_in=str(out / "skipped.csv"))
+        stack = inputs.read_images(
+            terminal, state, sources, settings, look=look, kept=kept, listed_in=str(out / "skipped.csv")
+        )
         known_labels = inputs.read_labels(asked.labels, stack, is_collection=inputs.is_collection(sources))
         pipeline.check_sorting(asked.sort, stack, stage)
         chosen = inputs.choose_views(terminal, asked.views, asked.preset, stack)

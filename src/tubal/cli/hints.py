@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 import numpy as np
 
-from tubal.app.session import Results, add_entries, image_names, journal_of
+from tubal.app.results import Results, add_entries, image_names, journal_of
 from tubal.cli.inputs import FILE_COLUMNS, read_images_for
 from tubal.cli.options import ImageSettings, Source, State, applying_options, count_option, json_option
 from tubal.storage.files import reserve

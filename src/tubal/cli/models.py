@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from PIL import Image
+    from sklearn.base import BaseEstimator
+    from sklearn.utils import Bunch
 
+    from tubal.cli.console import Terminal
     from tubal.clustering import ImageClusterer
     from tubal.estimators.explanation import Explanation
 
@@ -41,6 +44,20 @@ if TYPE_CHECKING:
 # Pixels of the drawing by explain: a cell, the gap between cells, a line of text, the titles on the left; its colours.
 CELL, GAP, CAPTION, SIDE = 96, 10, 18, 120
 DARK, WHITE, GREY = (32, 36, 44), (255, 255, 255), (110, 116, 128)
+
+
+def _coder_and_images(
+    state: State, model: Path, source: str, settings: ImageSettings, out: Path, force: bool
+) -> tuple[Terminal, BaseEstimator, Bunch]:
+    """Check that ``out`` can be written; return a terminal, the coder of a model, and the images of SOURCE."""
+    from tubal.cli.console import Terminal
+    from tubal.cli.inputs import coder_of, open_model, read_images_for
+    from tubal.cli.pipeline import check_output_file
+
+    terminal = Terminal(state)
+    check_output_file(out, force=force, source=source, model=model)
+    loaded = open_model(model)
+    return terminal, coder_of(loaded), read_images_for(loaded, terminal, state, source, settings)
 
 
 # --- encode --------------------------------------------------------------------------------------------------------
@@ -67,15 +84,9 @@ def encode(
     """
     import numpy as np
 
-    from tubal.cli.console import Terminal
-    from tubal.cli.inputs import coder_of, open_model, read_images_for
-    from tubal.cli.pipeline import check_output_file, write_features
+    from tubal.cli.pipeline import write_features
 
-    terminal = Terminal(state)
-    check_output_file(out, force=force, source=source, model=model)
-    loaded = open_model(model)
-    stack = read_images_for(loaded, terminal, state, source, image_settings)
-    coder = coder_of(loaded)
+    terminal, coder, stack = _coder_and_images(state, model, source, image_settings, out, force)
     with terminal.stage("encoding"):
         arrays = {"features": np.asarray(coder.transform(stack.images))}
         if codes:
@@ -107,7 +118,7 @@ def assign(
       tubal assign new-photos/ --model tubal-out/model.tubal > clusters.csv
       tubal assign one.png --model tubal-out --json
     """
-    from tubal.app.session import image_names, open_clusterer
+    from tubal.app.results import image_names, open_clusterer
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import described_views, look_for, read_images_for
     from tubal.cli.pipeline import check_output_file
@@ -169,7 +180,7 @@ def similar(state: State, image: str, model: Path, count: int, **image_settings:
       tubal similar one.png --model tubal-out/model.tubal
       tubal similar one.png --model tubal-out --count 10 --json
     """
-    from tubal.app.session import open_clusterer
+    from tubal.app.results import open_clusterer
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import read_images_for
 
@@ -188,7 +199,7 @@ def similar(state: State, image: str, model: Path, count: int, **image_settings:
 
 def _nearest_rows(clusterer: ImageClusterer, images: NDArray[np.float32], n_neighbors: int) -> list[dict[str, object]]:
     """Return one row for each of the ``n_neighbors`` images of the model nearest to ``images[0]``, nearest first."""
-    from tubal.app.session import image_names
+    from tubal.app.results import image_names
 
     found = clusterer.similar(images, min(n_neighbors, len(clusterer.labels_)))
     names = image_names(clusterer)
@@ -239,19 +250,13 @@ def explain(
       tubal explain one.png --model tubal-out/model.tubal
       tubal explain one.png --model tubal-out --terms 12 --out why.png
     """
-    from tubal.cli.console import Terminal
-    from tubal.cli.inputs import coder_of, open_model, read_images_for
-    from tubal.cli.pipeline import check_output_file
     from tubal.storage.files import atomic_write
 
-    terminal = Terminal(state)
-    check_output_file(out, force=force, source=image, model=model)
-    loaded = open_model(model)
-    stack = read_images_for(loaded, terminal, state, image, image_settings)
+    terminal, coder, stack = _coder_and_images(state, model, image, image_settings, out, force)
     if len(stack.images) > 1:
         terminal.print_line(f"{len(stack.images)} images given; only the first, {stack.names[0]}, is explained")
     with terminal.stage("coding the image"):
-        explanation = coder_of(loaded).explain(stack.images[0])
+        explanation = coder.explain(stack.images[0])
     if not len(explanation):
         raise ValueError(
             f"{stack.names[0]} is blank: all its pixels are zero, so no atom is needed to build it and there is no "

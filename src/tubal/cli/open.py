@@ -154,7 +154,8 @@ def _preparation(
     """Return the function that makes the session while the page shows its progress."""
 
     def prepare(report: Callable[[str, int, int], None]) -> Session:
-        from tubal.app.session import Results, Session
+        from tubal.app.results import Results
+        from tubal.app.session import Session
         from tubal.cli.cluster import ClusterRequest, cluster_sources
         from tubal.cli.console import Terminal
 
@@ -223,7 +224,8 @@ def export(state: State, results: Path, kind: str, mode: str, put_back: bool) ->
       tubal export tubal-out --kind coco
     """
     from tubal.app import exports
-    from tubal.app.session import Results, Session
+    from tubal.app.results import Results
+    from tubal.app.session import Session
     from tubal.cli.console import Terminal
     from tubal.storage.files import reserve
 

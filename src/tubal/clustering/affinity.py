@@ -291,14 +291,9 @@ MOST_HAVE_COPIES = 0.9
 
 @dataclass(frozen=True)
 class DistinctImages:
-    """What is clustered in place of all images.
+    """What is clustered in place of all images: representatives, and their neighbour lists among each other.
 
-    Parameters
-    ----------
-    copy_of : ndarray of shape (n_images,)
-        Index of the image that represents each image; its own index where it represents itself.
-    lists : Graph
-        Neighbour lists of the representatives among each other.
+    ``copy_of`` (n_images,) is the image that represents each image; its own index where it represents itself.
     """
 
     copy_of: IndexArray
@@ -335,8 +330,11 @@ class DistinctImages:
         spread.sort_indices()
         return spread
 
-    def without(self, group: LabelArray, build: Callable[[IndexArray], Graph]) -> DistinctImages:
-        """Return one representative per group of representatives, with the lists that ``build`` returns for them."""
+    def one_per_group(self, group: LabelArray, build: Callable[[IndexArray], Graph]) -> DistinctImages:
+        """Return fewer representatives, one for each group of the present ones, with the lists that ``build`` makes.
+
+        ``group`` (n_kept,) is the group of each representative. ``build`` takes the indices of the remaining images.
+        """
         kept = self.kept
         chosen = kept[representatives(self.lists, group)]
         copy_of = chosen[group[np.searchsorted(kept, self.copy_of)]]
@@ -390,7 +388,7 @@ def find_distinct(
     group = crowding_groups(exact, n_neighbors)
     least = most + 1 if n_clusters is None else 2
     if least <= _count(group) < lists.n_images:
-        found = found.without(group, build)
+        found = found.one_per_group(group, build)
     least = most + 1 if n_clusters is None else (n_neighbors + 1) * n_clusters
     any_copies = False
     while True:
@@ -401,7 +399,7 @@ def find_distinct(
             group = small_components(found.lists, n_neighbors, n_clusters or most, any_copies)
         if not least <= _count(group) < n_left:
             return found
-        any_copies, found = True, found.without(group, build)
+        any_copies, found = True, found.one_per_group(group, build)
 
 
 def _count(group: LabelArray) -> int:
@@ -446,6 +444,20 @@ def _comparable(lists: Graph, distances: FloatArray) -> NDArray[np.float64]:
     if getattr(lists.search, "metric", None) == "cosine":
         values = np.sqrt(np.maximum(values, 0.0))
     return np.maximum(values, 1e-9)
+
+
+def copy_groups(*groupings: IndexArray) -> LabelArray:
+    """Return groups (n,) of images that some grouping joins.
+
+    >>> copy_groups(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]))
+    array([0, 0, 0, 1])
+    """
+    n_images = len(groupings[0])
+    firsts = [np.unique(group, return_index=True, return_inverse=True)[1:] for group in groupings]
+    columns = np.concatenate([first[inverse] for first, inverse in firsts])
+    rows = np.tile(np.arange(n_images), len(groupings))
+    links = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(n_images, n_images))
+    return np.asarray(connected_components(links, directed=False)[1], dtype=np.intp)
 
 
 def crowding_groups(group: LabelArray, n_neighbors: int) -> LabelArray:

@@ -35,32 +35,33 @@ from tubal.clustering.affinity import (
     equal_images,
     find_distinct,
     neighbor_lists,
-    one_label_per_image,
     sample_around,
     with_second_order,
 )
 from tubal.clustering.cuts import (
-    ClusterCount,
+    Pieces,
+    assign_labels,
     check_cluster_count,
     cluster_means,
-    estimate_n_clusters,
-    kmeans,
-    most_clusters,
     n_cut_vectors,
     nearest_centers,
-    order_by_size,
-    partition_graph,
-    warn_if_fewer,
-    warn_if_lopsided,
 )
 from tubal.clustering.growth import GrowingClusters
 from tubal.clustering.hints import Hints
 from tubal.clustering.quality import (
-    Pieces,
+    check_loaded_clusters,
     describe_images,
     vote,
 )
-from tubal.clustering.spectral import Float64Array, LabelArray, graph_map, spectrum
+from tubal.clustering.spectral import (
+    ClusterCount,
+    Float64Array,
+    LabelArray,
+    estimate_n_clusters,
+    graph_map,
+    most_clusters,
+    spectrum,
+)
 from tubal.clustering.views import (
     LEAST_SIDE,
     ONLY_SHAPE,
@@ -73,9 +74,9 @@ from tubal.clustering.views import (
     look_at,
     requested_views,
 )
+from tubal.estimators.coders import GTSC, GraphSC
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
-from tubal.estimators.tubal_coders import GTSC, GraphSC
 from tubal.estimators.validation import (
     check_new_stack,
     check_parameters,
@@ -84,8 +85,8 @@ from tubal.estimators.validation import (
     check_stored_shape,
     column_names,
 )
-from tubal.graph import Graph, Neighbors, Stage
-from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, check_adjacency
+from tubal.graph import Graph, Neighbors
+from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
 from tubal.learning.alternation import digest_arrays
 from tubal.learning.checkpoints import Checkpoint, StageReport, Stages, as_checkpoint, fit_identity
 from tubal.learning.fitting import replace_fitted, scale_images
@@ -180,8 +181,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     views : "auto", str, sequence of str or dict, default="auto"
         What to compare images by. "auto" takes "shape", the graph; "colour" where images have colour; and "semantic"
         and "layout", what a network sees and where, if it is installed (``pip install 'tubal[photos]'``) and images
-        have at least 32 pixels on each side. With rows of features, a given ``graph`` or the preset "paper" it takes
-        the graph alone.
+        have at least 32 pixels on each side, else "texture", for at most 20 000 images. With rows of features, a given
+        ``graph`` or the preset "paper" it takes the graph alone.
         A dict maps names to features (n_images, n_features), a graph, or a function from images, with values in
         [0, 1], to features; names of built-in views map to None.
     code_power : float, default=0.0
@@ -274,27 +275,14 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     array([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])
     """
 
-    labels_: LabelArray
-    n_clusters_: int
+    # Fitted attributes, besides those of GrowingClusters.
     n_clusters_candidates_: IndexArray
     n_clusters_scores_: dict[str, NDArray[Any]] | None
-    features_: NDArray[Any]
-    confidence_: NDArray[np.float64]
-    stability_: Float64Array
     outlier_scores_: Float64Array
     outliers_: NDArray[np.bool_]
     duplicates_: list[IndexArray]
     medoids_: IndexArray
-    graph_: Graph
-    views_: dict[str, str]
-    view_weights_: dict[str, float]
-    view_graphs_: dict[str, Graph]
-    white_: float
-    model_: GTSC
-    affinity_: SparseMatrix
-    copy_of_: IndexArray
     n_iter_: int
-    seed_: int
 
     def __init__(
         self,
@@ -749,101 +737,9 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return tags
 
 
-def assign_labels(
-    assignment: str, n_clusters: int, pieces: Pieces, seed: int, stage: Stage | None = None
-) -> LabelArray:
-    """Return labels (n,): K-means on the codes, or the best of cuts of the graph and K-means on the codes.
-
-    Equal images get equal labels, and near-copies that of their representative.
-    """
-    if assignment == "kmeans":
-        labels = kmeans(pieces.features, n_clusters, seed=seed)
-    else:
-        labels = _cut(n_clusters, pieces, seed, stage)
-    equal = one_label_per_image(labels, equal_images(pieces.graph))
-    if (equal == labels).all():
-        return labels
-    equal = order_by_size(equal)
-    if len(np.unique(equal)) < len(np.unique(labels)):
-        warn_if_fewer(equal, n_clusters)
-    return equal
-
-
-def _cut(n_clusters: int, pieces: Pieces, seed: int, stage: Stage | None) -> LabelArray:
-    """Return labels (n,) of the partition of the distinct images; each distinct image is a cluster if they are few."""
-    kept, group, counts = np.unique(pieces.copy_of, return_inverse=True, return_counts=True)
-    if len(kept) < n_clusters:
-        labels = order_by_size(group)
-        warn_if_fewer(labels, n_clusters)
-        return labels
-    cut = pieces.distinct()
-    labels = partition_graph(
-        cut.affinity,
-        cut.graph,
-        n_clusters,
-        features=cut.features,
-        eigenpairs=cut.eigenpairs,
-        seed=seed,
-        stage=stage,
-    )
-    warn_if_lopsided(labels, cut.affinity, cut.features, counts=counts, seed=seed)
-    return labels if len(kept) == len(group) else order_by_size(labels[group])
-
-
 def describe_count(counted: ClusterCount | None, n_clusters: int) -> dict[str, Any]:
     """Return the fitted attributes that describe how the number of clusters was chosen."""
     if counted is None:
         return {"n_clusters_candidates_": np.array([n_clusters], dtype=np.intp), "n_clusters_scores_": None}
     curves = {"n_clusters": counted.numbers, "gap": counted.gap}
     return {"n_clusters_candidates_": counted.candidates, "n_clusters_scores_": curves}
-
-
-def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:
-    """Raise an error for clusters and descriptions of images that no fit gives."""
-    n_clusters = check_integer("n_clusters_", model.n_clusters_)
-    if len(np.unique(model.labels_)) != n_clusters or int(model.labels_.max()) != n_clusters - 1:
-        raise ValueError(f"labels_ are not 0 to {n_clusters - 1}, each at least once")
-    check_integer("seed_", model.seed_, least=0)
-    check_integer("n_iter_", model.n_iter_, least=0)
-    check_number("seed_", model.seed_, below=2**32)
-    check_stored("features_", model.features_, (n_images, None), least=-1.01, most=1.01)
-    check_stored("confidence_", model.confidence_, (n_images,), least=0.0, most=1.01)
-    check_stored("outliers_", model.outliers_, (n_images,), kinds="b")
-    if "stability_" in vars(model):  # models of earlier versions have none
-        check_stored("stability_", model.stability_, (n_images,), least=0.0, most=1.01)
-    if "outlier_scores_" in vars(model):
-        check_stored("outlier_scores_", model.outlier_scores_, (n_images,))
-    check_stored(
-        "n_clusters_candidates_",
-        getattr(model, "n_clusters_candidates_", np.array([1])),
-        (None,),
-        kinds="i",
-        least=1,
-        most=n_images,
-    )
-    indices = {"medoids_": (n_clusters,), "copy_of_": (n_images,)}
-    for name, length in indices.items():
-        if name in vars(model):  # models of earlier versions do not know copies
-            check_stored(name, getattr(model, name), length, kinds="i", least=0, most=n_images - 1)
-    if not isinstance(model.duplicates_, list):
-        raise TypeError(f"duplicates_ is a {type(model.duplicates_).__name__}; a list is wanted")
-    for group in model.duplicates_:
-        check_stored("duplicates_", group, (None,), kinds="i", least=0, most=n_images - 1)
-    if "embedding_" in vars(model):
-        check_stored("embedding_", model.embedding_, (n_images, 2))
-    affinity: Any = model.affinity_
-    if not sparse.issparse(affinity) or affinity.shape != (n_images, n_images):
-        raise ValueError(f"affinity_ is not a sparse matrix of {n_images} images")
-    check_adjacency(affinity)
-    _check_curves(model.n_clusters_scores_)
-
-
-def _check_curves(curves: object) -> None:
-    """Raise an error unless the curves of the estimated number of clusters are None or arrays of one length."""
-    if curves is None:
-        return
-    # Earlier versions stored the modularity, too.
-    if not isinstance(curves, dict) or set(curves) - {"modularity"} != {"n_clusters", "gap"}:
-        raise ValueError("n_clusters_scores_ is not a table of the curves n_clusters and gap")
-    for name, values in curves.items():
-        check_stored(name, values, (len(curves["n_clusters"]),), kinds="if")

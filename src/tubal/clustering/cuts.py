@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
 
 from tubal.backends.arrays import own_threads, parallel_ranges
+from tubal.clustering.affinity import equal_images, one_label_per_image
 from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum, spectrum
 from tubal.graph import Graph, Stage, deformable_graph
 from tubal.graph.structure import IndexArray, SparseMatrix
@@ -41,6 +42,75 @@ _BLOCK = 1024
 _ROWS_AT_A_TIME = 4096
 # Representative images per component, and of all components together.
 _PER_COMPONENT, _IN_ALL = 8, 800
+
+
+# --- labels of all images --------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Pieces:
+    """What a partition is made from: edge weights, the graph, codes, which images are copies of which, eigenpairs."""
+
+    affinity: SparseMatrix
+    graph: Graph
+    features: NDArray[Any]
+    copy_of: IndexArray
+    eigenpairs: Spectrum | None = None  # of the affinity of the representatives, if they are known
+    stable: Float64Array | None = None  # what the stability was in the fit, if it is known
+
+    def distinct_affinity(self) -> SparseMatrix:
+        """Return the edge weights of the representatives alone."""
+        kept = np.unique(self.copy_of)
+        return self.affinity if len(kept) == len(self.copy_of) else self.affinity[kept][:, kept]
+
+    def distinct(self) -> Pieces:
+        """Return the same for the representatives alone."""
+        kept = np.unique(self.copy_of)
+        if len(kept) == len(self.copy_of):
+            return self
+        affinity = self.distinct_affinity()
+        search: Any = self.graph.search
+        graph = Graph(affinity, search=replace(search, images=search.images[kept]))
+        return Pieces(affinity, graph, self.features[kept], np.arange(len(kept)), self.eigenpairs)
+
+
+def assign_labels(
+    assignment: str, n_clusters: int, pieces: Pieces, seed: int, stage: Stage | None = None
+) -> LabelArray:
+    """Return labels (n,): K-means on the codes, or the best of cuts of the graph and K-means on the codes.
+
+    Equal images get equal labels, and near-copies that of their representative.
+    """
+    if assignment == "kmeans":
+        labels = kmeans(pieces.features, n_clusters, seed=seed)
+    else:
+        labels = _cut(n_clusters, pieces, seed, stage)
+    equal = one_label_per_image(labels, equal_images(pieces.graph))
+    if (equal == labels).all():
+        return labels
+    equal = order_by_size(equal)
+    if len(np.unique(equal)) < len(np.unique(labels)):
+        warn_if_fewer(equal, n_clusters)
+    return equal
+
+
+def _cut(n_clusters: int, pieces: Pieces, seed: int, stage: Stage | None) -> LabelArray:
+    """Return labels (n,) of the partition of the distinct images; each distinct image is a cluster if they are few."""
+    kept, group, counts = np.unique(pieces.copy_of, return_inverse=True, return_counts=True)
+    if len(kept) < n_clusters:
+        labels = order_by_size(group)
+        warn_if_fewer(labels, n_clusters)
+        return labels
+    cut = pieces.distinct()
+    labels = partition_graph(
+        cut.affinity,
+        cut.graph,
+        n_clusters,
+        features=cut.features,
+        eigenpairs=cut.eigenpairs,
+        seed=seed,
+        stage=stage,
+    )
+    warn_if_lopsided(labels, cut.affinity, cut.features, counts=counts, seed=seed)
+    return labels if len(kept) == len(group) else order_by_size(labels[group])
 
 
 # --- the whole graph -------------------------------------------------------------------------------------
@@ -612,7 +682,7 @@ def _kmeans_labels(points: NDArray[Any], n_clusters: int, **settings: Any) -> La
     return np.asarray(model.labels_, dtype=np.intp)
 
 
-def cluster_means(points: Float64Array, labels: LabelArray, n_clusters: int) -> Float64Array:
+def cluster_means(points: NDArray[Any], labels: LabelArray, n_clusters: int) -> Float64Array:
     """Return the mean (n_clusters, d) of the points (n, d) of each cluster; zero for an empty one."""
     counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
     members = sparse.csr_matrix((np.ones(len(labels)), (labels, np.arange(len(labels)))), (n_clusters, len(labels)))
@@ -718,132 +788,3 @@ def _kept_weight(adjacency: SparseMatrix, labels: LabelArray) -> float:
 def _largest_share(labels: LabelArray, counts: IndexArray | None = None) -> float:
     sizes = np.bincount(labels, counts)
     return float(sizes.max() / sizes.sum())
-
-
-# --- the number of clusters ---------------------------------------------------------------------------------
-# Keeps ratios of tiny numbers small: with separate components the first eigenvalues are exactly 1.
-_SOFTENING = 0.01
-# Eigenvalues on each side of a gap that are averaged, as shares of the number of clusters; 0 for one on each side.
-_WINDOWS = (0.0, 0.2)
-# Numbers whose logarithms are this close, 35 % apart, count as one candidate, and so many candidates are named.
-_APART, _N_CANDIDATES = 0.3, 3
-
-
-@dataclass(frozen=True)
-class ClusterCount:
-    """An estimated number of clusters, and what it is based on.
-
-    Parameters
-    ----------
-    n_clusters : int
-        The estimate, the first of the candidates.
-    candidates : ndarray of shape (n_candidates,)
-        At most three numbers of clusters, most plausible first; any two are more than 35 % apart.
-    numbers : ndarray of shape (n_numbers,)
-        Numbers of clusters considered.
-    gap : ndarray of shape (n_numbers,)
-        Gap of the eigenvalues after that many, in units of their usual growth.
-    eigenpairs : Spectrum or None
-        The leading eigenpairs of the graph; None for graphs of one cluster.
-    """
-
-    n_clusters: int
-    candidates: IndexArray
-    numbers: IndexArray
-    gap: Float64Array
-    eigenpairs: Spectrum | None = None
-
-
-def estimate_n_clusters(
-    adjacency: SparseMatrix, *, max_clusters: int | None = None, seed: int = 0, stage: Stage | None = None
-) -> ClusterCount:
-    """Estimate the number of clusters in a graph, and the next most plausible numbers.
-
-    With ``c_k = 1 - mu_k`` the costs of the eigenvalues of the normalised adjacency, k clear clusters give k small
-    costs and a jump after them. Without clusters costs still grow, on a manifold of dimension d like ``k^(2/d)``
-    (Weyl's law), so the jump is measured against the growth of k: ``gap(k) = Δ log(c + 0.01) / Δ log k``. In this
-    unit a graph without clusters has the same gap, 2/d, at every k, and small and large numbers compare fairly. The
-    gap is the mean of two: between the costs k and k + 1, and between the means of the 0.2 k costs before and after
-    them, which is blind to single odd values.
-
-    The estimate is the number with the largest gap; the next candidates are those with the next largest gaps that
-    differ from all before by more than 35 %.
-
-    Parameters
-    ----------
-    adjacency : sparse matrix of shape (n_images, n_images)
-        Symmetric edge weights in CSR form.
-    max_clusters : int or None, default=None
-        Largest number considered; None for half the images, at most 100, and at most 50 above 2000 images.
-    seed : int, default=0
-        Seed of the eigensolver's start.
-    stage : Stage or None, default=None
-        Keeps the eigenpairs that were found; None to keep nothing.
-
-    Returns
-    -------
-    ClusterCount
-        The estimate and its curve. Graphs without edges, or of fewer than four images, are one cluster.
-
-    Examples
-    --------
-    >>> from scipy import sparse
-    >>> blocks = sparse.block_diag([np.ones((6, 6)) - np.eye(6)] * 4, format="csr")
-    >>> estimate_n_clusters(blocks).n_clusters
-    4
-    """
-    n_images = adjacency.shape[0]
-    most = most_clusters(n_images, max_clusters)
-    if adjacency.nnz == 0 or most < 2:
-        return ClusterCount(1, np.array([1], np.intp), np.array([1], np.intp), np.zeros(1))
-    stage = stage or Stage()
-    stage.show(0, most)
-    n_vectors = min(most + max(1, round(max(_WINDOWS) * most)), n_images)
-    kept = stage.kept()
-    if kept.get("vectors", np.empty(0)).shape == (n_images, n_vectors):
-        pairs = Spectrum(kept["values"], kept["vectors"])
-    else:
-        pairs = spectrum(adjacency, n_vectors, seed=seed)
-        stage.keep(lambda: {"values": pairs.values, "vectors": pairs.vectors})
-    stage.show(most, most)
-    numbers = np.arange(2, most + 1, dtype=np.intp)
-    gap = np.mean([_relative_gaps(pairs.values, numbers, window) for window in _WINDOWS], axis=0)
-    candidates = _separate_peaks(numbers, gap)
-    return ClusterCount(int(candidates[0]), candidates, numbers, gap, pairs)
-
-
-def most_clusters(n_images: int, max_clusters: int | None = None) -> int:
-    """Return the largest number of clusters that :func:`estimate_n_clusters` considers."""
-    if max_clusters is not None:
-        return min(max_clusters, n_images - 1)
-    return min(n_images // 2, 100 if n_images <= 2000 else 50)
-
-
-def _relative_gaps(values: Float64Array, numbers: IndexArray, window: float) -> Float64Array:
-    """Return the growth of log costs after each number, relative to that of the logarithm of their place."""
-    costs = np.log(np.maximum(1.0 - values, 0.0) + _SOFTENING)
-    sums = np.concatenate([[0.0], np.cumsum(costs)])
-    width = np.maximum(1, np.rint(window * numbers)).astype(np.intp)
-    last = np.minimum(numbers + width, len(values))
-    before = (sums[numbers] - sums[numbers - width]) / width
-    after = (sums[last] - sums[numbers]) / (last - numbers)
-    # Places count from 1; each mean stands at the middle of its places.
-    distance = np.log((numbers + last + 1) / (2 * numbers - width + 1))
-    gaps: Float64Array = (after - before) / distance
-    return gaps
-
-
-def _separate_peaks(numbers: IndexArray, gap: Float64Array) -> IndexArray:
-    """Return the numbers with the largest gaps, at most three, whose logarithms differ by more than 0.3.
-
-    Without any gap there are more components than numbers; the largest number is the nearest to theirs.
-
-    >>> _separate_peaks(np.array([2, 3, 4, 5]), np.array([1.0, 9.0, 8.0, 5.0]))
-    array([3, 5, 2])
-    """
-    found = [] if gap.max() > 0.0 else [int(numbers[-1])]
-    for place in np.argsort(-gap, kind="stable"):
-        number = int(numbers[place])
-        if len(found) < _N_CANDIDATES and all(abs(np.log(number / other)) > _APART for other in found):
-            found.append(number)
-    return np.array(found, dtype=np.intp)

@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from tubal.backends.arrays import Array, to_numpy
-from tubal.clustering.affinity import choose_neighbors, mutual_adjacency, with_second_order
+from tubal.clustering.affinity import choose_neighbors, copy_groups, mutual_adjacency, with_second_order
 from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors, order_by_size
 from tubal.clustering.hints import (
     Evidence,
@@ -34,8 +34,8 @@ from tubal.clustering.hints import (
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
 from tubal.clustering.tree import ClusterTree, Coordinates, QuestionTree
-from tubal.clustering.views import SHAPE, best_edges, describe_new
-from tubal.estimators.tubal_coders import GTSC
+from tubal.clustering.views import SHAPE, Viewed, best_edges, describe_new
+from tubal.estimators.coders import GTSC
 from tubal.estimators.validation import check_stored
 from tubal.graph import Graph
 from tubal.graph.neighbors import as_rows, exact_copies
@@ -64,7 +64,7 @@ _MOST_KEPT = 32
 _SPREADING_STEPS = 20
 
 
-class GrowingClusters:
+class GrowingClusters(Viewed):
     """Questions, hints, new images and removals, for a fitted clusterer; see ``ImageClusterer``."""
 
     labels_: LabelArray
@@ -80,11 +80,6 @@ class GrowingClusters:
     graph_: Graph
     features_: NDArray[Any]
     model_: GTSC
-    views: Any
-    views_: dict[str, str]
-    view_weights_: dict[str, float]
-    view_graphs_: dict[str, Graph]
-    white_: float
     n_added_: int
     n_chosen_: int
     seed_: int
@@ -250,6 +245,7 @@ class GrowingClusters:
         return self._evidence_for(getattr(self, "n_chosen_", None))
 
     def _evidence_for(self, n_chosen: int | None) -> Evidence:
+        """Return what hints are applied to: the clusters of the fit, or as many as a person chose."""
         cache: dict[int | None, Evidence] = self._cache_of("_evidence_cache")
         if n_chosen not in cache:
             cache[n_chosen] = self._gather_evidence() if n_chosen is None else self._cut_evidence(n_chosen)
@@ -495,20 +491,6 @@ def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
         for i, j in pairs:
             if (labels[i] == labels[j]) != wanted:
                 raise ValueError(f"images {i} and {j} are not {'the same' if wanted else 'different'}, as was said")
-
-
-def copy_groups(*groupings: IndexArray) -> LabelArray:
-    """Return groups (n,) of images that some grouping joins.
-
-    >>> copy_groups(np.array([0, 0, 1, 2]), np.array([0, 1, 1, 2]))
-    array([0, 0, 0, 1])
-    """
-    n_images = len(groupings[0])
-    firsts = [np.unique(group, return_index=True, return_inverse=True)[1:] for group in groupings]
-    columns = np.concatenate([first[inverse] for first, inverse in firsts])
-    rows = np.tile(np.arange(n_images), len(groupings))
-    links = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(n_images, n_images))
-    return np.asarray(connected_components(links, directed=False)[1], dtype=np.intp)
 
 
 def diffusion_space(affinity: SparseMatrix, n_clusters: int, seed: int) -> Coordinates:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +13,14 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components, dijkstra
 
 from tubal.backends.arrays import own_threads, parallel_ranges
-from tubal.clustering.cuts import cluster_means, diffusion_coordinates, groups_after_merges, nearest_centers
+from tubal.clustering.cuts import Pieces, cluster_means, diffusion_coordinates, groups_after_merges, nearest_centers
 from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum
-from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix
+from tubal.estimators.validation import check_stored
+from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix, check_adjacency
+from tubal.solvers.base import check_integer, check_number
+
+if TYPE_CHECKING:
+    from tubal.clustering.clusterer import ImageClusterer
 
 # Other partitions for the stability: numbers of clusters as multiples of the given one, and diffusion times.
 _OTHER_NUMBERS, _OTHER_TIMES = (0.75, 0.85, 1.0, 1.18, 1.33), (0.5, 1.0, 2.0)
@@ -492,33 +496,6 @@ def vote(
 
 
 # --- all measures of a fit ------------------------------------------------------------------------------------
-@dataclass(frozen=True)
-class Pieces:
-    """What a partition is made from: edge weights, the graph, codes, which images are copies of which, eigenpairs."""
-
-    affinity: SparseMatrix
-    graph: Graph
-    features: NDArray[Any]
-    copy_of: IndexArray
-    eigenpairs: Spectrum | None = None  # of the affinity of the representatives, if they are known
-    stable: Float64Array | None = None  # what the stability was in the fit, if it is known
-
-    def distinct_affinity(self) -> SparseMatrix:
-        """Return the edge weights of the representatives alone."""
-        kept = np.unique(self.copy_of)
-        return self.affinity if len(kept) == len(self.copy_of) else self.affinity[kept][:, kept]
-
-    def distinct(self) -> Pieces:
-        """Return the same for the representatives alone."""
-        kept = np.unique(self.copy_of)
-        if len(kept) == len(self.copy_of):
-            return self
-        affinity = self.distinct_affinity()
-        search: Any = self.graph.search
-        graph = Graph(affinity, search=replace(search, images=search.images[kept]))
-        return Pieces(affinity, graph, self.features[kept], np.arange(len(kept)), self.eigenpairs)
-
-
 def describe_images(
     labels: LabelArray,
     pieces: Pieces,
@@ -561,3 +538,54 @@ def _unusual_images(
     if graph.neighbors is None or graph.distances is None:
         return odd, strange, []
     return odd, strange, near_duplicates(graph.neighbors, graph.distances)
+
+
+def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:
+    """Raise an error for clusters and descriptions of images that no fit gives."""
+    n_clusters = check_integer("n_clusters_", model.n_clusters_)
+    if len(np.unique(model.labels_)) != n_clusters or int(model.labels_.max()) != n_clusters - 1:
+        raise ValueError(f"labels_ are not 0 to {n_clusters - 1}, each at least once")
+    check_integer("seed_", model.seed_, least=0)
+    check_integer("n_iter_", model.n_iter_, least=0)
+    check_number("seed_", model.seed_, below=2**32)
+    check_stored("features_", model.features_, (n_images, None), least=-1.01, most=1.01)
+    check_stored("confidence_", model.confidence_, (n_images,), least=0.0, most=1.01)
+    check_stored("outliers_", model.outliers_, (n_images,), kinds="b")
+    if "stability_" in vars(model):  # models of earlier versions have none
+        check_stored("stability_", model.stability_, (n_images,), least=0.0, most=1.01)
+    if "outlier_scores_" in vars(model):
+        check_stored("outlier_scores_", model.outlier_scores_, (n_images,))
+    check_stored(
+        "n_clusters_candidates_",
+        getattr(model, "n_clusters_candidates_", np.array([1])),
+        (None,),
+        kinds="i",
+        least=1,
+        most=n_images,
+    )
+    indices = {"medoids_": (n_clusters,), "copy_of_": (n_images,)}
+    for name, length in indices.items():
+        if name in vars(model):  # models of earlier versions do not know copies
+            check_stored(name, getattr(model, name), length, kinds="i", least=0, most=n_images - 1)
+    if not isinstance(model.duplicates_, list):
+        raise TypeError(f"duplicates_ is a {type(model.duplicates_).__name__}; a list is wanted")
+    for group in model.duplicates_:
+        check_stored("duplicates_", group, (None,), kinds="i", least=0, most=n_images - 1)
+    if "embedding_" in vars(model):
+        check_stored("embedding_", model.embedding_, (n_images, 2))
+    affinity: Any = model.affinity_
+    if not sparse.issparse(affinity) or affinity.shape != (n_images, n_images):
+        raise ValueError(f"affinity_ is not a sparse matrix of {n_images} images")
+    check_adjacency(affinity)
+    _check_curves(model.n_clusters_scores_)
+
+
+def _check_curves(curves: object) -> None:
+    """Raise an error unless the curves of the estimated number of clusters are None or arrays of one length."""
+    if curves is None:
+        return
+    # Earlier versions stored the modularity, too.
+    if not isinstance(curves, dict) or set(curves) - {"modularity"} != {"n_clusters", "gap"}:
+        raise ValueError("n_clusters_scores_ is not a table of the curves n_clusters and gap")
+    for name, values in curves.items():
+        check_stored(name, values, (len(curves["n_clusters"]),), kinds="if")

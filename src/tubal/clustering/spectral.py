@@ -1,4 +1,6 @@
-"""The leading eigenvectors of a graph's normalised adjacency, and a 2-D map of the graph that starts from them.
+"""The leading eigenvectors of a graph's normalised adjacency, and what is read from them.
+
+They give an estimate of the number of clusters, and the start of a 2-D map of the graph.
 
 Eigenvectors that belong to connected components are exact. On the map edges attract and random pairs repel, as in UMAP
 and LargeVis.
@@ -18,19 +20,13 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from tubal.backends.arrays import own_threads, parallel_ranges
 from tubal.backends.cpu.jit import njit
+from tubal.graph import Stage
 from tubal.graph.structure import IndexArray, SparseMatrix
 
 Float64Array: TypeAlias = NDArray[np.float64]
 Float32Array: TypeAlias = NDArray[np.float32]
 Result = TypeVar("Result")
 LabelArray: TypeAlias = IndexArray
-
-# Below this size a dense eigensolver beats Lanczos on one core.
-_DENSE_LIMIT = 700
-# Above this many images eigenvectors are sought in blocks of so many, until what they lack is this short.
-_BLOCK_FROM, _BLOCK_WIDTH, _BLOCK_TOLERANCE, _MOST_RESTARTS = 20_000, 16, 2e-3, 100
-# Eigenvalues lie in [-1, 1]; subtracting this much moves known ones below all others.
-_DEFLATION = 3.0
 
 
 @dataclass(frozen=True)
@@ -62,6 +58,15 @@ class Spectrum:
             The ``n_vectors`` eigenpairs with the largest eigenvalues.
         """
         return Spectrum(self.values[:n_vectors], self.vectors[:, :n_vectors])
+
+
+# --- eigenvectors -------------------------------------------------------------------------------------------------
+# Below this size a dense eigensolver beats Lanczos on one core.
+_DENSE_LIMIT = 700
+# Above this many images eigenvectors are sought in blocks of so many, until what they lack is this short.
+_BLOCK_FROM, _BLOCK_WIDTH, _BLOCK_TOLERANCE, _MOST_RESTARTS = 20_000, 16, 2e-3, 100
+# Eigenvalues lie in [-1, 1]; subtracting this much moves known ones below all others.
+_DEFLATION = 3.0
 
 
 def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0) -> Spectrum:
@@ -260,6 +265,135 @@ def _fix_signs(vectors: Float64Array) -> Float64Array:
     """Make each column's largest entry positive, so that results do not depend on a solver's choice of sign."""
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
     return vectors * np.where(largest < 0.0, -1.0, 1.0)
+
+
+# --- the number of clusters ---------------------------------------------------------------------------------
+# Keeps ratios of tiny numbers small: with separate components the first eigenvalues are exactly 1.
+_SOFTENING = 0.01
+# Eigenvalues on each side of a gap that are averaged, as shares of the number of clusters; 0 for one on each side.
+_WINDOWS = (0.0, 0.2)
+# Numbers whose logarithms are this close, 35 % apart, count as one candidate, and so many candidates are named.
+_APART, _N_CANDIDATES = 0.3, 3
+
+
+@dataclass(frozen=True)
+class ClusterCount:
+    """An estimated number of clusters, and what it is based on.
+
+    Parameters
+    ----------
+    n_clusters : int
+        The estimate, the first of the candidates.
+    candidates : ndarray of shape (n_candidates,)
+        At most three numbers of clusters, most plausible first; any two are more than 35 % apart.
+    numbers : ndarray of shape (n_numbers,)
+        Numbers of clusters considered.
+    gap : ndarray of shape (n_numbers,)
+        Gap of the eigenvalues after that many, in units of their usual growth.
+    eigenpairs : Spectrum or None
+        The leading eigenpairs of the graph; None for graphs of one cluster.
+    """
+
+    n_clusters: int
+    candidates: IndexArray
+    numbers: IndexArray
+    gap: Float64Array
+    eigenpairs: Spectrum | None = None
+
+
+def estimate_n_clusters(
+    adjacency: SparseMatrix, *, max_clusters: int | None = None, seed: int = 0, stage: Stage | None = None
+) -> ClusterCount:
+    """Estimate the number of clusters in a graph, and the next most plausible numbers.
+
+    With ``c_k = 1 - mu_k`` the costs of the eigenvalues of the normalised adjacency, k clear clusters give k small
+    costs and a jump after them. Without clusters costs still grow, on a manifold of dimension d like ``k^(2/d)``
+    (Weyl's law), so the jump is measured against the growth of k: ``gap(k) = Δ log(c + 0.01) / Δ log k``. In this
+    unit a graph without clusters has the same gap, 2/d, at every k, and small and large numbers compare fairly. The
+    gap is the mean of two: between the costs k and k + 1, and between the means of the 0.2 k costs before and after
+    them, which is blind to single odd values.
+
+    The estimate is the number with the largest gap; the next candidates are those with the next largest gaps that
+    differ from all before by more than 35 %.
+
+    Parameters
+    ----------
+    adjacency : sparse matrix of shape (n_images, n_images)
+        Symmetric edge weights in CSR form.
+    max_clusters : int or None, default=None
+        Largest number considered; None for half the images, at most 100, and at most 50 above 2000 images.
+    seed : int, default=0
+        Seed of the eigensolver's start.
+    stage : Stage or None, default=None
+        Keeps the eigenpairs that were found; None to keep nothing.
+
+    Returns
+    -------
+    ClusterCount
+        The estimate and its curve. Graphs without edges, or of fewer than four images, are one cluster.
+
+    Examples
+    --------
+    >>> from scipy import sparse
+    >>> blocks = sparse.block_diag([np.ones((6, 6)) - np.eye(6)] * 4, format="csr")
+    >>> estimate_n_clusters(blocks).n_clusters
+    4
+    """
+    n_images = adjacency.shape[0]
+    most = most_clusters(n_images, max_clusters)
+    if adjacency.nnz == 0 or most < 2:
+        return ClusterCount(1, np.array([1], np.intp), np.array([1], np.intp), np.zeros(1))
+    stage = stage or Stage()
+    stage.show(0, most)
+    n_vectors = min(most + max(1, round(max(_WINDOWS) * most)), n_images)
+    kept = stage.kept()
+    if kept.get("vectors", np.empty(0)).shape == (n_images, n_vectors):
+        pairs = Spectrum(kept["values"], kept["vectors"])
+    else:
+        pairs = spectrum(adjacency, n_vectors, seed=seed)
+        stage.keep(lambda: {"values": pairs.values, "vectors": pairs.vectors})
+    stage.show(most, most)
+    numbers = np.arange(2, most + 1, dtype=np.intp)
+    gap = np.mean([_relative_gaps(pairs.values, numbers, window) for window in _WINDOWS], axis=0)
+    candidates = _separate_peaks(numbers, gap)
+    return ClusterCount(int(candidates[0]), candidates, numbers, gap, pairs)
+
+
+def most_clusters(n_images: int, max_clusters: int | None = None) -> int:
+    """Return the largest number of clusters that :func:`estimate_n_clusters` considers."""
+    if max_clusters is not None:
+        return min(max_clusters, n_images - 1)
+    return min(n_images // 2, 100 if n_images <= 2000 else 50)
+
+
+def _relative_gaps(values: Float64Array, numbers: IndexArray, window: float) -> Float64Array:
+    """Return the growth of log costs after each number, relative to that of the logarithm of their place."""
+    costs = np.log(np.maximum(1.0 - values, 0.0) + _SOFTENING)
+    sums = np.concatenate([[0.0], np.cumsum(costs)])
+    width = np.maximum(1, np.rint(window * numbers)).astype(np.intp)
+    last = np.minimum(numbers + width, len(values))
+    before = (sums[numbers] - sums[numbers - width]) / width
+    after = (sums[last] - sums[numbers]) / (last - numbers)
+    # Places count from 1; each mean stands at the middle of its places.
+    distance = np.log((numbers + last + 1) / (2 * numbers - width + 1))
+    gaps: Float64Array = (after - before) / distance
+    return gaps
+
+
+def _separate_peaks(numbers: IndexArray, gap: Float64Array) -> IndexArray:
+    """Return the numbers with the largest gaps, at most three, whose logarithms differ by more than 0.3.
+
+    Without any gap there are more components than numbers; the largest number is the nearest to theirs.
+
+    >>> _separate_peaks(np.array([2, 3, 4, 5]), np.array([1.0, 9.0, 8.0, 5.0]))
+    array([3, 5, 2])
+    """
+    found = [] if gap.max() > 0.0 else [int(numbers[-1])]
+    for place in np.argsort(-gap, kind="stable"):
+        number = int(numbers[place])
+        if len(found) < _N_CANDIDATES and all(abs(np.log(number / other)) > _APART for other in found):
+            found.append(number)
+    return np.array(found, dtype=np.intp)
 
 
 # --- a map ---------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """Views: several ways to compare the same images, and the rule that joins them without labels.
 
-A view is a graph of the images. "shape" compares outlines under small deformations, "colour" compares colours. Two
-views compare what a network trained on photographs sees: "semantic" what there is, "layout" what is where. No view is
-best for every collection: outlines tell letters, signs and faces apart, the network tells photographs apart.
+A view is a graph of the images. "shape" compares outlines under small deformations, "colour" compares colours,
+"texture" compares fine patterns. Two views compare what a network trained on photographs sees: "semantic" what there
+is, "layout" what is where. No view is best for every collection: outlines tell letters, signs and faces apart, the
+network tells photographs apart, and texture tells surfaces and plants apart where there is no network.
 
 The rule. Every view is cut into clusters by itself. The modularity of that cut says how far the view's own edges agree
 with each other, so it needs no labels. A view whose modularity is lower by d than the best one is trusted by
@@ -10,10 +11,11 @@ with each other, so it needs no labels. A view whose modularity is lower by d th
 views of nearly equal worth are joined, and a view that is worse than the best one by 0.03 has no influence: adding a
 view does no harm.
 
-Modularity is only comparable between views alike. The network's features are smoother than shapes, which makes their
-graphs look more orderly, so their modularity counts 0.03 less. Colours have few dimensions, and any cloud of points in
-few dimensions falls into compact pieces, so their modularity counts 0.1 less, and colour only assists: its edges count
-at most 0.35 of those of the best other view.
+Modularity is only comparable between views alike. Features of the network and of textures are smoother than shapes,
+which makes their graphs look more orderly, so their modularity counts 0.03 less. Colours have few dimensions, and any
+cloud of points in few dimensions falls into compact pieces, so their modularity counts 0.1 less. Colour and texture say
+nothing about what a picture shows, so they only assist: the best of the other views sets the measure, and edges of
+colour count at most 0.35 of its edges, edges of texture at most as much.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from scipy.fft import dct
 from scipy.sparse.csgraph import connected_components
 
 from tubal.backends.arrays import Array, to_numpy
@@ -42,16 +46,19 @@ from tubal.graph.structure import SparseMatrix, check_adjacency, check_interval
 from tubal.learning.checkpoints import Stages
 from tubal.text import count
 
-SHAPE, COLOUR, SEMANTIC, LAYOUT = "shape", "colour", "semantic", "layout"
-BUILT_IN = (COLOUR, SEMANTIC, LAYOUT)
+SHAPE, COLOUR, TEXTURE, SEMANTIC, LAYOUT = "shape", "colour", "texture", "semantic", "layout"
+BUILT_IN = (COLOUR, TEXTURE, SEMANTIC, LAYOUT)
 FROM_NETWORK = (SEMANTIC, LAYOUT)
+ASSISTING = (COLOUR, TEXTURE)
 # Trust falls by e for every 0.01 of modularity. Views below the least trust are left out.
 STEEPNESS, LEAST_TRUST = 100.0, 0.05
 # By how much less the modularity of a view counts.
-DISCOUNTS = {COLOUR: 0.1, SEMANTIC: 0.03, LAYOUT: 0.03}
+DISCOUNTS = {COLOUR: 0.1, TEXTURE: 0.03, SEMANTIC: 0.03, LAYOUT: 0.03}
 MOST_COLOUR = 0.35
 # Smaller pictures are glyphs or icons, whose outlines say it all; a network for photographs adds nothing.
 LEAST_SIDE = 32
+# Each quarter of a picture must hold a whole block of texture, and texture must not slow down large collections.
+LEAST_TEXTURED, MOST_TEXTURED = 16, 20_000
 # Without a GPU the network needs about 50 ms a picture; with more pictures it is used only if it is asked for.
 MOST_WITHOUT_GPU = 5000
 
@@ -74,6 +81,15 @@ class ColourView:
     def describe(self, images: NDArray[Any], stage: Stage | None = None) -> Features:
         """Return square roots of histograms (n, d), whose cosine is the affinity of Bhattacharyya."""
         return colour_histograms(images)
+
+
+@dataclass(frozen=True)
+class TextureView:
+    """How often fine patterns occur in the four quarters of a picture: signs of its block cosine transform."""
+
+    def describe(self, images: NDArray[Any], stage: Stage | None = None) -> Features:
+        """Return square roots of mean responses (n, d)."""
+        return texture_responses(images)
 
 
 class NetworkPass:
@@ -126,7 +142,8 @@ class FunctionView:
 def built_in_views() -> dict[str, View]:
     """Return the views that need nothing from the user; the two of the network share one pass over the images."""
     network = NetworkPass()
-    return {COLOUR: ColourView(), SEMANTIC: NetworkView(SEMANTIC, network), LAYOUT: NetworkView(LAYOUT, network)}
+    seen: dict[str, View] = {name: NetworkView(name, network) for name in FROM_NETWORK}
+    return {COLOUR: ColourView(), TEXTURE: TextureView(), **seen}
 
 
 # --- which views --------------------------------------------------------------------------------------------
@@ -145,7 +162,8 @@ ONLY_SHAPE = Request(True, {}, {})
 def requested_views(views: str | Sequence[str] | Mapping[str, Any], images: Array) -> Request:
     """Return the views that ``views`` asks for, for images (n, height, width[, channels]).
 
-    "auto" takes shape, colour where the images have colour, and the network where it is installed and can help.
+    "auto" takes shape, colour where the images have colour, and the network where it is installed and can help; where
+    it is not, texture.
     """
     known = built_in_views()
     if isinstance(views, str) and views == "auto":
@@ -181,7 +199,10 @@ def _built_in(name: str, known: Mapping[str, View]) -> View:
 def _useful(images: Array) -> list[str]:
     """Return the views beside shape that are available and can help with these images."""
     found = [COLOUR] if has_colour(images) else []
-    return [*found, *FROM_NETWORK] if network_can_help(len(images), tuple(images.shape[1:3])) else found
+    size = tuple(images.shape[1:3])
+    if network_can_help(len(images), size):
+        return [*found, *FROM_NETWORK]
+    return [*found, TEXTURE] if min(size) >= LEAST_TEXTURED and len(images) <= MOST_TEXTURED else found
 
 
 def has_colour(images: Array) -> bool:
@@ -322,8 +343,8 @@ def best_edges(lists: Graph, n_neighbors: int) -> SparseMatrix:
 
 
 # --- new images ---------------------------------------------------------------------------------------------------
-class Viewed(Protocol):
-    """A fitted clusterer, as far as its views are concerned."""
+class Viewed:
+    """The parameter and the fitted attributes of a clusterer that describe its views."""
 
     views: Any
     views_: dict[str, str]
@@ -435,7 +456,7 @@ def fuse_views(views: Mapping[str, SparseMatrix], n_clusters: int, *, seed: int 
     quality = {}
     for name, edges in views.items():
         quality[name] = own_modularity(edges, n_clusters, seed=seed) - DISCOUNTS.get(name, 0.0)
-    leading = {name: value for name, value in quality.items() if name != COLOUR} or quality
+    leading = {name: value for name, value in quality.items() if name not in ASSISTING} or quality
     best = max(leading.values())
     trust = {name: min(1.0, float(np.exp(STEEPNESS * (value - best)))) for name, value in quality.items()}
     if COLOUR not in leading and COLOUR in trust:
@@ -465,7 +486,7 @@ _TO_XYZ = np.array(
 _WHITE = np.array([0.95047, 1.0, 1.08883])
 # Centres of the bins along lightness, green to red, and blue to yellow; colours between two count for both.
 _BINS = (np.linspace(0.0, 100.0, 4), np.linspace(-60.0, 60.0, 8), np.linspace(-60.0, 60.0, 8))
-_IMAGES_AT_A_TIME = 256
+_IMAGES_AT_A_TIME = 64
 
 
 def to_lab(pixels: NDArray[Any]) -> NDArray[np.float64]:
@@ -505,3 +526,59 @@ def _soft_histogram(lab: NDArray[np.float64]) -> NDArray[np.float64]:
         near.append(np.maximum(1.0 - np.abs(values[..., None] - centers) / step, 0.0))
     shares = np.einsum("npa,npb,npc->nabc", *near, optimize=True)
     return np.asarray(shares.reshape(len(lab), -1) / pixels.shape[1])
+
+
+# --- texture ------------------------------------------------------------------------------------------------------
+# Blocks of the size of JPEG's, and their distance. Contrast below that of ten grey values of 255 counts as noise.
+_BLOCK, _STRIDE, _NOISE = 8, 2, 10.0 / 255.0
+# Brightness, and two differences of colours.
+_OPPONENTS = np.array([[1.0, 1.0, 1.0], [1.0, 0.0, -1.0], [1.0, -2.0, 1.0]])
+# Responses weaker than half the usual one do not count, as in the codes of single-layer networks (Coates et al. 2011).
+_WEAK = 0.5
+
+
+def texture_responses(images: NDArray[Any]) -> NDArray[np.float32]:
+    """Return how strongly fine patterns occur in the quarters of images (n, height, width[, 3]), (n, 4 * d).
+
+    Every block of pixels is brought to unit contrast and written as a sum of cosines. In natural images the strength of
+    a cosine falls in proportion to its frequency, so each is multiplied by its frequency: then all are equally strong
+    in a usual picture. What exceeds half of that strength counts, positive and negative responses separately.
+    """
+    if min(images.shape[1:3]) < LEAST_TEXTURED:
+        least = f"{LEAST_TEXTURED}×{LEAST_TEXTURED}"
+        raise ValueError(f"the view 'texture' needs images of at least {least} pixels; they have {images.shape[1:3]}")
+    stack = images[..., None] if images.ndim == 3 else images
+    if stack.shape[-1] == 3:
+        stack = stack @ (_OPPONENTS / np.linalg.norm(_OPPONENTS, axis=1, keepdims=True)).T
+    cosines = _block_cosines()
+    parts = [
+        _pool_quarters(_responses(stack[start : start + _IMAGES_AT_A_TIME].astype(np.float32), cosines))
+        for start in range(0, len(stack), _IMAGES_AT_A_TIME)
+    ]
+    return np.asarray(np.sqrt(np.concatenate(parts)), dtype=np.float32)
+
+
+def _block_cosines() -> NDArray[np.float32]:
+    """Return the cosines of a block (63, 64) without the constant one, each times its frequency."""
+    basis = dct(np.eye(_BLOCK), axis=0, norm="ortho")
+    steps = np.arange(_BLOCK)
+    frequency = np.hypot(steps[:, None], steps).ravel()[1:]
+    # A block of unit contrast has 64 squares in sum; of strength 1/frequency, this constant makes each one.
+    usual = _BLOCK / np.sqrt(np.sum(frequency**-2.0))
+    return np.asarray(np.kron(basis, basis)[1:] * (frequency / usual)[:, None], dtype=np.float32)
+
+
+def _responses(images: NDArray[np.float32], cosines: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the responses (n, rows, columns, 126 * channels) of all blocks of images (n, height, width, channels)."""
+    windows = sliding_window_view(images, (_BLOCK, _BLOCK), axis=(1, 2))[:, ::_STRIDE, ::_STRIDE]
+    blocks = windows.reshape(*windows.shape[:4], -1)
+    blocks = blocks - blocks.mean(axis=-1, keepdims=True)
+    blocks /= np.sqrt(np.square(blocks).mean(axis=-1, keepdims=True) + _NOISE**2)
+    strength = (blocks @ cosines.T).reshape(*windows.shape[:3], -1)
+    return np.concatenate([np.maximum(strength - _WEAK, 0.0), np.maximum(-strength - _WEAK, 0.0)], axis=-1)
+
+
+def _pool_quarters(responses: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the means (n, 4 * d) of responses (n, rows, columns, d) over the four quarters."""
+    quarters = [part for half in np.array_split(responses, 2, axis=1) for part in np.array_split(half, 2, axis=2)]
+    return np.concatenate([part.mean(axis=(1, 2)) for part in quarters], axis=1)

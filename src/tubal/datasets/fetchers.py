@@ -29,28 +29,6 @@ if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
 
-__all__ = [
-    "COLLECTIONS",
-    "Collection",
-    "DownloadError",
-    "HashMismatchError",
-    "choose_data_folder",
-    "data_folder",
-    "download",
-    "fetch",
-    "fetch_coil20",
-    "fetch_orl",
-    "fetch_usps",
-    "fetch_yale",
-    "find_collection",
-    "load_digits_images",
-    "locate",
-    "make_shifted_shapes",
-    "read_collection",
-    "verify_file",
-]
-
-
 # --- the collections -----------------------------------------------------------------------------------------------
 
 

@@ -13,16 +13,15 @@ from sklearn.utils import Bunch
 
 from tubal.images.folders import (
     MAX_PIXELS,
-    ProgressCallback,
+    ReadingOptions,
     Size,
-    check_image_options,
     frame_size,
     is_picture_source,
     load_image_folder,
     load_pictures,
-    map_in_threads,
 )
 from tubal.images.pictures import PICTURE_SUFFIXES, Frame, Pixels, SecondLook, resize_array
+from tubal.images.reading import KeptPictures, ProgressCallback, map_in_threads
 from tubal.images.stacks import ARRAY_SUFFIXES, Stack, ValueRange, read_stack, to_unit_interval
 from tubal.text import count, shape_text
 
@@ -44,6 +43,7 @@ def load_images(
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
     look: SecondLook | None = None,
+    kept: KeptPictures | None = None,
 ) -> Bunch:
     """Read images from folders, archives, pictures, an array file or a collection.
 
@@ -84,6 +84,8 @@ def load_images(
         Called as ``progress(images_read, images_in_all)``.
     look : SecondLook, optional
         Describes picture files at a larger size while they are read.
+    kept : KeptPictures, optional
+        Keeps picture files that have been read, and restores those of an interrupted run.
 
     Returns
     -------
@@ -118,22 +120,10 @@ def load_images(
     >>> digits.images.shape, digits.names[0], digits.rule
     ((1797, 8, 8), 'digits#1', "1797 images of the collection 'digits', all 8×8 already, in grey.")
     """
-    check_image_options(size, colour, fit, crop, max_pixels)
+    options = ReadingOptions(size, colour, fit, crop, max_pixels, exclude, value_range, n_threads, progress)
     paths, are_pictures = _to_paths(source)
     if are_pictures:
-        return load_pictures(
-            paths,
-            size=size,
-            colour=colour,
-            fit=fit,
-            crop=crop,
-            max_pixels=max_pixels,
-            exclude=exclude,
-            value_range=value_range,
-            n_threads=n_threads,
-            progress=progress,
-            look=look,
-        )
+        return load_pictures(paths, options, look, kept)
     if paths[0].exists():
         stack, value_range = _read_array_file(paths[0], variable, image_shape, max_pixels, value_range)
     else:

@@ -1,8 +1,6 @@
-from .convolutional_coder import CSC
+from .coders import CSC, GTSC, GraphSC, SparseCoding, TenSR, TubSC
 from .explanation import Explanation, explain_images
 from .image_coder import ImageCoder
-from .separable_coder import TenSR
-from .tubal_coders import GTSC, GraphSC, SparseCoding, TubSC
 
 __all__ = [
     "CSC",

@@ -39,7 +39,6 @@ from tubal.graph import Graph
 from tubal.learning.alternation import Callback, LearningState
 from tubal.learning.fitting import (
     GraphSettings,
-    ImageShape,
     PathLike,
     Recipe,
     code_again,
@@ -55,7 +54,7 @@ from tubal.learning.fitting import (
     warn_if_not_converged,
 )
 from tubal.problems.base import Dictionary, ImageModel
-from tubal.problems.layout import ImageLayout, Layout, position_norms
+from tubal.problems.layout import ImageLayout, ImageShape, Layout, position_norms
 from tubal.solvers import CodeSolver, DictionarySolver, LagrangeDual
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ Every error says what came, what is wanted and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from math import prod
@@ -22,13 +22,12 @@ from tubal.backends.arrays import Array, is_floating, is_torch, namespace, to_nu
 from tubal.graph import Graph
 from tubal.learning.alternation import PassTotals, code_chunk
 from tubal.problems.base import Statistics
-from tubal.problems.layout import ImageLayout, Layout, SeparableLayout
+from tubal.problems.layout import ImageLayout, ImageShape, Layout, SeparableLayout
 from tubal.solvers.base import check_integer, check_number
 
 if TYPE_CHECKING:
     from tubal.learning.fitting import Recipe
 
-ImageShape: TypeAlias = tuple[int, ...]
 _ROWS = 2  # dimensions of images that come as rows
 
 
@@ -248,6 +247,32 @@ def check_callbacks(name: str, value: object) -> None:
                 f"{name}={value!r} holds a {type(callback).__name__}; functions of one argument, the Progress, "
                 "are wanted"
             )
+
+
+def check_mode_numbers(name: str, value: object) -> None:
+    """Raise an error unless a value is None or a sequence of positive integers."""
+    if value is None:
+        return
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str):
+        raise TypeError(f"{name}={value!r}; a tuple of atoms along each side is wanted, for example (16, 16)")
+    for mode, size in enumerate(value):
+        check_integer(f"{name}[{mode}]", size)
+
+
+def check_filter_count(name: str, value: object) -> None:
+    """Raise an error unless a value is None or a positive integer."""
+    if value is not None:
+        check_integer(name, value)
+
+
+def check_filter_shape(name: str, value: object) -> None:
+    """Raise an error unless a value is None or two positive integers."""
+    if value is None:
+        return
+    if not isinstance(value, tuple | list | np.ndarray) or len(value) != 2:
+        raise ValueError(f"{name}={value!r}; (height, width) is wanted, for example (8, 8)")
+    for side in value:
+        check_integer(name, side)
 
 
 def check_init(name: str, value: object) -> None:

@@ -14,20 +14,8 @@ from typing import Any, NamedTuple, TypedDict
 
 from tubal.experiments import table2
 from tubal.experiments.methods import CODERS, coder_stopped_early
-from tubal.experiments.tables import (
-    SCORES,
-    Images,
-    Method,
-    Outcome,
-    Record,
-    Settings,
-    Trial,
-    dataset_title,
-    join_parts,
-    markdown_table,
-    standard_deviation,
-    write_summary,
-)
+from tubal.experiments.pages import dataset_title, join_parts, markdown_table, write_summary
+from tubal.experiments.tables import SCORES, Images, Method, Outcome, Record, Settings, Trial, standard_deviation
 
 TITLE = "Sensitivity atlas"
 DATASETS = table2.DATASETS
@@ -253,6 +241,7 @@ def _setting_table(summary: Summary, setting: str, dataset: str) -> str:
 
 
 def _scores_text(point: Point, *, marked: bool) -> str:
+    """Return accuracy and NMI; with ``marked``, a star says that the codes are not certified to 0.001."""
     star = "\\*" if marked and point["gap"] > 1.001e-3 else ""
     return f"{point['accuracy']:.1f} / {point['nmi']:.1f}{star}"
 
@@ -263,7 +252,7 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
     summary = summarise(records)
     paths = write_summary("atlas", summary, page(summary), folder)
     if figures:
-        from tubal.experiments.figures import draw_atlas
+        from tubal.experiments.pages import draw_atlas
 
         paths += draw_atlas(summary, folder / "figures")
     return paths

@@ -24,6 +24,7 @@ from tubal.experiments.methods import (
     spectral_on_deformable_graph,
     spectral_on_pixels,
 )
+from tubal.experiments.pages import dataset_title, join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.tables import (
     SCORES,
     CellCost,
@@ -33,13 +34,8 @@ from tubal.experiments.tables import (
     Settings,
     Trial,
     cell_cost,
-    dataset_title,
-    join_parts,
-    list_versions,
-    markdown_table,
     read_toml,
     score_cell,
-    write_summary,
 )
 
 TITLE = "Beyond the paper: neighbours under small deformations, codes, and both together"
@@ -343,6 +339,7 @@ def _codes_table(summary: Summary) -> str:
 
 
 def _ablation_rows(summary: Summary) -> Rows:
+    """Return the rows of the ablation: first the default, if it was run, then one row for each change."""
     unchanged = summary["table"].get("default")
     return {**({"nothing (the default)": unchanged} if unchanged else {}), **summary["ablation"]}
 
@@ -396,7 +393,7 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
     summary["purity"] = neighbor_purity(summary["datasets"])
     paths = write_summary("beyond", summary, page(summary), folder)
     if figures:
-        from tubal.experiments.figures import draw_beyond
+        from tubal.experiments.pages import draw_beyond
 
         paths += draw_beyond(summary["datasets"], folder / "figures")
     return paths

@@ -15,21 +15,17 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from tubal.experiments.methods import family_member
+from tubal.experiments.pages import SCORE_NAMES, dataset_title, join_parts, markdown_table, write_summary
 from tubal.experiments.tables import (
-    SCORE_NAMES,
     SCORES,
     Method,
     Record,
     Score,
     Settings,
     Trial,
-    dataset_title,
-    join_parts,
     load_paper,
-    markdown_table,
     read_toml,
     standard_deviation,
-    write_summary,
 )
 
 TITLE = "The family: code size, cost and clustering of every model"
@@ -118,6 +114,8 @@ def _settings_files() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def settings_for(method: str, dataset: str) -> dict[str, Any]:
     """Return every setting that a member reads on a collection.
+
+    ``size`` is the number of atoms or filters; for TenSR, the number of atoms along each side.
 
     >>> settings_for("tensr", "orl")["size"]
     [16, 16]
@@ -540,7 +538,7 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
     summary["recommended"] = recommended(summary)
     paths = write_summary("family", summary, page(summary), folder)
     if figures:
-        from tubal.experiments.figures import draw_family
+        from tubal.experiments.pages import draw_family
 
         paths += draw_family(summary, folder / "figures")
     return paths

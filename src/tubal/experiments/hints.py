@@ -31,20 +31,8 @@ from scipy.optimize import linear_sum_assignment
 from tubal import ImageClusterer
 from tubal.datasets import fetch, load_images
 from tubal.experiments.methods import normalize_images
-from tubal.experiments.tables import (
-    Images,
-    Labels,
-    Method,
-    Outcome,
-    Record,
-    Settings,
-    Trial,
-    join_parts,
-    list_versions,
-    markdown_table,
-    standard_deviation,
-    write_summary,
-)
+from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
+from tubal.experiments.tables import Images, Labels, Method, Outcome, Record, Settings, Trial, standard_deviation
 from tubal.graph.structure import SparseMatrix
 from tubal.problems.layout import unit_rows
 
@@ -566,7 +554,7 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
 
 def _draw(summary: Summary, name: str, folder: Path) -> Path:
     """Draw accuracy against the number of answers for one collection."""
-    from tubal.experiments.figures import _prepare_folder, _save
+    from tubal.experiments.pages import _prepare_folder, _save
 
     _prepare_folder(folder)
     from matplotlib import pyplot

@@ -404,14 +404,14 @@ def member_solver(kind: str, sparsity: float, settings: Settings) -> Admm:
     >>> member_solver("tubsc", 0.03, {"code_steps": 5, "code_tol": 1e-3}).penalty
     4.0
     """
-    from tubal.estimators.convolutional_coder import PENALTY
+    from tubal.estimators.coders import FILTER_PENALTY
     from tubal.learning.fitting import default_code_solver
 
     if "code_penalty" in settings:
         least, slope = settings["code_penalty"]
         penalty = least + slope * sparsity
     else:
-        penalty = PENALTY if kind == "csc" else default_code_solver(sparsity, "unit").penalty
+        penalty = FILTER_PENALTY if kind == "csc" else default_code_solver(sparsity, "unit").penalty
     return Admm(max_iter=settings["code_steps"], tol=settings["code_tol"], penalty=penalty)
 
 

@@ -19,19 +19,8 @@ from sklearn.base import TransformerMixin
 
 from tubal.experiments import table2
 from tubal.experiments.methods import default_preset, normalize_images, shift_images
-from tubal.experiments.tables import (
-    SCORES,
-    Images,
-    Method,
-    Outcome,
-    Record,
-    Settings,
-    Trial,
-    join_parts,
-    markdown_table,
-    standard_deviation,
-    write_summary,
-)
+from tubal.experiments.pages import join_parts, markdown_table, write_summary
+from tubal.experiments.tables import SCORES, Images, Method, Outcome, Record, Settings, Trial, standard_deviation
 
 TITLE = "The frozen protocol"
 DATASETS = ("digits",)

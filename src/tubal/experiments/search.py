@@ -16,17 +16,8 @@ from typing import Any, TypedDict
 
 from tubal.experiments import table2
 from tubal.experiments.methods import CODERS
-from tubal.experiments.tables import (
-    SCORES,
-    Method,
-    Record,
-    Settings,
-    Trial,
-    dataset_title,
-    join_parts,
-    markdown_table,
-    read_toml,
-)
+from tubal.experiments.pages import dataset_title, join_parts, markdown_table
+from tubal.experiments.tables import SCORES, Method, Record, Settings, Trial, read_toml
 from tubal.storage.files import atomic_write
 
 TITLE = "The search for the best-score settings of Table 2"

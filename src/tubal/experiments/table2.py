@@ -25,8 +25,8 @@ from tubal.experiments.methods import (
     spectral_on_pixels,
     umap_and_kmeans,
 )
+from tubal.experiments.pages import SCORE_NAMES, dataset_title, join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.tables import (
-    SCORE_NAMES,
     SCORES,
     CellCost,
     Method,
@@ -35,18 +35,13 @@ from tubal.experiments.tables import (
     ScoreCell,
     Trial,
     cell_cost,
-    dataset_title,
-    join_parts,
-    list_versions,
     load_paper,
-    markdown_table,
     read_toml,
     score_cell,
-    write_summary,
 )
 
 if TYPE_CHECKING:
-    from tubal.experiments.figures import LearnedAtoms
+    from tubal.experiments.pages import LearnedAtoms
 
 TITLE = "Table 2: clustering four image collections"
 DATASETS = tuple(load_paper().collections)
@@ -579,7 +574,7 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
     summary = summarise([record for record in [*records, *shared] if record["row"] in ROWS])
     paths = write_summary("table2", summary, page(summary), folder)
     if figures:
-        from tubal.experiments.figures import draw_table2
+        from tubal.experiments.pages import draw_table2
 
         paths += draw_table2(summary, {name: _learn_atoms(name) for name in ("digits", *DATASETS)}, folder / "figures")
     return paths
@@ -588,7 +583,7 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
 def _learn_atoms(dataset: str) -> dict[str, LearnedAtoms]:
     """Fit the four coders of the paper to a collection, for the figures of atoms and convergence."""
     from tubal.datasets import fetch
-    from tubal.experiments.figures import LearnedAtoms
+    from tubal.experiments.pages import LearnedAtoms
 
     images = fetch(dataset).images
     images = images[evenly_spaced(len(images), FIGURE_IMAGES)]

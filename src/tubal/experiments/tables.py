@@ -2,7 +2,7 @@
 
 A *trial* runs one method once on one collection. A *row* names the kind of settings it uses, for example
 ``"label-free"``; *runs* repeat a trial with other seeds. A finished trial leaves a :class:`Record`, and a table
-summarises many of them. Pages of tables share the numbers that the paper states, read from ``paper.toml``.
+summarises many of them. The numbers that the paper states are read from ``paper.toml``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tubal
-from tubal.storage.files import Machine, atomic_write
+from tubal.storage.files import Machine
 
 Images = NDArray[np.floating[Any]]
 Labels = NDArray[np.integer[Any]]
@@ -51,25 +51,14 @@ class Outcome(NamedTuple):
 class Method:
     """One line of a table.
 
-    Attributes
-    ----------
-    title : str
-        Name shown in tables.
-    cluster : callable
-        Takes images (n_images, height, width), a number of clusters, settings and a seed.
-    settings : tuple of str
-        Names of the settings that ``cluster`` reads.
-    requires : str or None
-        Optional package that ``cluster`` imports.
-    hint : str
-        How to install that package.
+    ``cluster`` takes images (n_images, height, width), a number of clusters, settings and a seed.
     """
 
-    title: str
+    title: str  # shown in tables
     cluster: Callable[[Images, int, Settings, int], Outcome]
-    settings: tuple[str, ...]
-    requires: str | None = None
-    hint: str = ""
+    settings: tuple[str, ...]  # names of those that ``cluster`` reads
+    requires: str | None = None  # optional package that ``cluster`` imports
+    hint: str = ""  # how to install that package
 
     def unavailable(self) -> str | None:
         """Return one sentence about the missing package, or None when the method can run."""
@@ -184,7 +173,7 @@ def standard_deviation(values: Sequence[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
-# --- what pages of tables share ---------------------------------------------------------------------------------------
+# --- the numbers that the paper states ------------------------------------------------------------------------------
 Scores = Mapping[str, float]
 
 
@@ -197,9 +186,9 @@ class PaperCollection:
     """
 
     title: str
+    n_images: int
     n_classes: int
     image_shape: tuple[int, int]
-    n_images: int
     n_atoms: int
     n_vector_atoms: int
     printed: Mapping[str, Scores]
@@ -239,66 +228,3 @@ def load_paper() -> Paper:
 def read_toml(name: str) -> dict[str, Any]:
     """Return the content of a TOML file in the folder of this module."""
     return tomllib.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
-
-
-# --- the numbers that the paper states ----------------------------------------------------------------------
-SCORE_NAMES: Mapping[Score, str] = {"accuracy": "accuracy", "nmi": "NMI"}
-
-
-def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table.
-
-    >>> print(markdown_table(["a", "b"], [["1", "2"]]))
-    | a | b |
-    | --- | --- |
-    | 1 | 2 |
-    """
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def join_parts(parts: Sequence[str]) -> str:
-    """Return a page: its non-empty parts, separated by blank lines.
-
-    >>> join_parts(["# Title", "", "Text."])
-    '# Title\\n\\nText.\\n'
-    """
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def dataset_title(dataset: str) -> str:
-    """Return the name of a collection as the paper prints it; other names are returned as they are.
-
-    >>> dataset_title("orl"), dataset_title("digits")
-    ('ORL', 'digits')
-    """
-    collections = load_paper().collections
-    return collections[dataset].title if dataset in collections else dataset
-
-
-def list_subsets(subsets: Mapping[str, int]) -> str:
-    """Return which collections were used in part, as words.
-
-    >>> list_subsets({"usps": 2000})
-    '2000 evenly spaced images of USPS'
-    """
-    return "; ".join(f"{count} evenly spaced images of {dataset_title(name)}" for name, count in subsets.items())
-
-
-def list_versions(versions: Mapping[str, str]) -> str:
-    """Return versions as one line of text.
-
-    >>> list_versions({"numpy": "2.4", "python": "3.11"})
-    'numpy 2.4, python 3.11'
-    """
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
-
-
-def write_summary(name: str, summary: Mapping[str, object], page: str, folder: Path) -> list[Path]:
-    """Write a summary as ``name.json`` and its page as ``name.md`` into ``folder``; return the two paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {folder / f"{name}.json": json.dumps(summary, indent=1) + "\n", folder / f"{name}.md": page}
-    for path, text in texts.items():
-        with atomic_write(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    return list(texts)

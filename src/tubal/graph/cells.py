@@ -30,18 +30,13 @@ _CELLS_PER_ROOT = 3.0
 _SAMPLE_PER_CELL, _ROUNDS = 32, 4
 # Cells nearest to an image that may be searched because of it.
 _MOST_PROBES = 48
-# Images whose nearest centres are found at a time, and numbers in one product of queries and candidates.
+# Images whose nearest centres are found at a time, and numbers in one product of queries and candidates, which limits
+# the memory of very large cells.
 _ROWS, _BLOCK, _DEVICE_BLOCK = 2**15, 2**21, 2**27
 
 
 def cell_candidates(
-    descriptors: Array,
-    reach: int,
-    *,
-    random_state: int,
-    threads: int,
-    n_cells: int | None = None,
-    block: int | None = None,
+    descriptors: Array, reach: int, *, random_state: int, threads: int, n_cells: int | None = None
 ) -> Array:
     """Return the indices (n, reach) of the most similar other descriptors, most similar first; a few may be missed.
 
@@ -57,8 +52,6 @@ def cell_candidates(
         Threads for NumPy arrays; tensors are compared on their device.
     n_cells : int or None, default=None
         Number of cells; None for three times the square root of n.
-    block : int or None, default=None
-        Numbers in one product, a limit for the memory of very large cells; None for 2²¹, and 2²⁷ on a device.
 
     Returns
     -------
@@ -74,13 +67,12 @@ def cell_candidates(
     kind = {"dtype": xp.int64, "device": descriptors.device} if is_torch(descriptors) else {"dtype": np.int32}
     lists = xp.empty((len(descriptors), reach), **kind)
     order = restore_like(cells.order, descriptors)
-    block = block or (_DEVICE_BLOCK if is_torch(descriptors) else _BLOCK)
 
     def fill(first: int, last: int) -> None:
         for cell in range(first, last):
             if cells.sizes[cell]:
                 others = _members(order, cells.starts, searched[cell])
-                _fill_lists(descriptors, others, int(cells.sizes[cell]), lists, block)
+                _fill_lists(descriptors, others, int(cells.sizes[cell]), lists)
 
     parallel_ranges(fill, len(searched), grain=1, threads=1 if is_torch(descriptors) else threads)
     return lists
@@ -218,10 +210,10 @@ def _members(order: Array, starts: IndexArray, cells: IndexArray) -> Array:
     return namespace(order).concatenate([order[starts[cell] : starts[cell + 1]] for cell in cells])
 
 
-def _fill_lists(descriptors: Array, others: Array, n_queries: int, lists: Array, block: int) -> None:
+def _fill_lists(descriptors: Array, others: Array, n_queries: int, lists: Array) -> None:
     """Write the candidates, among ``others``, of the first ``n_queries`` of them; no image is its own candidate."""
     known, reach = descriptors[others], lists.shape[1]
-    step = max(16, block // len(known))
+    step = max(16, (_DEVICE_BLOCK if is_torch(descriptors) else _BLOCK) // len(known))
     for start in range(0, n_queries, step):
         stop = min(start + step, n_queries)
         lists[others[start:stop]] = others[_top(known[start:stop] @ known.T, reach, start)]

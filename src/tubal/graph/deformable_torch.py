@@ -121,7 +121,11 @@ class DeviceSearch(DeformableSearch):
     def _pair_distances(
         self, queries: Array, others: Array, warps: Array, shifts: Array, tell: Callable[[float], None]
     ) -> Array:
-        """Return (m, kept) root mean squared context differences of all pairs, after the best motion and local warp."""
+        """Return the root mean squared context difference of each pair, after its best motion and a local warp.
+
+        ``others`` (m, kept) are the training images that each query is compared with, ``warps`` and ``shifts`` (m,
+        kept) the best motions of the pairs, as indices into the bank. ``tell`` gets the share that is done.
+        """
         xp, margin = namespace(queries), self.effort.context
         height, width = self.size.shape
         window_y, window_x = (self.deformation.pixels(self.deformation.window, side) for side in (height, width))

@@ -18,13 +18,11 @@ import stat
 import sys
 import tarfile
 import tempfile
-import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, TypeAlias, TypeVar, cast
+from typing import IO, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +41,10 @@ from tubal.images.pictures import (
     check_stack_size,
     measure_content,
     read_header,
-    read_pages,
     silence_decoders,
     to_grey,
 )
+from tubal.images.reading import KeptPictures, PageStack, ProgressCallback, map_in_threads, read_missing
 from tubal.images.stacks import ARRAY_SUFFIXES, ValueRange
 from tubal.text import count, error_text, shape_text
 
@@ -365,7 +363,7 @@ class _Bounded(io.RawIOBase):
 
 
 # --- from files to a stack ----------------------------------------------------------------------------------
-__all__ = ["check_image_options", "frame_size", "load_image_folder", "load_pictures", "map_in_threads"]
+__all__ = ["ReadingOptions", "frame_size", "load_image_folder", "load_pictures", "map_in_threads"]
 
 LONGER_SIDE = 64  # of arrays and collections
 # Of pictures in files. Over ten collections of photographs, signs, letters and cells, clusters of pictures of 32 pixels
@@ -374,18 +372,42 @@ WORKING_SIDE = 32
 MAX_SIDE = 65_536
 MAX_PIXELS = 80_000_000
 TOTAL_INFLATION = 20  # how many times max_pixels the pictures of very small files may have together
-MAX_THREADS = 8
 SAMPLE = 100  # pictures that decide whether all are cut
 MAX_MOVE = 1 / 16  # of the content's side, between two tolerances
 TINY = float(np.finfo(np.float32).tiny)
 FAR = 100.0  # times the range of a typical picture: values farther out are damage, not brightness
 VISIBLE_COLOR = 0.04  # a picture counts as grey if its channels differ by less on average
 
-ProgressCallback: TypeAlias = Callable[[int, int], None]
 Picture: TypeAlias = tuple[Found, Header]
 Size: TypeAlias = int | tuple[int, int] | None
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How pictures are read; :func:`load_image_folder` says what each option means. Wrong values are an error."""
+
+    size: Size = None
+    colour: str = "auto"
+    fit: str = "pad"
+    crop: str = "auto"
+    max_pixels: int = MAX_PIXELS
+    exclude: Sequence[str | os.PathLike[str]] = ()
+    value_range: ValueRange | None = None
+    n_threads: int | None = None
+    progress: ProgressCallback | None = None
+
+    def __post_init__(self) -> None:
+        sides = self.size if isinstance(self.size, tuple) else (self.size,) if self.size is not None else ()
+        if not all(isinstance(side, (int, np.integer)) and 1 <= side <= MAX_SIDE for side in sides) or len(sides) > 2:
+            raise ValueError(f"size is {self.size!r}; give the longer side or (height, width), 1 to {MAX_SIDE} pixels")
+        if self.colour not in ("auto", "grey", "rgb"):
+            raise ValueError(f"colour is {self.colour!r}; choose 'auto', 'grey' or 'rgb'")
+        if self.fit not in ("pad", "crop"):
+            raise ValueError(f"fit is {self.fit!r}; choose 'pad' or 'crop'")
+        if self.crop not in ("auto", "content", "none"):
+            raise ValueError(f"crop is {self.crop!r}; choose 'auto', 'content' or 'none'")
+        if self.max_pixels < 1:
+            raise ValueError(f"max_pixels is {self.max_pixels}; give a positive number of pixels")
 
 
 def load_image_folder(
@@ -468,57 +490,35 @@ def load_image_folder(
     >>> stack.images.shape, stack.names, stack.images.max()
     ((2, 7, 9), ['one.png', 'two.png'], np.float32(1.0))
     """
-    return load_pictures(
-        [_check_folder(path)],
-        size=size,
-        colour=colour,
-        fit=fit,
-        crop=crop,
-        max_pixels=max_pixels,
-        exclude=exclude,
-        value_range=value_range,
-        n_threads=n_threads,
-        progress=progress,
-    )
+    options = ReadingOptions(size, colour, fit, crop, max_pixels, exclude, value_range, n_threads, progress)
+    return load_pictures([_check_folder(path)], options)
 
 
 def load_pictures(
     sources: Sequence[Path],
-    *,
-    size: Size,
-    colour: str,
-    fit: str,
-    crop: str,
-    max_pixels: int,
-    exclude: Sequence[str | os.PathLike[str]] = (),
-    value_range: ValueRange | None = None,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
+    options: ReadingOptions,
     look: SecondLook | None = None,
+    kept: KeptPictures | None = None,
 ) -> Bunch:
     """Read the pictures of folders, archives and files; the result is that of :func:`load_image_folder`.
 
     With ``look``, every picture is also described at a larger size; the features are ``described`` in the result.
+    With ``kept``, pictures that an interrupted run has read are not read again.
     """
-    check_image_options(size, colour, fit, crop, max_pixels)
     with contextlib.ExitStack() as temporary:
-        found, skipped = find_pictures(
-            sources, exclude=[Path(folder) for folder in exclude], max_pixels=max_pixels, temporary=temporary
-        )
+        left_out = [Path(folder) for folder in options.exclude]
+        found, skipped = find_pictures(sources, exclude=left_out, max_pixels=options.max_pixels, temporary=temporary)
         temporary.enter_context(silence_decoders())
-        pictures = _read_headers(found, skipped, max_pixels, n_threads, _half_of(progress, 0))
+        pictures = _read_headers(found, skipped, options)
         if not pictures:
             raise ValueError(_nothing_readable(sources, skipped))
-        in_color = colour == "rgb" or (colour == "auto" and any(header.in_color for _, header in pictures))
-        frame = _common_frame(pictures, _contents_to_cut(pictures, crop, n_threads), size, in_color, fit)
+        frame = _common_frame(pictures, options)
         look = look if look is not None and look.is_worthwhile(_page_sizes(pictures)) else None
-        half = _half_of(progress, len(found))
-        images, pages, value_range = _read_all(
-            pictures, frame, skipped, value_range=value_range, n_threads=n_threads, progress=half, look=look
-        )
+        reading = _Reading(options.n_threads, _half_of(options.progress, len(found)), look, kept)
+        images, pages, value_range = _read_all(pictures, frame, skipped, reading, options.value_range)
     if not pages:
         raise ValueError(_nothing_readable(sources, skipped))
-    if colour == "auto" and images.ndim == 4 and not _mostly_colored(images):
+    if options.colour == "auto" and images.ndim == 4 and not _mostly_colored(images):
         images = to_grey(images)
     # Files that nobody takes for a picture come last.
     skipped.sort(key=lambda item: (item[1] == NOT_A_PICTURE, item))
@@ -530,40 +530,11 @@ def load_pictures(
         skipped=skipped,
         rule=_describe_stack(_page_sizes(pictures), frame, images, skipped),
         crop="content" if frame.cut else "none",
-        fit=fit,
+        fit=options.fit,
         value_range=value_range,
         target=_folder_labels([item.name for _, item in pages]),
         described=None if look is None else look.features(),
     )
-
-
-def map_in_threads(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    *,
-    stop: threading.Event | None = None,
-) -> list[Result]:
-    """Apply ``function`` to every item in threads and keep the order.
-
-    An interruption drops what has not started, and sets ``stop`` for calls that can end early.
-    """
-    results: dict[int, Result] = {}
-    executor = ThreadPoolExecutor(max_workers=n_threads or min(os.cpu_count() or 1, MAX_THREADS))
-    try:
-        pending: dict[Future[Result], int] = {executor.submit(function, item): i for i, item in enumerate(items)}
-        while pending:
-            done, _ = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
-            for future in done:
-                results[pending.pop(future)] = future.result()
-            if progress is not None and done:
-                progress(len(results), len(items))
-    finally:
-        if stop is not None:
-            stop.set()
-        executor.shutdown(wait=True, cancel_futures=True)
-    return [results[i] for i in range(len(items))]
 
 
 def frame_size(sizes: Sequence[tuple[int, int]], size: Size) -> tuple[int, int]:
@@ -579,21 +550,6 @@ def frame_size(sizes: Sequence[tuple[int, int]], size: Size) -> tuple[int, int]:
     height, width = np.median(np.array(sizes, dtype=np.float64), axis=0).tolist()
     reduction = min(1.0, (size or LONGER_SIDE) / max(height, width))
     return max(1, round(height * reduction)), max(1, round(width * reduction))
-
-
-def check_image_options(size: Size, colour: str, fit: str, crop: str, max_pixels: int) -> None:
-    """Raise an error that names the first option with a value it cannot have."""
-    sides = size if isinstance(size, tuple) else (size,) if size is not None else ()
-    if not all(isinstance(side, (int, np.integer)) and 1 <= side <= MAX_SIDE for side in sides) or len(sides) > 2:
-        raise ValueError(f"size is {size!r}; give the longer side or (height, width), 1 to {MAX_SIDE} pixels")
-    if colour not in ("auto", "grey", "rgb"):
-        raise ValueError(f"colour is {colour!r}; choose 'auto', 'grey' or 'rgb'")
-    if fit not in ("pad", "crop"):
-        raise ValueError(f"fit is {fit!r}; choose 'pad' or 'crop'")
-    if crop not in ("auto", "content", "none"):
-        raise ValueError(f"crop is {crop!r}; choose 'auto', 'content' or 'none'")
-    if max_pixels < 1:
-        raise ValueError(f"max_pixels is {max_pixels}; give a positive number of pixels")
 
 
 def _check_folder(path: str | os.PathLike[str]) -> Path:
@@ -622,21 +578,18 @@ def _half_of(progress: ProgressCallback | None, n_before: int) -> ProgressCallba
     return report
 
 
-def _read_headers(
-    found: Sequence[Found],
-    skipped: Skipped,
-    max_pixels: int,
-    n_threads: int | None,
-    progress: ProgressCallback | None = None,
-) -> list[Picture]:
+def _read_headers(found: Sequence[Found], skipped: Skipped, options: ReadingOptions) -> list[Picture]:
+    """Return the files whose header can be read, with the header; add the others to ``skipped`` with a reason."""
+
     def header_or_reason(item: Found) -> Header | PictureError:
         try:
-            return read_header(item.file, max_pixels=max_pixels)
+            return read_header(item.file, max_pixels=options.max_pixels)
         except PictureError as reason:
             return reason
 
-    pictures, inflated, most = [], 0, TOTAL_INFLATION * max_pixels
-    for item, header in zip(found, map_in_threads(header_or_reason, found, n_threads, progress), strict=True):
+    pictures, inflated, most = [], 0, TOTAL_INFLATION * options.max_pixels
+    headers = map_in_threads(header_or_reason, found, options.n_threads, _half_of(options.progress, 0))
+    for item, header in zip(found, headers, strict=True):
         if isinstance(header, PictureError):
             skipped.append((item.name, str(header)))
             continue
@@ -648,53 +601,44 @@ def _read_headers(
     return pictures
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """How pictures are read: in how many threads, who is told, described by whom, and where they are kept."""
+
+    n_threads: int | None
+    progress: ProgressCallback | None
+    look: SecondLook | None
+    kept: KeptPictures | None
+
+
 def _read_all(
     pictures: Sequence[Picture],
     frame: Frame,
     skipped: Skipped,
-    *,
-    value_range: ValueRange | None = None,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    look: SecondLook | None = None,
+    how: _Reading,
+    value_range: ValueRange | None,
 ) -> tuple[Pixels, list[tuple[str, Found]], ValueRange | None]:
     """Decode every page directly into one array.
 
     Returns the pages without the damaged ones, their names and files, and the range of values that was brought to
     [0, 1], if any.
     """
+    n_pages = len(_page_sizes(pictures))
+    check_stack_size(count(n_pages, "picture"), (n_pages, *frame.shape), "choose a smaller size")
+    stack = PageStack.empty(n_pages, frame, how.look)
     headers = [header for _, header in pictures]
-    starts = np.cumsum([0, *(len(header.sizes) for header in headers)]).tolist()
-    shape = (starts[-1], *frame.shape)
-    check_stack_size(count(starts[-1], "picture"), shape, "choose a smaller size")
-    images = np.zeros(shape, dtype=np.float32)
-    good, unscaled = np.zeros(len(images), dtype=bool), np.zeros(len(images), dtype=bool)
-    reasons: dict[int, str] = {}
-
-    stop = threading.Event()
-    large = None if look is None else replace(frame, height=look.side, width=look.side, in_color=True)
-
-    def read(item: tuple[int, Header]) -> None:
-        start, header = item
-        for page, outcome in read_pages(header, frame, large):
-            if stop.is_set():
-                return
-            if isinstance(outcome, PictureError):
-                reasons[start + page] = str(outcome)
-            else:
-                images[start + page] = outcome.pixels
-                good[start + page], unscaled[start + page] = True, outcome.needs_scaling
-                if look is not None and outcome.large is not None:
-                    look.add(start + page, outcome.large)
-
-    map_in_threads(read, list(zip(starts, headers, strict=False)), n_threads, progress, stop=stop)
-    pages = []
+    if how.kept is None:
+        reasons = read_missing(headers, stack, how.n_threads, how.progress)
+    else:
+        files = [item.origin or "\0".join(item.packed) for item, _ in pictures]
+        reasons = how.kept.read_missing(files, headers, stack, how.n_threads, how.progress)
+    pages, images, good = [], stack.images, stack.good
     for index, (name, item) in enumerate(_page_names(pictures)):
         if good[index]:
             pages.append((name, item))
         else:
             skipped.append((name, reasons.get(index, "damaged")))
-    value_range = _scale_together(images, good & unscaled, value_range)
+    value_range = _scale_together(images, good & stack.unscaled, value_range)
     return (images if good.all() else images[good]), pages, value_range
 
 
@@ -766,13 +710,14 @@ def _contents_to_cut(pictures: Sequence[Picture], crop: str, n_threads: int | No
     return contents if clear and 2 * sum(worth) >= len(worth) else []
 
 
-def _common_frame(
-    pictures: Sequence[Picture], contents: Sequence[Content], size: Size, in_color: bool, fit: str
-) -> Frame:
-    """Return the frame of all pictures, which are cut if ``contents`` were found."""
-    side = size or WORKING_SIDE
+def _common_frame(pictures: Sequence[Picture], options: ReadingOptions) -> Frame:
+    """Return the frame of all pictures: its size, whether it is in colour, and whether pictures are cut to content."""
+    contents = _contents_to_cut(pictures, options.crop, options.n_threads)
+    any_color = any(header.in_color for _, header in pictures)
+    in_color = options.colour == "rgb" or (options.colour == "auto" and any_color)
+    side = options.size or WORKING_SIDE
     height, width = _content_size(contents, side) if contents else frame_size(_page_sizes(pictures), side)
-    return Frame(height, width, in_color, fit, cut=bool(contents))
+    return Frame(height, width, in_color, options.fit, cut=bool(contents))
 
 
 def _content_size(contents: Sequence[Content], size: Size) -> tuple[int, int]:

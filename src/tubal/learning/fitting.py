@@ -49,7 +49,7 @@ from tubal.learning.alternation import (
     learn,
 )
 from tubal.problems.base import Dictionary, ImageModel, atom_norms
-from tubal.problems.layout import Layout
+from tubal.problems.layout import ImageShape, Layout
 from tubal.problems.tubal import TubalModel
 from tubal.solvers import Admm, CodeSolver, DictionarySolver
 from tubal.solvers.base import MOST_STEPS
@@ -57,7 +57,6 @@ from tubal.solvers.base import MOST_STEPS
 if TYPE_CHECKING:
     from tubal.learning.checkpoints import Checkpoint, DiskStore
 
-ImageShape: TypeAlias = tuple[int, ...]
 PathLike: TypeAlias = str | os.PathLike[str]
 
 # Steps of a coding step while learning: few, because each starts where the last one ended. More steps lower the
@@ -310,27 +309,13 @@ def tubal_atoms(layout: Layout, dictionary: Array) -> dict[str, Array]:
 class PreparedFit:
     """A fit before its first step: scaled images in chunks, their graph, and the first state.
 
-    Parameters
-    ----------
-    layout : Layout
-        How images become tensors.
-    scale_factor : float
-        What images were divided by under ``scale="max"``, else 1.
-    graph : Graph or None
-        The graph of all images in the user's order.
-    collection : Collection
-        The images in chunks.
-    state : LearningState
-        The state before the first step.
-    sample : array
-        One image as a tensor: the kind, type and device of arrays the fit computes with.
-    order : ndarray of shape (n,) or None
-        Which of the user's images each image of the collection is; None if they are in the user's order.
+    ``sample`` is one image as a tensor, of the kind, type and device of arrays the fit computes with. ``order`` (n,)
+    says which of the user's images each image of the collection is; None if they are in the user's order.
     """
 
     layout: Layout
-    scale_factor: float
-    graph: Graph | None
+    scale_factor: float  # what images were divided by under ``scale="max"``, else 1
+    graph: Graph | None  # of all images in the user's order
     collection: Collection
     state: LearningState
     sample: Array

@@ -168,21 +168,11 @@ class Statistics(Protocol):
 
 @dataclass(frozen=True)
 class SpectralStatistics:
-    """Statistics of a model that is a matrix product at every frequency.
+    """Statistics of a model that is a matrix product at every frequency, summed over images."""
 
-    Parameters
-    ----------
-    gram : complex array of shape (frequency, atom, atom)
-        ``B̂ B̂ᴴ``, summed over images.
-    cross : complex array of shape (frequency, row, atom)
-        ``X̂ B̂ᴴ``, summed over images.
-    squares : float
-        ``||X||²``.
-    """
-
-    gram: Array
-    cross: Array
-    squares: float
+    gram: Array  # ``B̂ B̂ᴴ``, (frequency, atom, atom)
+    cross: Array  # ``X̂ B̂ᴴ``, (frequency, row, atom)
+    squares: float  # ``||X||²``
 
     def __add__(self, other: Self) -> Self:
         """Return the statistics of both sets of images together."""

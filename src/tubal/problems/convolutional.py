@@ -12,7 +12,7 @@ frequency counts ``weight / (height · width)`` in every sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.random import RandomState
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse.linalg import splu
 
@@ -38,16 +39,19 @@ from tubal.backends.arrays import (
     parallel_ranges,
     rfft2,
     spectrum_weights,
+    to_numpy,
 )
 from tubal.backends.cpu import convolution as kernels
 from tubal.problems.base import SpectralStatistics, SplitState, movement_from_squares
-from tubal.problems.layout import planes_first, samples_last
+from tubal.problems.layout import ImageShape, Layout, planes_first, samples_last
 from tubal.problems.linear_map import GraphTerm, LinearMapCoding, LinearMapModel
 
 # The axes of a plane in arrays (..., height, width).
 PLANE_AXES = (-2, -1)
 # Filters with more pixels, channels included, are applied in the Fourier domain; smaller ones by compiled kernels.
 LARGEST_PATCH = 256
+DEFAULT_FILTERS = 45
+DEFAULT_FILTER_SIDE = 8
 
 
 # --- coding -----------------------------------------------------------------------------------------------------------
@@ -338,50 +342,20 @@ def strongest_patch(image: Array, down: int, across: int) -> Array:
 
 # --- the model --------------------------------------------------------------------------------------------------------
 class ConvolutionalModel(LinearMapModel):
-    """Images as sums of small filters at many places; a dictionary is one array (down, across, channel, atom)."""
+    """Images as sums of small filters at many places.
+
+    A dictionary is one array (down, across, channel, atom). Data are (height, width, channel, image), codes (height,
+    width, atom, image).
+    """
 
     coding_problem = ConvolutionalCoding
 
     def dictionary_problem(
         self, statistics: ConvolutionalStatistics, dictionary: Array, step: int
     ) -> ConvolutionalDictionary:
-        """Return the filter problem.
-
-        Parameters
-        ----------
-        statistics : ConvolutionalStatistics
-            Statistics of all images.
-        dictionary : array of shape (down, across, channel, atom)
-            Ignored.
-        step : int
-            Ignored: the dictionary has one part.
-
-        Returns
-        -------
-        ConvolutionalDictionary
-            The problem.
-        """
         return ConvolutionalDictionary(statistics)
 
     def statistics(self, dictionary: Array, data: Array, codes: Array, step: int) -> ConvolutionalStatistics:
-        """Return the statistics of some images.
-
-        Parameters
-        ----------
-        dictionary : array of shape (down, across, channel, atom)
-            Ignored.
-        data : array of shape (height, width, channel, n_images)
-            The images.
-        codes : array of shape (height, width, atom, n_images)
-            Their codes.
-        step : int
-            Ignored: the dictionary has one part.
-
-        Returns
-        -------
-        ConvolutionalStatistics
-            The statistics.
-        """
         return ConvolutionalStatistics.of(planes_first(data), planes_first(codes))
 
     def replace_atoms(self, dictionary: Array, unused: NDArray[np.bool_], images: Array) -> Array:
@@ -615,3 +589,90 @@ def plane_transforms(
     down = np.exp(-2j * np.pi * turns / height)
     kind = np.complex64 if dtype == np.float32 else np.complex128
     return np.ascontiguousarray(along, dtype), down.astype(kind), np.ascontiguousarray(back, dtype)
+
+
+# --- the dictionary of a coder ----------------------------------------------------------------------------------------
+def convolutional_model(image_shape: ImageShape) -> ConvolutionalModel:
+    """Return the convolutional model, which is the same for images of all shapes."""
+    return ConvolutionalModel()
+
+
+def filter_atoms(layout: Layout, dictionary: Array) -> dict[str, Any]:
+    """Return the fitted attributes of filters (down, across, channel, atom)."""
+    xp = namespace(dictionary)
+    filters = xp.moveaxis(dictionary, 3, 0)
+    height, width = layout.image_shape[:2]
+    planes = filter_planes(dictionary, (height, width))
+    return {
+        "n_atoms_": int(dictionary.shape[3]),
+        "filter_shape_": tuple(int(side) for side in dictionary.shape[:2]),
+        "filters_": filters if len(layout.image_shape) > 2 else filters[..., 0],
+        "atoms_": layout.to_images(xp.moveaxis(planes, (0, 1, 2, 3), (2, 3, 0, 1))),
+    }
+
+
+def fitting_filter_shape(filter_shape: Sequence[int] | None, image_shape: ImageShape) -> tuple[int, int]:
+    """Return the shape of a filter, or raise an error if it does not fit into images of this shape.
+
+    >>> fitting_filter_shape(None, (32, 5))
+    (8, 5)
+    """
+    height, width = image_shape[:2]
+    if height * width == 1:
+        raise ValueError(
+            "n_features = 1: images of one pixel have nowhere to move a filter to; use SparseCoding or larger images"
+        )
+    if filter_shape is None:
+        return min(DEFAULT_FILTER_SIDE, height), min(DEFAULT_FILTER_SIDE, width)
+    down, across = (int(side) for side in filter_shape)
+    if down > height or across > width:
+        raise ValueError(
+            f"filters of {down} × {across} pixels are larger than the images of {height} × {width}; choose a "
+            "filter_shape that fits into an image"
+        )
+    return down, across
+
+
+def filter_count(n_atoms: int | None, image_shape: ImageShape) -> int:
+    """Return the number of filters, or raise an error if it exceeds the number of pixels."""
+    n_pixels = prod(image_shape)
+    if n_atoms is None:
+        return min(DEFAULT_FILTERS, n_pixels)
+    if n_atoms > n_pixels:
+        raise ValueError(
+            f"n_atoms={n_atoms} filters for images of {n_pixels} pixels: each filter is placed at every pixel, so more "
+            f"than one per pixel only repeat each other; use at most {n_pixels}"
+        )
+    return int(n_atoms)
+
+
+def initial_filters(
+    data: Array, layout: Layout, random: RandomState, *, n_atoms: int | None, filter_shape: Sequence[int] | None,
+    init: str | Array,
+) -> Array:  # fmt: skip
+    """Return initial filters (down, across, channel, atom): patches of random images, random numbers, or ``init``."""
+    down, across = fitting_filter_shape(filter_shape, layout.image_shape)
+    count = filter_count(n_atoms, layout.image_shape)
+    height, width, n_channels, n_samples = (int(size) for size in data.shape)
+    if not isinstance(init, str):
+        return _given_filters(init, (count, down, across, n_channels), data)
+    filters = random.standard_normal((down, across, n_channels, count))
+    if init == "images":
+        images = to_numpy(data[..., random.randint(0, n_samples, count)])
+        for atom in range(count):
+            top, left = random.randint(height - down + 1), random.randint(width - across + 1)
+            patch = images[top : top + down, left : left + across, :, atom]
+            # A blank or constant patch carries no information; such a filter stays random.
+            if np.ptp(patch) > 0:
+                filters[..., atom] = patch
+    return as_like(filters / filter_norms(filters), data[..., :1])
+
+
+def _given_filters(init: Array, wanted: tuple[int, ...], data: Array) -> Array:
+    """Return the user's filters (atom, height, width[, channel]) as (down, across, channel, atom), in the unit ball."""
+    filters = as_like(init, data[..., :1])
+    if filters.ndim == 3:
+        filters = filters[..., None]
+    if tuple(filters.shape) != wanted:
+        raise ValueError(f"init has shape {tuple(filters.shape)}; (atom, height, width, channel) = {wanted} is wanted")
+    return filters_to_ball(namespace(filters).moveaxis(filters, 0, 3))

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from tubal.backends.arrays import Array, contiguous, namespace
+
+ImageShape: TypeAlias = tuple[int, ...]  # (height, width) or (height, width, channels)
 
 
 class Layout(Protocol):
     """What an estimator needs to convert between images and the tensors of a model."""
 
     @property
-    def image_shape(self) -> tuple[int, ...]:
+    def image_shape(self) -> ImageShape:
         """``(height, width)`` or ``(height, width, channels)``."""
 
     def to_tensor(self, images: Array) -> Array:
@@ -87,7 +89,7 @@ class ImageLayout:
            [2, 5]])
     """
 
-    image_shape: tuple[int, ...]
+    image_shape: ImageShape
     tube_axis: int = -1
     whole: bool = False
 
@@ -175,7 +177,7 @@ class SeparableLayout:
         With two modes the channels of a colour image are stacked as further rows; with three they are a mode.
     """
 
-    image_shape: tuple[int, ...]
+    image_shape: ImageShape
     n_modes: int = 2
 
     @property
@@ -256,7 +258,7 @@ class PlaneLayout:
         ``(height, width)`` or ``(height, width, channels)``.
     """
 
-    image_shape: tuple[int, ...]
+    image_shape: ImageShape
 
     def to_tensor(self, images: Array) -> Array:
         """Return images as a tensor whose planes are contiguous in memory.

@@ -158,46 +158,13 @@ class LinearMapCoding(CodingProblem):
         return max(self.map_norm + (self.graph.lipschitz if self.graph else 0.0), np.finfo(np.float64).tiny)
 
     def zeros(self) -> Array:
-        """Return codes that are all zero.
-
-        Returns
-        -------
-        array of shape codes_shape
-            Zeros of the type and device of the data.
-        """
         return new_zeros(self.codes_shape, self.data)
 
     def hessian_product(self, codes: Array) -> Array:
-        """Return the Gram operator applied to codes, plus ``2 α B L``.
-
-        Parameters
-        ----------
-        codes : array of shape codes_shape
-            Any codes.
-
-        Returns
-        -------
-        array of shape codes_shape
-            The product.
-        """
         product = self.correlate(self.reconstruct(codes))
         return product if self.graph is None else product + self.graph.product(codes)
 
     def summary(self, codes: Array, *, statistics: bool = False) -> Summary:
-        """Return the terms of the objective for each image.
-
-        Parameters
-        ----------
-        codes : array of shape codes_shape
-            Any codes.
-        statistics : bool, default=False
-            Also compute the statistics of the first dictionary step.
-
-        Returns
-        -------
-        Summary
-            The terms and, if asked for, the statistics.
-        """
         difference = as_double(self.data) - as_double(self.reconstruct(codes))
         residuals = (difference**2).sum(tuple(range(difference.ndim - 1)))
         xp = namespace(codes)
@@ -284,26 +251,7 @@ class LinearMapCoding(CodingProblem):
             self._systems = None
 
     def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
-        """Make steps of over-relaxed ADMM; without a graph, blocks of images are coded in several threads.
-
-        Parameters
-        ----------
-        state : SplitState
-            Where to start. Its point may be changed in place.
-        penalty : float
-            Weight of the augmented Lagrangian.
-        relaxation : float
-            Over-relaxation, in (0, 2).
-        n_steps : int
-            Number of steps.
-        tol : float
-            Independent images whose last relative change was at most ``tol`` stay as they are.
-
-        Returns
-        -------
-        SplitState
-            The state after the steps.
-        """
+        # Without a graph, blocks of images are coded in several threads.
         steps = partial(CodingProblem.split, penalty=penalty, relaxation=relaxation, n_steps=n_steps, tol=tol)
         if self.graph is not None or is_torch(self.data) or self.codes_shape[-1] <= self.block_size:
             with self._warm_started(state) as systems:
@@ -344,28 +292,6 @@ class LinearMapModel(ImageModel):
         laplacian: SharedLaplacian | Laplacian | None = None,
         neighbor_sum: Array | None = None,
     ) -> LinearMapCoding:
-        """Return the coding problem of some images.
-
-        Parameters
-        ----------
-        dictionary : array or tuple of arrays
-            The current dictionary.
-        data : array of shape (..., n_images)
-            The images as the layout of the model arranges them, samples last.
-        sparsity : float
-            Weight of the l1 penalty.
-        graph_weight : float, default=0.0
-            Weight of the graph term.
-        laplacian : matrix of shape (n_images, n_images), optional
-            Graph Laplacian of these images.
-        neighbor_sum : array of the shape of the codes, optional
-            Weighted sum of the fixed codes of neighbours that are not among these images.
-
-        Returns
-        -------
-        LinearMapCoding
-            The problem.
-        """
         return self.coding_problem(
             dictionary, data, sparsity=sparsity, graph_weight=graph_weight, laplacian=laplacian,
             neighbor_sum=neighbor_sum,

@@ -11,16 +11,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Self
+from math import prod
+from typing import Any, Self
 
 import numpy as np
+from numpy.random import RandomState
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, as_double, as_like, namespace
+from tubal.backends.arrays import Array, as_double, as_like, namespace, to_numpy
+from tubal.problems.layout import ImageShape, Layout, SeparableLayout
 from tubal.problems.linear_map import LinearMapCoding, LinearMapModel
 from tubal.problems.tubal import TubalDictionary, TubalStatistics
 
 Matrices = tuple[Array, ...]
+
+DEFAULT_ATOMS_A_SIDE = 16
+# More atoms of unit length along one side would nearly repeat each other; the literature uses at most two per pixel.
+MOST_ATOMS_A_PIXEL = 4
 
 
 def mode_product(tensor: Array, matrix: Array, mode: int) -> Array:
@@ -154,6 +161,9 @@ def _mode_unfolding(tensor: Array, mode: int) -> Array:
 class SeparableModel(LinearMapModel):
     """Images as ``B ×₁ D₁ ×₂ D₂ ...``; a dictionary is a tuple of matrices, updated one after the other.
 
+    Matrices are (m_i, r_i); as a part of the dictionary, each is a tubal dictionary (1, m_i, r_i). Data are (m₁, m₂,
+    ..., image), codes (r₁, r₂, ..., image).
+
     Parameters
     ----------
     n_modes : int, default=2
@@ -166,79 +176,15 @@ class SeparableModel(LinearMapModel):
         self.n_dictionary_steps = n_modes
 
     def dictionary_problem(self, statistics: SeparableStatistics, dictionary: Matrices, step: int) -> TubalDictionary:
-        """Return the problem of one matrix: an ordinary dictionary with columns in the unit ball.
-
-        Parameters
-        ----------
-        statistics : SeparableStatistics
-            Statistics of all images for this mode.
-        dictionary : tuple of arrays of shape (m_i, r_i)
-            Ignored.
-        step : int
-            Which mode.
-
-        Returns
-        -------
-        TubalDictionary
-            The problem, with tubes of length one.
-        """
         return TubalDictionary(statistics.ordinary)
 
     def statistics(self, dictionary: Matrices, data: Array, codes: Array, step: int) -> SeparableStatistics:
-        """Return the statistics of one mode, with the newest matrices of the others.
-
-        Parameters
-        ----------
-        dictionary : tuple of arrays of shape (m_i, r_i)
-            The current matrices.
-        data : array of shape (m₁, m₂, ..., n_images)
-            Some of the images.
-        codes : array of shape (r₁, r₂, ..., n_images)
-            Their codes.
-        step : int
-            Which mode.
-
-        Returns
-        -------
-        SeparableStatistics
-            The statistics of these images.
-        """
         return SeparableStatistics.of_mode(dictionary, data, codes, step)
 
     def part(self, dictionary: Matrices, step: int) -> Array:
-        """Return the matrix of one mode.
-
-        Parameters
-        ----------
-        dictionary : tuple of arrays of shape (m_i, r_i)
-            The current matrices.
-        step : int
-            Which mode.
-
-        Returns
-        -------
-        array of shape (1, m_i, r_i)
-            The matrix as a tubal dictionary.
-        """
         return dictionary[step][None]
 
     def with_part(self, dictionary: Matrices, step: int, part: Array) -> Matrices:
-        """Return the dictionary with the matrix of one mode replaced.
-
-        Parameters
-        ----------
-        dictionary : tuple of arrays of shape (m_i, r_i)
-            The current matrices.
-        step : int
-            Which mode.
-        part : array of shape (1, m_i, r_i)
-            The new matrix.
-
-        Returns
-        -------
-        tuple of arrays of shape (m_i, r_i)
-            The new matrices.
-        """
         return (*dictionary[:step], part[0], *dictionary[step + 1 :])
 
     def replace_atoms(self, dictionary: Matrices, unused: NDArray[np.bool_], images: Array) -> Matrices:
@@ -274,3 +220,87 @@ def leading_vector(image: Array, mode: int) -> Array:
     xp = namespace(image)
     vectors, _, _ = xp.linalg.svd(_mode_unfolding(as_double(image), mode), full_matrices=False)
     return as_like(vectors[:, 0], image)
+
+
+# --- the dictionary of a coder ----------------------------------------------------------------------------------------
+def separable_model(image_shape: ImageShape, n_modes: int) -> SeparableModel:
+    """Return the separable model, which is the same for images of all shapes."""
+    return SeparableModel(n_modes)
+
+
+def separable_atoms(layout: Layout, dictionary: Matrices) -> dict[str, Any]:
+    """Return the fitted attributes of matrices (side, atoms): their sizes and all outer products."""
+    sizes = tuple(int(matrix.shape[1]) for matrix in dictionary)
+    one_each = as_like(np.eye(prod(sizes)), dictionary[0]).reshape(*sizes, -1)
+    return {"n_atoms_": sizes, "atoms_": layout.to_images(multilinear(one_each, dictionary))}
+
+
+def mode_sizes(n_atoms: Sequence[int] | None, image_shape: ImageShape) -> tuple[int, ...]:
+    """Return the number of atoms along each side, or raise an error if images of this shape cannot have them.
+
+    >>> mode_sizes(None, (32, 5))
+    (16, 5)
+    """
+    if prod(image_shape) == 1:
+        raise ValueError(
+            "n_features = 1: images of one pixel have no rows and columns to separate; use SparseCoding or larger ones"
+        )
+    if n_atoms is None:
+        return tuple(min(DEFAULT_ATOMS_A_SIDE, side) for side in SeparableLayout(image_shape).sides)
+    sizes = tuple(int(size) for size in n_atoms)
+    if len(sizes) not in {2, len(image_shape)}:
+        raise ValueError(
+            f"n_atoms={sizes} has {len(sizes)} numbers and images have shape {image_shape}; give 2, or 3 for "
+            "images with channels"
+        )
+    for size, side in zip(sizes, SeparableLayout(image_shape, len(sizes)).sides, strict=True):
+        most = 1 if side == 1 else MOST_ATOMS_A_PIXEL * side
+        if size > most:
+            raise ValueError(
+                f"n_atoms={sizes} asks for {size} atoms along a side of {side} pixels; more than {most} only repeat "
+                "each other, lower n_atoms"
+            )
+    return sizes
+
+
+def initial_matrices(
+    data: Array,
+    layout: Layout,
+    random: RandomState,
+    *,
+    n_atoms: Sequence[int] | None,
+    init: str | Sequence[Array],
+) -> Matrices:
+    """Return initial matrices with columns of unit length: fibres of random images, random numbers, or ``init``."""
+    sizes = mode_sizes(n_atoms, layout.image_shape)
+    sides = tuple(int(side) for side in data.shape[:-1])
+    if not isinstance(init, str):
+        return _given_matrices(init, sides, sizes, data)
+    matrices = []
+    for mode, (side, size) in enumerate(zip(sides, sizes, strict=True)):
+        matrix = random.standard_normal((side, size))
+        if init == "images":
+            chosen = random.randint(0, data.shape[-1], size)
+            images = to_numpy(data[..., chosen])
+            fibres = np.moveaxis(images, mode, 0).reshape(side, -1, size)
+            for atom in range(size):
+                fibre = fibres[:, random.randint(fibres.shape[1]), atom]
+                # A blank or constant border carries no information; such an atom stays random.
+                if np.ptp(fibre) > 0 or side == 1:
+                    matrix[:, atom] = fibre
+        norms = np.linalg.norm(matrix, axis=0)
+        matrices.append(as_like(matrix / np.where(norms > 0, norms, 1.0), data[..., :1]))
+    return tuple(matrices)
+
+
+def _given_matrices(init: Sequence[Array], sides: tuple[int, ...], sizes: tuple[int, ...], data: Array) -> Matrices:
+    """Return the user's matrices with columns in the unit ball."""
+    matrices = tuple(as_like(matrix, data[..., :1]) for matrix in init)
+    wanted = tuple(zip(sides, sizes, strict=True))
+    if tuple(tuple(matrix.shape) for matrix in matrices) != wanted:
+        raise ValueError(
+            f"init holds matrices of shapes {[tuple(matrix.shape) for matrix in matrices]}; (side, atoms) = {wanted} "
+            "is wanted"
+        )
+    xp = namespace(matrices[0])
+    return tuple(matrix / xp.clip(xp.sqrt((matrix**2).sum(0)), 1.0, None) for matrix in matrices)

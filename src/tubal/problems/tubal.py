@@ -266,48 +266,17 @@ class TubalDictionary:
 
 # --- the model --------------------------------------------------------------------------------------------------------
 class TubalModel(LinearMapModel):
-    """Images as tensor-linear combinations of atoms (eq. 2); a dictionary is one array (tube, row, atom)."""
+    """Images as tensor-linear combinations of atoms (eq. 2).
+
+    A dictionary is one array (tube, row, atom). Data are (tube, row, image), codes (tube, atom, image).
+    """
 
     coding_problem = TubalCoding
 
     def dictionary_problem(self, statistics: TubalStatistics, dictionary: Array, step: int) -> TubalDictionary:
-        """Return the dictionary problem.
-
-        Parameters
-        ----------
-        statistics : TubalStatistics
-            Statistics of all images.
-        dictionary : array of shape (tube, row, atom)
-            Ignored.
-        step : int
-            Ignored: the dictionary has one part.
-
-        Returns
-        -------
-        TubalDictionary
-            The problem.
-        """
         return TubalDictionary(statistics)
 
     def statistics(self, dictionary: Array, data: Array, codes: Array, step: int) -> TubalStatistics:
-        """Return the statistics of some images.
-
-        Parameters
-        ----------
-        dictionary : array of shape (tube, row, atom)
-            Ignored.
-        data : array of shape (tube, row, n_images)
-            The images.
-        codes : array of shape (tube, atom, n_images)
-            Their codes.
-        step : int
-            Ignored: the dictionary has one part.
-
-        Returns
-        -------
-        TubalStatistics
-            The statistics.
-        """
         return TubalStatistics.from_coefficients(to_coefficients(data), to_coefficients(codes))
 
     def replace_atoms(self, dictionary: Array, unused: NDArray[np.bool_], images: Array) -> Array:
@@ -347,19 +316,7 @@ class Step(NamedTuple):
 
 
 class NumbaTubalCoding:
-    """Runs the iterations of one tubal coding problem on NumPy arrays.
-
-    Parameters
-    ----------
-    tubal_map : TubalMap
-        The map from codes to images.
-    data : array of shape (tube, row, n_images)
-        The images.
-    sparsity : float
-        Weight of the l1 penalty.
-    graph : GraphTerm, optional
-        The graph term.
-    """
+    """Runs the iterations of one tubal coding problem on NumPy arrays; ``data`` is (tube, row, image)."""
 
     def __init__(self, tubal_map: TubalMap, data: NDArray[Any], *, sparsity: float, graph: GraphTerm | None) -> None:
         self.map, self.sparsity, self.graph = tubal_map, sparsity, graph

@@ -60,19 +60,7 @@ def from_even_blocks(blocks: NDArray[Any], tube_length: int) -> BlockOperator:
 
 
 class TorchTubalCoding:
-    """Runs the iterations of one tubal coding problem on torch tensors.
-
-    Parameters
-    ----------
-    tubal_map : TubalMap
-        The map from codes to images.
-    data : tensor of shape (tube, row, n_images)
-        The images.
-    sparsity : float
-        Weight of the l1 penalty.
-    graph : GraphTerm, optional
-        The graph term.
-    """
+    """Runs the iterations of one tubal coding problem on torch tensors; ``data`` is (tube, row, image)."""
 
     def __init__(self, tubal_map: TubalMap, data: Array, *, sparsity: float, graph: GraphTerm | None) -> None:
         self.map, self.data, self.sparsity, self.graph = tubal_map, data, sparsity, graph
@@ -121,7 +109,11 @@ class TorchTubalCoding:
         self, point: Array, shrinkage: Shrinkage, penalty: float, n_steps: int, active: Array | None, moved: Array,
         size: Array,
     ) -> None:  # fmt: skip
-        """Make steps without a graph, chunk by chunk."""
+        """Make steps without a graph, a chunk of images at a time, and change ``point`` in place.
+
+        ``active`` (image,) is 0 for images that have converged. ``moved`` and ``size`` (atom, image) are set to the
+        squared lengths of the last step and of the point before it.
+        """
         inverse = even_blocks(self.map.shifted_inverse(penalty))
         buffers = [self.buffer(self.n_coefficients * self.n_atoms * self.chunk) for _ in (0, 1)]
         for start in range(0, self.n_samples, self.chunk):

@@ -673,7 +673,7 @@ def _script(names: tuple[str, ...] = SCRIPTS) -> str:
 
 
 def _policy(script: str, style: str, *, connect: bool = False) -> str:
-    """Return a policy that allows only this script, this style, and pictures in this page or beside it.
+    """Return a content security policy: this script, this style, and pictures in this page or beside it are allowed.
 
     There are no requests to other places and no injected code. With ``connect``, the page may ask its own server.
     """

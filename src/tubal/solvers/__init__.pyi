@@ -1,7 +1,6 @@
-from .admm import Admm
 from .base import CodeSolver, DictionarySolver, DictionaryState, Solution, iterate
+from .coding import Admm, Fista, PrintedIstt
 from .dictionary import LagrangeDual, ProjectedGradient
-from .fista import Fista, PrintedIstt
 
 __all__ = [
     "Admm",

@@ -130,9 +130,10 @@ class CodeSolver(Protocol):
         problem : CodingProblem
             The problem of a batch of images.
         start : object, optional
-            A state that this solver returned for the same images with another dictionary; None starts at zero.
+            A state that this solver returned for the same images with another dictionary; None starts at zero. The
+            solvers of this package also start at codes, an array of shape problem.codes_shape.
         monitor : callable, optional
-            ``monitor(n_iter, state)`` is called after every burst of steps.
+            ``monitor(n_iter, state)`` is called after every burst of steps, ``check_every`` of them in this package.
 
         Returns
         -------

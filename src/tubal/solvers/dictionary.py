@@ -27,7 +27,16 @@ from tubal.backends.arrays import (
 )
 from tubal.problems.base import DictionaryProblem
 from tubal.problems.tubal import TubalDictionary
-from tubal.solvers.base import DictionaryState, Monitor, Solution, check_integer, check_number, ignore, iterate
+from tubal.solvers.base import (
+    DictionarySolver,
+    DictionaryState,
+    Monitor,
+    Solution,
+    check_integer,
+    check_number,
+    ignore,
+    iterate,
+)
 
 # --- the Lagrange dual ---------------------------------------------------------------------------------------------
 # A thread gets at least this many frequencies and this many multiplications at a time. Smaller tasks take less time
@@ -54,11 +63,12 @@ class DualPoint:
 
 
 @dataclass(frozen=True)
-class LagrangeDual:
+class LagrangeDual(DictionarySolver):
     """Maximise the dual of the dictionary problem by projected Newton steps, in double precision.
 
     It solves the problems of the tubal models and of TenSR. One multiplier per atom is shared by all frequencies
-    (Algorithm 2 of the paper prints the solve inside the loop over slices). Atoms that no image uses are left out.
+    (Algorithm 2 of the paper prints the solve inside the loop over slices). Atoms that no image uses stay as they are.
+    The multipliers of the start, if it has any, give a warm start.
 
     Parameters
     ----------
@@ -85,22 +95,6 @@ class LagrangeDual:
     def minimise(
         self, problem: DictionaryProblem, start: DictionaryState, monitor: Monitor = ignore
     ) -> Solution[DictionaryState]:
-        """Minimise a dictionary problem.
-
-        Parameters
-        ----------
-        problem : TubalDictionary
-            The dictionary problem of a tubal model or of one mode of TenSR.
-        start : DictionaryState
-            The current dictionary, which supplies the unused atoms, and multipliers for a warm start.
-        monitor : callable, optional
-            ``monitor(n_iter, state)`` is called after every Newton step.
-
-        Returns
-        -------
-        Solution
-            The final dictionary with its multipliers, and how it was reached.
-        """
         if not isinstance(problem, TubalDictionary):
             raise TypeError(
                 f"LagrangeDual cannot solve a {type(problem).__name__}: its dual is that of tubal and separable "
@@ -309,7 +303,7 @@ class _Position:
 
 
 @dataclass(frozen=True)
-class ProjectedGradient:
+class ProjectedGradient(DictionarySolver):
     """Accelerated gradient steps on the atoms, each projected to the unit ball, with adaptive restart.
 
     Slower than :class:`LagrangeDual`, but it solves the dictionary problem of every model.
@@ -332,29 +326,13 @@ class ProjectedGradient:
     def minimise(
         self, problem: DictionaryProblem, start: DictionaryState, monitor: Monitor = ignore
     ) -> Solution[DictionaryState]:
-        """Minimise a dictionary problem.
-
-        Parameters
-        ----------
-        problem : DictionaryProblem
-            The problem of one part of the dictionary.
-        start : DictionaryState
-            The current dictionary.
-        monitor : callable, optional
-            ``monitor(n_iter, state)`` is called after every step.
-
-        Returns
-        -------
-        Solution
-            The final dictionary and how it was reached.
-        """
         lipschitz = problem.lipschitz
         if lipschitz <= 0.0:
             return Solution(start, 0, converged=True)
         begin = as_double(start.dictionary)
         solution = iterate(
             lambda now, _: self._step(problem, now, 1.0 / lipschitz),
-            _Position(begin, begin, 1.0, float("inf")),
+            _Position(dictionary=begin, extrapolated=begin, inertia=1.0, movement=float("inf")),
             stop=lambda now: now.movement <= self.tol,
             max_iter=self.max_iter,
             check_every=1,

@@ -1,4 +1,3 @@
-from .archive import DamagedFileError
-from .models import load, save
+from .models import DamagedFileError, load, save
 
 __all__ = ["DamagedFileError", "load", "save"]

@@ -145,10 +145,7 @@ class Journal:
             The act, or None if there is none left.
         """
         done, _ = self._replay()
-        if not done:
-            return None
-        self._write([{"undo": done[-1]}])
-        return self._acts()[done[-1]]
+        return self._step("undo", done)
 
     def redo(self) -> Act | None:
         """Do the act again that was taken back last; a new act ends what can be done again.
@@ -159,10 +156,14 @@ class Journal:
             The act, or None if there is none.
         """
         _, undone = self._replay()
-        if not undone:
+        return self._step("redo", undone)
+
+    def _step(self, kind: str, acts: Sequence[int]) -> Act | None:
+        """Write that the last of some numbered acts is undone or redone, and return it; None if there is none."""
+        if not acts:
             return None
-        self._write([{"redo": undone[-1]}])
-        return self._acts()[undone[-1]]
+        self._write([{kind: acts[-1]}])
+        return self._acts()[acts[-1]]
 
     # --- reading ---------------------------------------------------------------------------------------
     def history(self) -> list[Act]:

@@ -1,4 +1,4 @@
-"""Models in one file: arrays and JSON. There is no pickle, and nothing in a file is executed.
+"""Models in one file: arrays and JSON, checked before they are used, written whole or not at all.
 
 >>> import numpy as np, pathlib, tempfile, tubal
 >>> model = tubal.TubSC(n_atoms=3, max_iter=2, random_state=0).fit(np.random.default_rng(0).random((8, 5, 4)))
@@ -11,26 +11,35 @@ A file holds every parameter and every fitted attribute. That includes the codes
 ``n · n_atoms · tube`` numbers, of which only those that are not zero are stored. With a graph it also includes the
 training images themselves, because new images are joined to them: one byte a pixel if they were 8-bit pictures, else
 four or eight. A model file with a graph contains your training images: share it only if you may share them.
-``callbacks`` are code and are not stored.
+``callbacks`` are code and are not stored. There is no pickle, and nothing in a file is executed. Checkpoints of fits
+(:mod:`tubal.learning.checkpoints`) are archives of the same form.
 """
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import importlib
 import inspect
+import io
+import json
 import math
 import os
-from collections.abc import Callable
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.lib import format as npy
+from numpy.typing import ArrayLike, NDArray
 
 from tubal.backends.arrays import Array, is_torch, to_numpy
-from tubal.storage.archive import DamagedFileError, read_archive, write_archive
+from tubal.storage.files import atomic_write
 
 __all__ = ["DamagedFileError", "load", "save"]
 
@@ -50,6 +59,10 @@ _EXPORTING = ("tubal.clustering", _ESTIMATORS, "tubal.solvers", "tubal.problems"
 _FORMER_NAMES = {"Tally": "PassTotals"}
 # Parameters that are functions, and attributes that are cheaper to compute again than to check.
 _NOT_STORED = {"callbacks", "tree_"}
+
+
+class DamagedFileError(ValueError):
+    """A file that was not written by tubal, or that has changed since."""
 
 
 @cache
@@ -223,7 +236,7 @@ class Encoder:
         arrays, meta = graph.state()
         stored = {}
         for name, array in arrays.items():
-            key = (name, array.dtype.str, array.shape, blake2b(np.ascontiguousarray(array).data).digest())
+            key = (name, array.dtype.str, array.shape, hashlib.blake2b(np.ascontiguousarray(array).data).digest())
             if key not in self._graph_arrays:
                 images = name == "search_images"
                 self._graph_arrays[key] = (self._encode_images if images else self._encode_array)(array, where)
@@ -515,3 +528,221 @@ def restore_levels(
     each = (-1, *[1] * (levels.ndim - 1))
     images: NDArray[Any] = base[levels] / base[peaks].reshape(each) / norms.reshape(each)
     return images
+
+
+# --- the archive ----------------------------------------------------------------------------------------------
+# A zip archive whose members are not compressed. So every member is as large as it says, or the file is damaged, and a
+# small file cannot unpack to a huge one. ``manifest.json`` names every array with its type, shape, length and SHA-256.
+# The SHA-256 of the manifest itself is the archive's comment. Nothing is unpacked to a disk, and nothing in a file can
+# be executed: arrays are numbers or text, never pickles.
+FORMAT = "tubal"
+VERSION = 1
+KINDS = ("model", "checkpoint")
+MANIFEST = "manifest.json"
+# A manifest holds names and numbers. A longer one was not written by tubal, and is not read.
+MAX_MANIFEST = 64 << 20
+_BLOCK = 8 << 20
+_PLAIN = "biufcUS"
+
+
+def write_archive(path: str | os.PathLike[str], kind: str, content: Json, arrays: Mapping[str, ArrayLike]) -> None:
+    """Write ``content`` and ``arrays`` to ``path``; a failure leaves a former file as it was."""
+    target = Path(path)
+    try:
+        with atomic_write(target) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+            entries = {name: _write_array(archive, name, array) for name, array in arrays.items()}
+            manifest = {
+                "format": FORMAT,
+                "version": VERSION,
+                "kind": kind,
+                "arrays": entries,
+                "content": content,
+            }
+            text = json.dumps(manifest, allow_nan=False).encode()
+            with archive.open(_member(MANIFEST), "w") as member:
+                member.write(text)
+            archive.comment = hashlib.sha256(text).hexdigest().encode()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OSError(
+            error.errno, f"cannot write {str(target)!r}: {reason}; what was there before is untouched"
+        ) from error
+
+
+def read_archive(path: str | os.PathLike[str], kind: str) -> tuple[Json, dict[str, NDArray[Any]]]:
+    """Return the content and the arrays of a file after checking every byte; an error says what is wrong."""
+    target = Path(path)
+    if not target.exists():
+        raise FileNotFoundError(f"there is no file {str(target)!r}")
+    if target.is_dir():
+        raise IsADirectoryError(f"{str(target)!r} is a folder; name the file that save() wrote")
+    try:
+        with open(target, "rb") as stream, zipfile.ZipFile(stream) as archive:
+            manifest = _read_manifest(archive)
+            _check_manifest(manifest, kind)
+            entries = _check_members(archive, manifest["arrays"], os.fstat(stream.fileno()).st_size)
+            arrays = {name: _read_array(archive, name, entry) for name, entry in entries.items()}
+            return manifest["content"], arrays
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{str(target)!r} cannot be loaded: {error}") from None
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a real fault of the disk keeps its own message
+            raise
+        raise DamagedFileError(f"{str(target)!r} cannot be loaded: it refers to bytes outside the file") from None
+    except (
+        zipfile.BadZipFile, struct.error, EOFError, ValueError, KeyError, TypeError, NotImplementedError,
+        RecursionError, OverflowError, RuntimeError, AttributeError, IndexError, zlib.error,
+    ) as error:  # fmt: skip
+        raise DamagedFileError(
+            f"{str(target)!r} cannot be loaded: it is truncated, altered or no tubal file ({error})"
+        ) from None
+
+
+def archive_kind(path: str | os.PathLike[str]) -> str | None:
+    """Return what a file of ours holds ("model" or "checkpoint"), or None for a file that tubal has not written."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            manifest = _read_manifest(archive)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, NotImplementedError, RuntimeError, struct.error):
+        return None
+    return str(manifest.get("kind")) if manifest.get("format") == FORMAT else None
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    # A fixed date, so that the same model gives the same bytes.
+    return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+
+
+def _write_array(archive: zipfile.ZipFile, name: str, values: ArrayLike) -> dict[str, Json]:
+    """Write one array and return its entry in the manifest."""
+    array = np.asarray(values)
+    if array.dtype.kind not in _PLAIN:
+        raise TypeError(f"an array of {array.dtype} cannot be saved; numbers or text are wanted")
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+    header = io.BytesIO()
+    npy.write_array_header_1_0(header, {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape})
+    digest, size = hashlib.sha256(), 0
+    with archive.open(_member(_file_of(name)), "w", force_zip64=True) as member:
+        for piece in (header.getvalue(), *_byte_blocks(array)):
+            member.write(piece)
+            digest.update(piece)
+            size += len(piece)
+    return {
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+        "size": size,
+        "sha256": digest.hexdigest(),
+    }
+
+
+def _byte_blocks(array: NDArray[Any]) -> Iterator[bytes]:
+    """Yield the array's bytes in C order, a few megabytes at a time, whatever its memory layout."""
+    if array.ndim == 0 or array.nbytes <= _BLOCK:
+        yield array.tobytes()
+        return
+    step = max(1, _BLOCK // max(1, array.nbytes // len(array)))
+    for start in range(0, len(array), step):
+        yield array[start : start + step].tobytes()
+
+
+def _file_of(name: str) -> str:
+    return f"arrays/{name}.npy"
+
+
+def _read_manifest(archive: zipfile.ZipFile) -> dict[str, Json]:
+    info = archive.getinfo(MANIFEST)
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size > MAX_MANIFEST:
+        raise DamagedFileError(f"its manifest claims {info.file_size} bytes, more than any manifest has")
+    with archive.open(info) as member:
+        text = member.read(MAX_MANIFEST + 1)
+    if hashlib.sha256(text).hexdigest().encode() != archive.comment:
+        raise DamagedFileError("its manifest does not match its checksum; the file was altered")
+    manifest = json.loads(text)
+    if not isinstance(manifest, dict):
+        raise DamagedFileError("its manifest is not a table")
+    return manifest
+
+
+def _check_manifest(manifest: dict[str, Json], kind: str) -> None:
+    if manifest.get("format") != FORMAT or not isinstance(manifest.get("version"), int):
+        raise DamagedFileError("it was not written by tubal.save()")
+    if manifest["version"] > VERSION:
+        raise DamagedFileError(
+            f"it has format {manifest['version']} and this version of tubal reads up to {VERSION}; upgrade tubal"
+        )
+    if manifest.get("kind") != kind:
+        raise DamagedFileError(f"it holds a {str(manifest.get('kind'))[:40]}, a {kind} is wanted")
+
+
+def _check_members(archive: zipfile.ZipFile, entries: Json, file_size: int) -> dict[str, dict[str, Json]]:
+    """Check the type, shape and size of every entry against the file, before memory is allocated for it."""
+    names = archive.namelist()
+    if sorted(names) != sorted([MANIFEST, *map(_file_of, entries)]):
+        raise DamagedFileError("its members are not those its manifest lists; the file was altered")
+    total = 0
+    for name, entry in entries.items():
+        info = archive.getinfo(_file_of(name))
+        dtype, shape = _claimed_type(entry["dtype"]), _claimed_shape(entry["shape"])
+        expected = math.prod(shape) * dtype.itemsize
+        stored = info.compress_type == zipfile.ZIP_STORED and info.file_size == info.compress_size
+        if not stored or info.file_size != entry["size"] or not 0 <= info.file_size - expected <= 1 << 16:
+            raise DamagedFileError(f"array {name!r} is not as large as its shape {shape} says")
+        total += info.file_size
+    if total > file_size:
+        raise DamagedFileError("its arrays claim to be larger than the file")
+    return dict(entries)
+
+
+def _claimed_type(text: Json) -> np.dtype[Any]:
+    dtype = np.dtype(text) if isinstance(text, str) and len(text) < 16 else np.dtype(object)
+    # Text of length 0 takes no bytes, so that its shape could be anything.
+    if dtype.kind not in _PLAIN or dtype.hasobject or dtype.itemsize == 0:
+        raise DamagedFileError(f"an array claims type {str(text)[:40]!r}; only numbers and text are loaded")
+    return dtype
+
+
+def _claimed_shape(values: Json) -> tuple[int, ...]:
+    whole = isinstance(values, list) and len(values) <= 32
+    if not whole or any(type(value) is not int or not 0 <= value < 1 << 48 for value in values):
+        raise DamagedFileError(f"an array claims the absurd shape {str(values)[:80]}")
+    return tuple(values)
+
+
+def _read_array(archive: zipfile.ZipFile, name: str, entry: dict[str, Json]) -> NDArray[Any]:
+    """Read one array and check it against its entry in the manifest."""
+    dtype, shape = _claimed_type(entry["dtype"]), _claimed_shape(entry["shape"])
+    digest = hashlib.sha256()
+    with archive.open(_file_of(name)) as member:
+        header = _Recorder(member)
+        if npy.read_magic(header) != (1, 0):
+            raise DamagedFileError(f"array {name!r} has an unknown header")
+        if npy.read_array_header_1_0(header) != (shape, False, dtype):
+            raise DamagedFileError(f"array {name!r} is not of the shape and type its manifest says")
+        digest.update(header.seen)
+        array = np.empty(shape, dtype)
+        view = memoryview(array.reshape(-1).view(np.uint8).data) if array.size else memoryview(b"")
+        n_read = 0
+        while n_read < len(view):
+            count = member.readinto(view[n_read : n_read + _BLOCK])  # type: ignore[attr-defined]
+            if not count:
+                raise DamagedFileError(f"array {name!r} ends too early; the file is truncated")
+            digest.update(view[n_read : n_read + count])
+            n_read += count
+        if member.read(1):
+            raise DamagedFileError(f"array {name!r} is longer than its shape")
+    if digest.hexdigest() != entry["sha256"]:
+        raise DamagedFileError(f"array {name!r} does not match its checksum; the file was altered")
+    return array
+
+
+class _Recorder:
+    """Reads a header and keeps its bytes for the checksum."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.seen = stream, b""
+
+    def read(self, count: int = -1, /) -> bytes:
+        """Return up to ``count`` bytes."""
+        found = self.stream.read(count)
+        self.seen += found
+        return found

@@ -7,13 +7,8 @@ function neighborSection(image, neighbors) {
   const lead = aligned
     ? "They decide the cluster. A second picture shows the neighbour rotated, scaled and moved to match this image."
     : "They decide the cluster.";
-  return make(
-    "section",
-    { class: "near", "aria-label": "Most similar images" },
-    make("h3", {}, "Most similar images"),
-    make("p", { class: "hint" }, lead),
-    make("ul", { class: "neighbors" }, items),
-  );
+  const title = "Most similar images";
+  return panelSection("near", title, title, lead, make("ul", { class: "neighbors" }, items));
 }
 
 function neighborItem({ row, distance: apart, alignment }) {

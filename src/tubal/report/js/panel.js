@@ -153,6 +153,16 @@ function pixelsOf(image) {
   return values;
 }
 
+/** A section of the panel: a heading, a sentence about what it shows, and its content. */
+function panelSection(kind, label, title, hint, ...content) {
+  const heading = make("h3", {}, title);
+  return make("section", { class: kind, "aria-label": label }, heading, make("p", { class: "hint" }, hint), ...content);
+}
+
+function atomsSection(hint, ...content) {
+  return panelSection("build", "How atoms build the image", "Built from shifted atoms", hint, ...content);
+}
+
 /** Why there is nothing to show of how atoms build the image. */
 function nothingBuilt(details) {
   const reason = !atoms
@@ -160,12 +170,7 @@ function nothingBuilt(details) {
     : !details.terms
       ? "This report was made without codes, so it cannot show which atoms build the image."
       : "No atom is needed for this image: it is blank, or unlike every atom.";
-  return make(
-    "section",
-    { class: "build", "aria-label": "How atoms build the image" },
-    make("h3", {}, "Built from shifted atoms"),
-    make("p", { class: "hint" }, reason),
-  );
+  return atomsSection(reason);
 }
 
 /** How atoms build the image, with a slider that adds their terms one at a time. */
@@ -195,11 +200,8 @@ function buildSection(image, details) {
   list.append(...rows.map((term, index) => termItem(term, index, rows, () => showUpTo(index + 1))));
   update();
   const play = button("Play", () => playTerms(slider, play), { id: "play-terms", title: "Add the terms one by one" });
-  return make(
-    "section",
-    { class: "build", "aria-label": "How atoms build the image" },
-    make("h3", {}, "Built from shifted atoms"),
-    make("p", { class: "hint" }, buildNote(details)),
+  return atomsSection(
+    buildNote(details),
     pictures.node,
     make("div", { class: "player" }, play, slider),
     list,

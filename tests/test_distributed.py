@@ -21,6 +21,7 @@ pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
 
 from distributed import Client, LocalCluster  # noqa: E402
+
 from tubal.distributed import connect, fit  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -132,7 +133,7 @@ def test_killed_worker_does_not_change_the_result(images, killable_client):
 
 
 def test_worker_killed_during_the_graph_does_not_change_the_result(images, killable_client, monkeypatch):
-    import tubal.distributed.fitting as module
+    import tubal.distributed as module
 
     expected = fit(coder(max_iter=1), images, killable_client, n_partitions=4)
     search = module.block_graph

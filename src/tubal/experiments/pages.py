@@ -1,7 +1,8 @@
-"""The figures of the tables. matplotlib is imported only when they are drawn."""
+"""The pages of the tables: Markdown, JSON and figures. matplotlib is imported only when figures are drawn."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.experiments.tables import SCORE_NAMES, SCORES, Images, Labels, Score, dataset_title
+from tubal.experiments.tables import SCORES, Images, Labels, Score, load_paper
+from tubal.storage.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,8 +21,63 @@ if TYPE_CHECKING:
     from tubal.experiments import atlas, family, table2
     from tubal.graph import Graph
 
+SCORE_NAMES: Mapping[Score, str] = {"accuracy": "accuracy", "nmi": "NMI"}
 _N_PAIRS = 8
 _N_ERRORS = 24
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+def markdown_table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table.
+
+    >>> print(markdown_table(["a", "b"], [["1", "2"]]))
+    | a | b |
+    | --- | --- |
+    | 1 | 2 |
+    """
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def join_parts(parts: Sequence[str]) -> str:
+    """Return a page: its non-empty parts, separated by blank lines.
+
+    >>> join_parts(["# Title", "", "Text."])
+    '# Title\\n\\nText.\\n'
+    """
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def dataset_title(dataset: str) -> str:
+    """Return the name of a collection as the paper prints it; other names are returned as they are.
+
+    >>> dataset_title("orl"), dataset_title("digits")
+    ('ORL', 'digits')
+    """
+    collections = load_paper().collections
+    return collections[dataset].title if dataset in collections else dataset
+
+
+def list_versions(versions: Mapping[str, str]) -> str:
+    """Return versions as one line of text.
+
+    >>> list_versions({"numpy": "2.4", "python": "3.11"})
+    'numpy 2.4, python 3.11'
+    """
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def write_summary(name: str, summary: Mapping[str, object], page: str, folder: Path) -> list[Path]:
+    """Write a summary as ``name.json`` and its page as ``name.md`` into ``folder``; return the two paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {folder / f"{name}.json": json.dumps(summary, indent=1) + "\n", folder / f"{name}.md": page}
+    for path, text in texts.items():
+        with atomic_write(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    return list(texts)
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
 
 
 class LearnedAtoms(NamedTuple):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from tubal.experiments.figures import align
 from tubal.experiments.methods import ablated_graph
+from tubal.experiments.pages import align
 
 
 @pytest.mark.parametrize("motion", ["rotation", "scale", "shift"])

@@ -1,3 +1,0 @@
-from .fitting import connect, fit
-
-__all__ = ["connect", "fit"]
