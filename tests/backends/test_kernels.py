@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tubal import GTSC
 from tubal.backends import cpu
+from tubal.backends.cpu import coding
 
 KERNELS = sorted(path for path in Path(cpu.__file__).parent.glob("*.py") if path.stem not in ("__init__", "jit"))
 
@@ -93,3 +96,40 @@ def test_kernels_work_without_a_cache(before, sentence, tmp_path):
     found = call_kernels(tmp_path, before)
     assert found.count("compiled kernels cannot be kept") == 1
     assert sentence in found
+
+
+# --- compiled by a second process --------------------------------------------------------------------------------
+KERNELS_AHEAD = """
+from numba import float64
+from tubal.backends.cpu.jit import compiled
+
+@compiled
+def double(x):
+    return 2.0 * x
+
+AHEAD = ((double, (float64,)),)
+"""
+CALL_AHEAD = """
+import kernels_ahead as kernels
+from tubal.backends.cpu import jit
+jit.available_cores = lambda: 2
+with jit.compiled_ahead(kernels):
+    started = len(jit._compilers)
+    assert kernels.double(2.0) == 4.0
+print(started, sum(kernels.double.stats.cache_hits.values()))
+"""
+
+
+def test_second_process_compiles_into_the_cache_once(tmp_path):
+    (tmp_path / "kernels_ahead.py").write_text(KERNELS_AHEAD)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
+    command = [sys.executable, "-c", CALL_AHEAD]
+    found = [subprocess.check_output(command, env=environment, text=True).split() for _ in range(2)]
+    assert found == [["1", "1"], ["0", "1"]]
+
+
+def test_fits_use_the_kernels_compiled_ahead(rng):
+    """Other types would be compiled by the second process in vain."""
+    GTSC(3, max_iter=1, random_state=0).fit(rng.random((20, 6, 6), dtype=np.float32))
+    assert all(tuple(types) in kernel.signatures for kernel, types in coding.AHEAD)
