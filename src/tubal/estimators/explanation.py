@@ -369,12 +369,8 @@ def _few_terms(coder: FittedCoder, images: NDArray[Any]) -> list[_FewTerms]:
 def _descend(
     gram: NDArray[np.float64], products: NDArray[np.float64], sparsity: float, codes: NDArray[np.float64]
 ) -> None:
-    """Minimise ``1/2 c' G c - p' c + sparsity |c|₁`` over codes c in place, one after another; G is symmetric."""
-    # Loops, because operations on whole arrays would take Numba a second more to compile.
-    slack = products.copy()
-    for i in range(len(codes)):
-        for j in range(len(codes)):
-            slack[i] -= gram[i, j] * codes[j]
+    """Minimise ``1/2 c' G c - p' c + sparsity |c|₁`` over codes c in place, one coordinate after another."""
+    slack = products - gram @ codes
     for _ in range(5000):
         largest_change, largest = 0.0, 0.0
         for j in range(len(codes)):
@@ -383,8 +379,7 @@ def _descend(
             after = shrunk if target > 0.0 else -shrunk
             change = after - codes[j]
             if change != 0.0:
-                for i in range(len(codes)):
-                    slack[i] -= gram[j, i] * change
+                slack -= gram[:, j] * change
                 codes[j] = after
             largest_change, largest = max(largest_change, abs(change)), max(largest, abs(after))
         if largest_change <= 1e-5 * largest:

@@ -67,7 +67,7 @@ GRAPH_REDUCTION = 0.3
 # The width of a block is a multiple of this number: whole vector registers.
 WIDTH_UNIT = 4
 # Images summed in single precision before they are added to the double-precision totals.
-STATISTICS_BLOCK = 128
+STATISTICS_BLOCK = 256
 # Statistics are summed in at most this many parts, of at least this many images each: every part needs its own arrays.
 MAX_PARTS, MIN_PART = 8, 96
 
@@ -467,9 +467,8 @@ class NumbaTubalCoding:
         def work(start: int, stop: int) -> None:
             for first in range(start, stop, STATISTICS_BLOCK):
                 here = slice(first, min(first + STATISTICS_BLOCK, stop))
-                block = np.ascontiguousarray(codes[:, :, here])
-                codes_hat, data_hat = to_coefficients(block), to_coefficients(self.data[:, :, here])
-                absolutes[here] = _sum_by_image(np.abs(block, out=block))
+                codes_hat, data_hat = to_coefficients(codes[:, :, here]), to_coefficients(self.data[:, :, here])
+                absolutes[here] = _sum_by_image(np.abs(codes[:, :, here]))
                 if statistics:
                     gram[start // grain] += _product_parts(codes_hat, codes_hat)
                     cross[start // grain] += _product_parts(data_hat, codes_hat)
