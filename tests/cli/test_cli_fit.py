@@ -133,7 +133,7 @@ def test_resumed_cluster_command_gives_the_same_labels(
         interrupt_at(patch, 2)
         assert run([*arguments, "--quiet"]) == 130
     assert "the progress is saved in" in one_sentence(capsys)
-    assert {entry.name for entry in tmp_path.iterdir()} == {"out.checkpoint"}
+    assert {entry.name for entry in tmp_path.iterdir()} == {"out.checkpoint", "out.checkpoint.pictures"}
     assert run([*arguments, "--resume", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["clusters"] == 3
     assert {entry.name for entry in tmp_path.iterdir()} == {"out"}

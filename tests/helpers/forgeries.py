@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import hashlib
 import io
 import json
@@ -115,7 +116,8 @@ def _change_manifest(content: Any, random: np.random.Generator) -> None:
         factor = [2, -1, 10, 1000, 0.01][int(random.integers(5))]
         tree[key] = type(tree[key])(tree[key] * factor)
         return
-    tree[key] = _PLANTS[int(random.integers(len(_PLANTS)))]
+    # A copy: the next change may write into it.
+    tree[key] = copy.deepcopy(_PLANTS[int(random.integers(len(_PLANTS)))])
 
 
 def _change_array(manifest: dict[str, Any], members: dict[str, bytes], random: np.random.Generator) -> None:

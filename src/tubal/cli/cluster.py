@@ -158,11 +158,13 @@ def cluster_sources(
     with (
         terminal.compile_and_tell(),
         nullcontext(hidden) if hidden is not None else reserve(out) as reserved,
-        pipeline.checkpoint_beside(out, asked.resume, terminal, state) as checkpoint,
+        pipeline.checkpoint_beside(out, asked.resume, terminal, state) as (checkpoint, kept),
         staged_folder(out, force=asked.force, stale=stale, hidden=reserved) as stage,
     ):
         look = inputs.second_look(network, asked.views, asked.preset)
-        stack = inputs.read_images(terminal, state, sources, settings, look=look, listed_in=str(out / "skipped.csv"))
+        stack = inputs.read_images(
+            terminal, state, sources, settings, look=look, kept=kept, listed_in=str(out / "skipped.csv")
+        )
         known_labels = inputs.read_labels(asked.labels, stack, is_collection=inputs.is_collection(sources))
         pipeline.check_sorting(asked.sort, stack, stage)
         chosen = inputs.choose_views(terminal, asked.views, asked.preset, stack)

@@ -155,10 +155,10 @@ def fit(
     with (
         reserve(out),
         terminal.announce_compiling(),
-        checkpoint_beside(out, resume, terminal, state) as checkpoint,
+        checkpoint_beside(out, resume, terminal, state) as (checkpoint, kept),
         _connect(scheduler) as client,
     ):
-        stack = read_images(terminal, state, source, image_settings)
+        stack = read_images(terminal, state, source, image_settings, kept=kept)
         with terminal.stage(f"fitting {METHODS[method]}") as bar:
             if client is None:
                 model.fit(to_device(stack.images, state.device), checkpoint=checkpoint, progress=bar.part)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tubal.backends.network import SeenPictures
     from tubal.clustering import ImageClusterer
     from tubal.images.pictures import SecondLook
+    from tubal.images.reading import KeptPictures
 
 __all__ = [
     "NetworkLook",
@@ -76,18 +77,20 @@ def read_images(
     settings: ImageSettings,
     *,
     look: SecondLook | None = None,
+    kept: KeptPictures | None = None,
     listed_in: str = "",
 ) -> Bunch:
     """Read SOURCE with a progress bar, and print what was read and the first files that were skipped.
 
-    ``listed_in`` says where all skipped files will be listed.
+    ``kept`` holds the pictures that an interrupted run has read. ``listed_in`` says where all skipped files will be
+    listed.
     """
     given = cast(ImageSettings, {name: value for name, value in settings.items() if value is not None})
     with terminal.stage("reading images") as bar:
         from tubal.datasets import load_images
 
         try:
-            stack = load_images(source, **given, n_threads=state.threads, progress=bar, look=look)
+            stack = load_images(source, **given, n_threads=state.threads, progress=bar, look=look, kept=kept)
         except ValueError as error:
             raise ValueError(_name_the_option(str(error), state)) from error
     stack.skipped = [(name, reason.replace(_LIMIT, "(--max-pixels)")) for name, reason in stack.skipped]

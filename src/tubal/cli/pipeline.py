@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from tubal.checkpoints import Checkpoint
     from tubal.clustering import ImageClusterer
+    from tubal.images.reading import KeptPictures
 
 __all__ = [
     "Plan",
@@ -65,7 +66,7 @@ __all__ = [
 ]
 
 # Time between two checkpoints of one stage; what takes longer, such as one coding pass, is lost in a crash.
-CHECKPOINT_SECONDS = 5.0
+CHECKPOINT_SECONDS = 2.0
 LABEL_COLUMNS = ("file", "cluster", "confidence", "outlier", "near_duplicate_of")
 SORTED_FOLDER = "clusters"
 # Files that desktops leave in a folder that was only looked at.
@@ -137,33 +138,38 @@ def check_output_file(out: Path, *, force: bool, source: str | None = None, mode
 
 
 @contextlib.contextmanager
-def checkpoint_beside(out: Path, resume: bool, terminal: Terminal, state: State) -> Iterator[Checkpoint]:
-    """Yield the checkpoint of a run that writes to ``out``, and delete it when the block succeeds.
+def checkpoint_beside(
+    out: Path, resume: bool, terminal: Terminal, state: State
+) -> Iterator[tuple[Checkpoint, KeptPictures]]:
+    """Yield the checkpoint of a run that writes to ``out``, and the pictures it has read; delete both on success.
 
-    It lies beside ``out`` as ``<name>.checkpoint``, not inside: a folder of results holds results only. A file of that
-    name that is not a checkpoint is an error.
+    They lie beside ``out`` as ``<name>.checkpoint`` and ``<name>.checkpoint.pictures``, not inside: a folder of results
+    holds results only. A file of that name that is not a checkpoint is an error.
     """
     from tubal.checkpoints import Checkpoint
+    from tubal.images.reading import KeptPictures
 
     named = out if out.name not in ("", "..") else out.resolve()
     path = named.with_name(f"{named.name}.checkpoint")
     checkpoint = Checkpoint(path, every_seconds=CHECKPOINT_SECONDS, resume=resume)
     checkpoint.check_place()
-    if resume and not path.exists():
+    kept = KeptPictures(path.with_name(f"{path.name}.pictures"), resume=resume, every_seconds=CHECKPOINT_SECONDS)
+    if resume and not (path.exists() or kept.exists()):
         terminal.print_line(f"there is no {path} to resume; starting from the beginning")
     if not resume and path.exists():
         terminal.print_line(
             f"starting from the beginning; to continue from {path}, stop and run: {state.command_with('--resume')}"
         )
     try:
-        yield checkpoint
+        yield checkpoint, kept
     except KeyboardInterrupt:
-        if not path.exists():
+        if not (path.exists() or kept.exists()):
             raise
         raise click.ClickException(
             f"stopped; the progress is saved in {path}; to continue, run: {state.command_with('--resume')}"
         ) from None
     checkpoint.delete()
+    kept.delete()
 
 
 def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], object]) -> None:

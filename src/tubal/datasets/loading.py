@@ -13,16 +13,15 @@ from sklearn.utils import Bunch
 
 from tubal.images.folders import (
     MAX_PIXELS,
-    ProgressCallback,
     Size,
     check_image_options,
     frame_size,
     is_picture_source,
     load_image_folder,
     load_pictures,
-    map_in_threads,
 )
 from tubal.images.pictures import PICTURE_SUFFIXES, Frame, Pixels, SecondLook, resize_array
+from tubal.images.reading import KeptPictures, ProgressCallback, map_in_threads
 from tubal.images.stacks import ARRAY_SUFFIXES, Stack, ValueRange, read_stack, to_unit_interval
 from tubal.text import count, shape_text
 
@@ -44,6 +43,7 @@ def load_images(
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
     look: SecondLook | None = None,
+    kept: KeptPictures | None = None,
 ) -> Bunch:
     """Read images from folders, archives, pictures, an array file or a collection.
 
@@ -84,6 +84,8 @@ def load_images(
         Called as ``progress(images_read, images_in_all)``.
     look : SecondLook, optional
         Describes picture files at a larger size while they are read.
+    kept : KeptPictures, optional
+        Keeps picture files that have been read, and restores those of an interrupted run.
 
     Returns
     -------
@@ -133,6 +135,7 @@ def load_images(
             n_threads=n_threads,
             progress=progress,
             look=look,
+            kept=kept,
         )
     if paths[0].exists():
         stack, value_range = _read_array_file(paths[0], variable, image_shape, max_pixels, value_range)

@@ -18,13 +18,11 @@ import stat
 import sys
 import tarfile
 import tempfile
-import threading
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, TypeAlias, TypeVar, cast
+from typing import IO, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,10 +41,10 @@ from tubal.images.pictures import (
     check_stack_size,
     measure_content,
     read_header,
-    read_pages,
     silence_decoders,
     to_grey,
 )
+from tubal.images.reading import KeptPictures, PageStack, ProgressCallback, map_in_threads, read_missing
 from tubal.images.stacks import ARRAY_SUFFIXES, ValueRange
 from tubal.text import count, error_text, shape_text
 
@@ -374,18 +372,14 @@ WORKING_SIDE = 32
 MAX_SIDE = 65_536
 MAX_PIXELS = 80_000_000
 TOTAL_INFLATION = 20  # how many times max_pixels the pictures of very small files may have together
-MAX_THREADS = 8
 SAMPLE = 100  # pictures that decide whether all are cut
 MAX_MOVE = 1 / 16  # of the content's side, between two tolerances
 TINY = float(np.finfo(np.float32).tiny)
 FAR = 100.0  # times the range of a typical picture: values farther out are damage, not brightness
 VISIBLE_COLOR = 0.04  # a picture counts as grey if its channels differ by less on average
 
-ProgressCallback: TypeAlias = Callable[[int, int], None]
 Picture: TypeAlias = tuple[Found, Header]
 Size: TypeAlias = int | tuple[int, int] | None
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 def load_image_folder(
@@ -495,10 +489,12 @@ def load_pictures(
     n_threads: int | None = None,
     progress: ProgressCallback | None = None,
     look: SecondLook | None = None,
+    kept: KeptPictures | None = None,
 ) -> Bunch:
     """Read the pictures of folders, archives and files; the result is that of :func:`load_image_folder`.
 
     With ``look``, every picture is also described at a larger size; the features are ``described`` in the result.
+    With ``kept``, pictures that an interrupted run has read are not read again.
     """
     check_image_options(size, colour, fit, crop, max_pixels)
     with contextlib.ExitStack() as temporary:
@@ -512,10 +508,8 @@ def load_pictures(
         in_color = colour == "rgb" or (colour == "auto" and any(header.in_color for _, header in pictures))
         frame = _common_frame(pictures, _contents_to_cut(pictures, crop, n_threads), size, in_color, fit)
         look = look if look is not None and look.is_worthwhile(_page_sizes(pictures)) else None
-        half = _half_of(progress, len(found))
-        images, pages, value_range = _read_all(
-            pictures, frame, skipped, value_range=value_range, n_threads=n_threads, progress=half, look=look
-        )
+        reading = _Reading(n_threads, _half_of(progress, len(found)), look, kept)
+        images, pages, value_range = _read_all(pictures, frame, skipped, reading, value_range)
     if not pages:
         raise ValueError(_nothing_readable(sources, skipped))
     if colour == "auto" and images.ndim == 4 and not _mostly_colored(images):
@@ -535,35 +529,6 @@ def load_pictures(
         target=_folder_labels([item.name for _, item in pages]),
         described=None if look is None else look.features(),
     )
-
-
-def map_in_threads(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    *,
-    stop: threading.Event | None = None,
-) -> list[Result]:
-    """Apply ``function`` to every item in threads and keep the order.
-
-    An interruption drops what has not started, and sets ``stop`` for calls that can end early.
-    """
-    results: dict[int, Result] = {}
-    executor = ThreadPoolExecutor(max_workers=n_threads or min(os.cpu_count() or 1, MAX_THREADS))
-    try:
-        pending: dict[Future[Result], int] = {executor.submit(function, item): i for i, item in enumerate(items)}
-        while pending:
-            done, _ = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
-            for future in done:
-                results[pending.pop(future)] = future.result()
-            if progress is not None and done:
-                progress(len(results), len(items))
-    finally:
-        if stop is not None:
-            stop.set()
-        executor.shutdown(wait=True, cancel_futures=True)
-    return [results[i] for i in range(len(items))]
 
 
 def frame_size(sizes: Sequence[tuple[int, int]], size: Size) -> tuple[int, int]:
@@ -648,53 +613,45 @@ def _read_headers(
     return pictures
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """How pictures are read: in how many threads, who is told, described by whom, and where they are kept."""
+
+    n_threads: int | None
+    progress: ProgressCallback | None
+    look: SecondLook | None
+    kept: KeptPictures | None
+
+
 def _read_all(
     pictures: Sequence[Picture],
     frame: Frame,
     skipped: Skipped,
-    *,
-    value_range: ValueRange | None = None,
-    n_threads: int | None = None,
-    progress: ProgressCallback | None = None,
-    look: SecondLook | None = None,
+    how: _Reading,
+    value_range: ValueRange | None,
 ) -> tuple[Pixels, list[tuple[str, Found]], ValueRange | None]:
     """Decode every page directly into one array.
 
     Returns the pages without the damaged ones, their names and files, and the range of values that was brought to
     [0, 1], if any.
     """
+    n_pages = len(_page_sizes(pictures))
+    check_stack_size(count(n_pages, "picture"), (n_pages, *frame.shape), "choose a smaller size")
+    images = np.zeros((n_pages, *frame.shape), dtype=np.float32)
+    stack = PageStack(images, np.zeros(n_pages, dtype=bool), np.zeros(n_pages, dtype=bool), how.look)
     headers = [header for _, header in pictures]
-    starts = np.cumsum([0, *(len(header.sizes) for header in headers)]).tolist()
-    shape = (starts[-1], *frame.shape)
-    check_stack_size(count(starts[-1], "picture"), shape, "choose a smaller size")
-    images = np.zeros(shape, dtype=np.float32)
-    good, unscaled = np.zeros(len(images), dtype=bool), np.zeros(len(images), dtype=bool)
-    reasons: dict[int, str] = {}
-
-    stop = threading.Event()
-    large = None if look is None else replace(frame, height=look.side, width=look.side, in_color=True)
-
-    def read(item: tuple[int, Header]) -> None:
-        start, header = item
-        for page, outcome in read_pages(header, frame, large):
-            if stop.is_set():
-                return
-            if isinstance(outcome, PictureError):
-                reasons[start + page] = str(outcome)
-            else:
-                images[start + page] = outcome.pixels
-                good[start + page], unscaled[start + page] = True, outcome.needs_scaling
-                if look is not None and outcome.large is not None:
-                    look.add(start + page, outcome.large)
-
-    map_in_threads(read, list(zip(starts, headers, strict=False)), n_threads, progress, stop=stop)
-    pages = []
+    if how.kept is None:
+        reasons = read_missing(headers, frame, stack, how.n_threads, how.progress)
+    else:
+        files = [item.origin or "\0".join(item.packed) for item, _ in pictures]
+        reasons = how.kept.read_missing(files, headers, frame, stack, how.n_threads, how.progress)
+    pages, good = [], stack.good
     for index, (name, item) in enumerate(_page_names(pictures)):
         if good[index]:
             pages.append((name, item))
         else:
             skipped.append((name, reasons.get(index, "damaged")))
-    value_range = _scale_together(images, good & unscaled, value_range)
+    value_range = _scale_together(images, good & stack.unscaled, value_range)
     return (images if good.all() else images[good]), pages, value_range
 
 

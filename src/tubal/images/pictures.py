@@ -790,6 +790,15 @@ class SecondLook:
             if len(self._waiting) >= self._batch:
                 self._empty()
 
+    def recall(self, index: int, row: NDArray[np.float32]) -> None:
+        """Take the features (d,) of a picture from an earlier run."""
+        with self._lock:
+            self._rows[index] = row
+
+    def described(self) -> dict[int, NDArray[np.float32]]:
+        """Return the features (d,) of the pictures described so far, by index."""
+        return dict(self._rows)
+
     def features(self) -> NDArray[np.float32]:
         """Return the features (n, d) of all pictures, in the order of their indices."""
         with self._lock:

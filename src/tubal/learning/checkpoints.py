@@ -40,7 +40,7 @@ from tubal.backends.arrays import Array, restore_like
 from tubal.graph.structure import Report, Stage
 from tubal.learning.alternation import ChunkCodes, LearningState, MemoryStore, PassTotals, SaveProgress
 from tubal.storage.archive import DamagedFileError, archive_kind, read_archive, write_archive
-from tubal.storage.files import check_codes_folder, delete_codes_folder
+from tubal.storage.files import check_marked_folder, delete_marked_folder, mark_folder
 from tubal.storage.models import Encoder, decode
 
 if TYPE_CHECKING:
@@ -58,12 +58,13 @@ from numpy.lib import format as npy
 from tubal.learning.alternation import Indices
 from tubal.problems.base import MomentumState, SplitState
 from tubal.solvers.base import SolverState
-from tubal.storage.files import CODES_MARK
 
 __all__ = ["Checkpoint", "as_checkpoint"]
 
 # Which fit a checkpoint belongs to: parameters as text, or as a digest where they are long.
 Identity: TypeAlias = Mapping[str, str]
+# Files of a folder of codes.
+CODES_FILES = "chunk-*.[ab]"
 # Names of fields of LearningState in files that earlier versions wrote.
 _FORMER_FIELDS = {"tally": "totals", "beginning": "start_objective"}
 
@@ -113,13 +114,13 @@ class Checkpoint:
             raise FileExistsError(
                 f"{str(path)!r} is not a checkpoint of tubal, and a checkpoint would replace it; move or rename it"
             )
-        check_codes_folder(self.codes_folder)
+        check_marked_folder(self.codes_folder, "the codes")
 
     def delete(self) -> None:
         """Delete the file and the codes on disk; what was not written by tubal stays."""
         if archive_kind(self.path) == "checkpoint":
             Path(self.path).unlink(missing_ok=True)
-        delete_codes_folder(self.codes_folder)
+        delete_marked_folder(self.codes_folder, CODES_FILES)
 
     def identity(self, recipe: Recipe, images: str) -> dict[str, str]:
         """Return what identifies a fit: model, parameters and images.
@@ -487,8 +488,8 @@ class DiskStore:
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="tubal-codes-")) if folder is None else Path(folder)
-        check_codes_folder(self.folder)
-        self._claim()
+        check_marked_folder(self.folder, "the codes")
+        mark_folder(self.folder)
         self._files: dict[int, _ChunkFile] = {}
         self._protected: dict[int, int] = {}
         if self.temporary:
@@ -573,7 +574,7 @@ class DiskStore:
                     f"the codes in {str(path)!r} are not those of the checkpoint; start again without resume"
                 )
         store.protect()
-        store._claim()  # earlier versions wrote no mark; the checksums have shown that the files are ours
+        mark_folder(store.folder)  # earlier versions wrote no mark; the checksums have shown that the files are ours
         return store
 
     def indices(self) -> list[int]:
@@ -631,13 +632,9 @@ class DiskStore:
 
     def discard(self) -> None:
         """Remove the files."""
-        delete_codes_folder(self.folder)
+        delete_marked_folder(self.folder, CODES_FILES)
 
     # --- files -----------------------------------------------------------------------------------------------
-    def _claim(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / CODES_MARK).touch()
-
     def _path(self, index: int, slot: int) -> Path:
         return self.folder / f"chunk-{index:06d}.{'ab'[slot]}"
 

@@ -561,19 +561,25 @@ _sync_folder = _sync
 CODES_MARK = "tubal-codes.mark"
 
 
-def check_codes_folder(folder: Path) -> None:
-    """Raise an error if a folder for codes holds files that are not ours."""
+def check_marked_folder(folder: Path, contents: str) -> None:
+    """Raise an error if a folder for ``contents`` holds files that are not ours."""
     if os.path.lexists(folder) and not (folder / CODES_MARK).is_file() and not (folder.is_dir() and _is_empty(folder)):
         raise FileExistsError(
-            f"{str(folder)!r} was not made by tubal and would hold the codes of the checkpoint; move or rename it"
+            f"{str(folder)!r} was not made by tubal and would hold {contents} of the checkpoint; move or rename it"
         )
 
 
-def delete_codes_folder(folder: Path) -> None:
-    """Delete the codes in a folder that carries our mark, and the folder if nothing else is in it."""
+def mark_folder(folder: Path) -> None:
+    """Make a folder that carries our mark, if it does not exist."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / CODES_MARK).touch()
+
+
+def delete_marked_folder(folder: Path, pattern: str) -> None:
+    """Delete the files of a pattern in a folder that carries our mark, and the folder if nothing else is in it."""
     if not (folder / CODES_MARK).is_file():
         return
-    for file in folder.glob("chunk-*.[ab]"):
+    for file in folder.glob(pattern):
         file.unlink(missing_ok=True)
     (folder / CODES_MARK).unlink(missing_ok=True)
     with contextlib.suppress(OSError):
