@@ -109,21 +109,18 @@ def _relax(point, solved, bound, relaxation):
 @inlined
 def _measure(point, solved, bound, first, last, change, size):
     """Set ``change`` and ``size`` (image,) to the squared lengths of the next step and of the point of each image."""
-    width = point.shape[2]
-    moved = np.zeros(width)
-    total = np.zeros(width)
+    moved, total = change[first:last], size[first:last]
+    for column in range(last - first):
+        moved[column] = total[column] = 0.0
     for time in range(point.shape[0]):
         for row in range(point.shape[1]):
             here, there = point[time, row], solved[time, row]
-            for column in range(width):
+            for column in range(last - first):
                 value = here[column]
                 clipped = min(max(value, -bound), bound)
                 difference = there[column] + clipped - value
                 moved[column] += difference * difference
                 total[column] += value * value
-    for column in range(last - first):
-        change[first + column] = moved[column]
-        size[first + column] = total[column]
 
 
 # --- ADMM without a graph ---------------------------------------------------------------------------------------------
@@ -400,8 +397,7 @@ def solve_graph_systems(graph, scale, shifts, rates, counts, right, start, stop,
     kept, and no inner product is needed.
     """
     n_samples, lanes = right.shape[1:]
-    other = np.empty((n_samples, lanes), right.dtype)
-    other.fill(0.0)
+    other = np.zeros((n_samples, lanes), right.dtype)
     gathered = np.empty(lanes, right.dtype)
     for slab in range(start, stop):
         here, rows, shift = solution[slab], right[slab], shifts[slab]
