@@ -14,6 +14,7 @@ import pytest
 from tubal import GTSC
 from tubal.backends import cpu
 from tubal.backends.cpu import coding
+from tubal.estimators.explanation import explain_images
 
 KERNELS = sorted(path for path in Path(cpu.__file__).parent.glob("*.py") if path.stem not in ("__init__", "jit"))
 
@@ -131,5 +132,6 @@ def test_second_process_compiles_into_the_cache_once(tmp_path):
 
 def test_fits_use_the_kernels_compiled_ahead(rng):
     """Other types would be compiled by the second process in vain."""
-    GTSC(3, max_iter=1, random_state=0).fit(rng.random((20, 6, 6), dtype=np.float32))
+    images = rng.random((20, 6, 6), dtype=np.float32)
+    explain_images(GTSC(3, max_iter=1, random_state=0).fit(images), images[:2])
     assert all(tuple(types) in kernel.signatures for kernel, types in coding.AHEAD)

@@ -503,9 +503,44 @@ def dual_terms(gram, cross, counts, multipliers, start, stop, dictionary_hat, fi
                 dictionary_hat[frequency, row, column] = complex(hat_real[row, column], hat_imag[row, column])
 
 
+# --- one image, few atoms ---------------------------------------------------------------------------------------------
+@compiled
+def descend(gram, products, slack, square, sparsity, gap, codes):
+    """Minimise ``1/2 |x - A' c|² + sparsity |c|₁`` over codes c in place, one coordinate after another.
+
+    ``gram`` is AA', ``products`` are A x, ``slack`` is A (x - A' c), kept up to date, ``square`` is |x|². The duality
+    gap of the result is at most ``gap`` times the objective.
+    """
+    for sweep in range(5000):
+        for j in range(len(codes)):
+            target = slack[j] + gram[j, j] * codes[j]
+            shrunk = max(abs(target) - sparsity, 0.0) / gram[j, j]
+            after = shrunk if target > 0.0 else -shrunk
+            change = after - codes[j]
+            if change != 0.0:
+                for k in range(len(codes)):
+                    slack[k] -= gram[j, k] * change
+                codes[j] = after
+        if sweep % 4:
+            continue
+        # A loop, because operations on whole arrays would take Numba a second more to compile.
+        slope, across, size, largest = square, 0.0, 0.0, 1e-300
+        for j in range(len(codes)):
+            slope -= products[j] * codes[j]
+            across += codes[j] * slack[j]
+            size += abs(codes[j])
+            largest = max(largest, abs(slack[j]))
+        left = max(slope - across, 0.0)
+        value = 0.5 * left + sparsity * size
+        limit = sparsity / largest
+        multiple = min(max(slope / max(left, 1e-300), -limit), limit)
+        if value - multiple * slope + 0.5 * multiple**2 * left <= gap * value:
+            break
+
+
 # --- compiled ahead ---------------------------------------------------------------------------------------------------
 _vector, _matrix, _cube = float32[::1], float32[:, ::1], float32[:, :, ::1]
-# What clustering in single precision needs, compiled by a second process when the cache is empty.
+# What clustering in single precision and its report need, compiled by a second process when the cache is empty.
 AHEAD = (
     (
         graph_step,
@@ -521,4 +556,5 @@ AHEAD = (
             int64, int64, _cube,
         ),
     ),
+    (descend, (float64[:, ::1], float64[::1], float64[::1], float64, float64, float64, float64[::1])),
 )  # fmt: skip

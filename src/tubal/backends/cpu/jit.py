@@ -13,6 +13,7 @@ import contextlib
 import functools
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,10 +40,11 @@ class KernelCache(FunctionCache):
     def load_overload(self, sig: object, target_context: object) -> object:
         """Return the compiled kernel from the disk, or None if it must be compiled.
 
-        If another process is compiling the kernels of this file, wait for it first.
+        If another process is compiling it, wait for that first.
         """
-        if (process := _compilers.pop(self._py_func.__module__, None)) is not None:
-            process.wait()
+        process = _compilers.get(self._py_func)
+        while process is not None and process.poll() is None and self.is_empty():
+            time.sleep(POLL_SECONDS)
         return self._load(sig, target_context)
 
     def is_empty(self) -> bool:
@@ -109,16 +111,17 @@ def njit(
     return decorate
 
 
-# Processes that compile kernels, by the name of the module that defines these.
-_compilers: dict[str, subprocess.Popen[bytes]] = {}
+# Processes that compile kernels, by the function of the kernel; how often to look whether they have written it.
+_compilers: dict[Callable[..., Any], subprocess.Popen[bytes]] = {}
+POLL_SECONDS = 0.02
 
 
 @contextlib.contextmanager
 def compiled_ahead(module: ModuleType) -> Iterator[None]:
     """Compile the kernels of a module in a second process while the block runs, unless they are on the disk already.
 
-    Numba compiles one kernel at a time in a process, so this uses a second core. The first call of a kernel waits for
-    the process.
+    Numba compiles one kernel at a time in a process, so this uses a second core. The first call of such a kernel waits
+    until the process has written it.
 
     Parameters
     ----------
@@ -127,18 +130,23 @@ def compiled_ahead(module: ModuleType) -> Iterator[None]:
     """
     caches = [getattr(kernel, "_cache", None) for kernel, _ in module.AHEAD]
     cold = all(isinstance(cache, KernelCache) and cache.is_empty() for cache in caches)
-    if not cold or available_cores() == 1:
+    if not cold or available_cores() == 1 or not sys.executable:
         yield
         return
     program = f"from tubal.backends.cpu import jit; import {module.__name__} as kernels; jit.compile_kernels(kernels)"
     process = subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-P", "-c", program],  # -P: nothing is imported from the current folder, which holds pictures
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
-    _compilers[module.__name__] = process
+    waiting = dict.fromkeys((kernel.py_func for kernel, _ in module.AHEAD), process)
+    _compilers.update(waiting)
     try:
         yield
     finally:
-        _compilers.pop(module.__name__, None)
+        for function in waiting:
+            _compilers.pop(function, None)
         process.kill()
         process.wait()
 
