@@ -146,7 +146,7 @@ def _resampling(source: int, target: int) -> Float32:
 
 
 # The score of a missing candidate, below all others.
-NO_SCORE = np.float32(-1e30)
+_NO_SCORE = np.float32(-1e30)
 # Randomly moved images from which the basis is learned.
 _BASIS_SAMPLES = 600
 
@@ -358,6 +358,6 @@ def best_motions(shifted: Float32, warped: Float32, candidates: Int32, threads: 
             scores[image] = np.take_along_axis(by_candidate, best[image, :, None], axis=1)[:, 0]
 
     parallel_ranges(fill, n_images, grain=8, threads=threads)
-    scores[candidates < 0] = NO_SCORE
+    scores[candidates < 0] = _NO_SCORE
     warps, shifts = np.divmod(best, np.int32(n_shifts))
     return scores, warps, shifts

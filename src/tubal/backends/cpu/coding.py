@@ -1,5 +1,5 @@
-"""Kernels of coding: both iterations of the tubal models (ADMM and Algorithm 1), the sums that learning needs, the
-dictionary step, and products, energies and shifted systems ``(scale · L + shift) x = right`` of the graph Laplacian.
+"""Kernels of coding: both iterations of the tubal models (ADMM and Algorithm 1), shifted systems
+``(scale · L + shift) x = right`` of the graph Laplacian, the dictionary step, and few atoms for one image.
 
 Each kernel copies a block of images into buffers that fit into the cache and makes all its steps there. The Fourier
 transform is a matrix product with the k × k real basis, the dictionary is one small matrix per frequency pair (see
