@@ -115,19 +115,16 @@ import kernels_ahead as kernels
 from tubal.backends.cpu import jit
 jit.available_cores = lambda: 2
 with jit.compiled_ahead(kernels):
-    started = len(jit._compilers)
     assert kernels.double(2.0) == 4.0
-print(started, sum(kernels.double.stats.cache_hits.values()))
+print(sum(kernels.double.stats.cache_hits.values()))
 """
 
 
-def test_second_process_compiles_into_the_cache_once(tmp_path):
+def test_kernels_of_the_second_process_are_used(tmp_path):
     (tmp_path / "kernels_ahead.py").write_text(KERNELS_AHEAD)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
-    command = [sys.executable, "-c", CALL_AHEAD]
-    found = [subprocess.check_output(command, env=environment, text=True).split() for _ in range(2)]
-    assert found == [["1", "1"], ["0", "1"]]
+    assert subprocess.check_output([sys.executable, "-c", CALL_AHEAD], env=environment) == b"1\n"
 
 
 def test_fits_use_the_kernels_compiled_ahead(rng):
@@ -135,3 +132,4 @@ def test_fits_use_the_kernels_compiled_ahead(rng):
     images = rng.random((20, 6, 6), dtype=np.float32)
     explain_images(GTSC(3, max_iter=1, random_state=0).fit(images), images[:2])
     assert all(tuple(types) in kernel.signatures for kernel, types in coding.AHEAD)
+    assert not coding.needs_compiling()

@@ -95,7 +95,10 @@ class Terminal:
         from tubal.backends.cpu import coding
         from tubal.backends.cpu.jit import compiled_ahead
 
-        with self.announce_compiling(), compiled_ahead(coding):
+        with (
+            self.announce_compiling(),
+            compiled_ahead(coding) if coding.needs_compiling() else contextlib.nullcontext(),
+        ):
             yield
 
     def print_table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:

@@ -17,6 +17,8 @@ matrix, for tubes of odd length) and ``pairs`` (one matrix per frequency pair).
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numba import boolean, float32, float64, int64
 from numba.types import Tuple
@@ -558,3 +560,16 @@ AHEAD = (
     ),
     (descend, (float64[:, ::1], float64[::1], float64[::1], float64, float64, float64, float64[::1])),
 )  # fmt: skip
+
+
+def needs_compiling() -> bool:
+    """Return whether one of these kernels is not in the cache yet, and can be kept there."""
+    for kernel, _ in AHEAD:
+        folder = kernel.stats.cache_path if hasattr(kernel, "stats") else None  # NUMBA_DISABLE_JIT
+        if folder is None:
+            return False
+        function = kernel.py_func
+        name = f"*.{function.__name__}-{function.__code__.co_firstlineno}.py*.nbi"
+        if not any(Path(folder).glob(name)):
+            return True
+    return False

@@ -118,7 +118,7 @@ POLL_SECONDS = 0.02
 
 @contextlib.contextmanager
 def compiled_ahead(module: ModuleType) -> Iterator[None]:
-    """Compile the kernels of a module in a second process while the block runs, unless they are on the disk already.
+    """Compile the kernels of a module in a second process while the block runs.
 
     Numba compiles one kernel at a time in a process, so this uses a second core. The first call of such a kernel waits
     until the process has written it.
@@ -128,9 +128,7 @@ def compiled_ahead(module: ModuleType) -> Iterator[None]:
     module : module
         It has a tuple ``AHEAD`` of pairs of a kernel and the types of its arguments.
     """
-    caches = [getattr(kernel, "_cache", None) for kernel, _ in module.AHEAD]
-    cold = all(isinstance(cache, KernelCache) and cache.is_empty() for cache in caches)
-    if not cold or available_cores() == 1 or not sys.executable:
+    if available_cores() == 1 or not sys.executable:
         yield
         return
     program = f"from tubal.backends.cpu import jit; import {module.__name__} as kernels; jit.compile_kernels(kernels)"
