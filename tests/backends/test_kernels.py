@@ -8,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from tubal import GTSC
 from tubal.backends import cpu
+from tubal.backends.cpu import coding
+from tubal.estimators.explanation import explain_images
 
 KERNELS = sorted(path for path in Path(cpu.__file__).parent.glob("*.py") if path.stem not in ("__init__", "jit"))
 
@@ -93,3 +97,39 @@ def test_kernels_work_without_a_cache(before, sentence, tmp_path):
     found = call_kernels(tmp_path, before)
     assert found.count("compiled kernels cannot be kept") == 1
     assert sentence in found
+
+
+# --- compiled by a second process --------------------------------------------------------------------------------
+KERNELS_AHEAD = """
+from numba import float64
+from tubal.backends.cpu.jit import compiled
+
+@compiled
+def double(x):
+    return 2.0 * x
+
+AHEAD = ((double, (float64,)),)
+"""
+CALL_AHEAD = """
+import kernels_ahead as kernels
+from tubal.backends.cpu import jit
+jit.available_cores = lambda: 2
+with jit.compiled_ahead(kernels):
+    assert kernels.double(2.0) == 4.0
+print(sum(kernels.double.stats.cache_hits.values()))
+"""
+
+
+def test_kernels_of_the_second_process_are_used(tmp_path):
+    (tmp_path / "kernels_ahead.py").write_text(KERNELS_AHEAD)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
+    assert subprocess.check_output([sys.executable, "-c", CALL_AHEAD], env=environment) == b"1\n"
+
+
+def test_fits_use_the_kernels_compiled_ahead(rng):
+    """Other types would be compiled by the second process in vain."""
+    images = rng.random((20, 6, 6), dtype=np.float32)
+    explain_images(GTSC(3, max_iter=1, random_state=0).fit(images), images[:2])
+    assert all(tuple(types) in kernel.signatures for kernel, types in coding.AHEAD)
+    assert not coding.needs_compiling()

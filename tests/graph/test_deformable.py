@@ -22,7 +22,16 @@ from tubal.graph import (
     knn_graph,
     restore_graph,
 )
-from tubal.graph.affine import WorkingSize, bilinear_table, field_stack, sobel_matrix, table_matrix
+from tubal.graph.affine import (
+    WorkingSize,
+    best_motions,
+    bilinear_table,
+    field_layout,
+    field_stack,
+    measure_pairs,
+    sobel_matrix,
+    table_matrix,
+)
 from tubal.graph.deformable import FARTHEST
 from tubal.graph.neighbors import limit_in_degree, spread_over_copies
 from tubal.learning.fitting import resolve_graph
@@ -114,10 +123,22 @@ def test_local_warp_distance_follows_its_definition(rng, context, shift, shape, 
     least = np.concatenate([costs.min(axis=(2, 3)).ravel(), costs.min(axis=(0, 1)).ravel()])
     expected = least[np.isfinite(least)].mean() * 2 * height * width
     framed = {"use_pixels": pixels, "margin": context, "gap": gap, "threads": 1}
-    padded = [field_stack(image, shape, **framed)[0][0] for image in (left, right)]
-    layout = np.array([height, width, context, gap, *window])
-    scratch = np.empty((4, padded[0].shape[1] + gap), dtype=np.float32)
-    assert_allclose(kernels.distortion(*padded, layout, *shift, scratch), expected, rtol=1e-4)
+    padded = [field_stack(image, shape, **framed)[0] for image in (left, right)]
+    layout, found = field_layout(shape, margin=context, gap=gap, window=window), np.empty(1, dtype=np.float32)
+    measure_pairs(*padded, np.zeros((1, 3), dtype=np.int32), np.array([shift]), layout, found)
+    assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_best_motions_have_the_largest_products(rng):
+    shifted, warped = (rng.normal(size=(n, m, 4)).astype(np.float32) for n, m in ((9, 3), (7, 5)))
+    candidates = rng.integers(-1, 7, size=(9, 6)).astype(np.int32)
+    scores, warps, shifts = best_motions(shifted, warped, candidates, threads=1)
+    products = np.einsum("isr,jwr->ijws", shifted, warped)[np.arange(9)[:, None], candidates]
+    known = candidates >= 0
+    assert_allclose(scores[known], products.max(axis=(2, 3))[known], rtol=1e-5)
+    assert (scores[~known] < -1e29).all()
+    rows, columns = np.indices(candidates.shape)
+    assert_allclose(products[rows, columns, warps, shifts][known], scores[known], rtol=1e-5)
 
 
 def test_largest_equals_a_stable_sort(rng):

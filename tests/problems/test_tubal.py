@@ -87,7 +87,9 @@ def test_shifted_solve_is_exact(rng, backend, tube_length, graph_weight, penalty
 @tube_lengths
 def test_summary_terms_sum_to_the_value(rng, backend, tube_length):
     case = Case(rng, tube_length, GRAPH_WEIGHT, backend=backend)
+    given = to_numpy(case.inner).copy()
     summary = case.problem.summary(case.inner, statistics=True)
+    assert_array_equal(to_numpy(case.inner), given)
     residual = case.data - oracles.slow_t_product(case.dictionary, case.codes)
     assert_allclose(summary.residuals, (residual**2).sum((0, 2)), rtol=1e-11)
     assert_allclose(summary.absolutes, np.abs(case.codes).sum((0, 2)), rtol=1e-12)

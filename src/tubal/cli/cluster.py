@@ -153,15 +153,15 @@ def cluster_sources(
     inputs.check_label_file(asked.labels)
     teach = _teacher(out, asked.hints)
     network = inputs.NetworkLook(out / "views.npz")
-    look = inputs.second_look(network, asked.views, asked.preset)
     stale = pipeline.earlier_sorted_folder(out) if asked.force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
+        terminal.compile_and_tell(),
         nullcontext(hidden) if hidden is not None else reserve(out) as reserved,
-        terminal.announce_compiling(),
         pipeline.checkpoint_beside(out, asked.resume, terminal, state) as (checkpoint, kept),
         staged_folder(out, force=asked.force, stale=stale, hidden=reserved) as stage,
     ):
+        look = inputs.second_look(network, asked.views, asked.preset)
         stack = inputs.read_images(
             terminal, state, sources, settings, look=look, kept=kept, listed_in=str(out / "skipped.csv")
         )
@@ -219,7 +219,7 @@ def demo(state: State, out: Path, force: bool, seed: int) -> None:
 
     terminal = Terminal(state)
     is_demo = earlier_record(out).get("settings", {}).get("demo", False)
-    with staged_folder(out, force=force or is_demo) as stage:
+    with terminal.compile_and_tell(), staged_folder(out, force=force or is_demo) as stage:
         stack = read_images(terminal, state, "digits", {})
         known_labels = read_labels("given", stack, is_collection=True)
         plan = Plan("digits", 10, seed=seed, known_labels=known_labels, settings={"demo": True})

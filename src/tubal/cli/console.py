@@ -89,6 +89,18 @@ class Terminal:
         with event.install_listener("numba:compile", Announcer()):
             yield
 
+    @contextlib.contextmanager
+    def compile_and_tell(self) -> Iterator[None]:
+        """Print one line if kernels must be compiled, and let a second process compile those that are needed last."""
+        from tubal.backends.cpu import coding
+        from tubal.backends.cpu.jit import compiled_ahead
+
+        with (
+            self.announce_compiling(),
+            compiled_ahead(coding) if coding.needs_compiling() else contextlib.nullcontext(),
+        ):
+            yield
+
     def print_table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
         """Print a small table on standard error."""
         table = Table(show_header=bool(header), box=None)

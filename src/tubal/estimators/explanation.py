@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tubal.backends.arrays import Array, own_threads, to_numpy
-from tubal.backends.cpu.jit import njit
+from tubal.backends.cpu.coding import descend
 from tubal.estimators.validation import check_new_stack
 from tubal.problems.layout import Layout
 
@@ -345,7 +345,8 @@ class _FewTerms:
     def solve(self) -> None:
         """Minimise over the coefficients of the terms, and drop terms that become zero."""
         square = float(self.image.astype(np.float64) @ self.image)
-        _descend(self.gram, self.products, square, READABLE_SHARE, 0.3 * READABLE_GAP, self.codes)
+        slack = self.products - self.gram @ self.codes
+        descend(self.gram, self.products, slack, square, READABLE_SHARE, 0.3 * READABLE_GAP, self.codes)
         used = self.codes != 0.0
         self.places, self.codes, self.pictures = self.places[used], self.codes[used], self.pictures[used]
         self.gram, self.products = self.gram[np.ix_(used, used)], self.products[used]
@@ -377,39 +378,3 @@ def _few_terms(coder: FittedCoder, images: NDArray[Any], shifted_atom: ShiftedAt
         if not open_images:
             break
     return found
-
-
-@njit(cache=True)
-def _descend(
-    gram: NDArray[np.float64],
-    products: NDArray[np.float64],
-    square: float,
-    sparsity: float,
-    gap: float,
-    codes: NDArray[np.float64],
-) -> None:
-    """Minimise ``1/2 |x - A' c|² + sparsity |c|₁`` over codes c in place, one coordinate after another.
-
-    ``gram`` is AA', ``products`` are A x, ``square`` is |x|². The duality gap of the result is at most ``gap`` times
-    the objective.
-    """
-    slack = products - gram @ codes
-    for sweep in range(5000):
-        for j in range(len(codes)):
-            target = slack[j] + gram[j, j] * codes[j]
-            shrunk = max(abs(target) - sparsity, 0.0) / gram[j, j]
-            after = shrunk if target > 0.0 else -shrunk
-            change = after - codes[j]
-            if change != 0.0:
-                for k in range(len(codes)):
-                    slack[k] -= gram[j, k] * change
-                codes[j] = after
-        if sweep % 4:
-            continue
-        slope = square - float(products @ codes)
-        left = max(slope - float(codes @ slack), 0.0)
-        value = 0.5 * left + sparsity * float(np.abs(codes).sum())
-        limit = sparsity / max(float(np.abs(slack).max()), 1e-300)
-        multiple = min(max(slope / max(left, 1e-300), -limit), limit)
-        if value - multiple * slope + 0.5 * multiple**2 * left <= gap * value:
-            break

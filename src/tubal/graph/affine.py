@@ -145,6 +145,8 @@ def _resampling(source: int, target: int) -> Float32:
     return np.asarray(np.maximum(0, 1 - np.abs(centres[:, None] - np.arange(source))), dtype=np.float32)
 
 
+# The score of a missing candidate, below all others.
+_NO_SCORE = np.float32(-1e30)
 # Randomly moved images from which the basis is learned.
 _BASIS_SAMPLES = 600
 
@@ -206,11 +208,13 @@ class MotionCoefficients:
         corners, weights = self.bank.warp_tables()
         energies = np.empty((len(images), len(corners)), dtype=np.float32)
         result = np.empty((len(images), self.warp_map.shape[1]), dtype=np.float32)
-        pixels = images.reshape(len(images), -1)
+        pixels, layout = images.reshape(len(images), -1), field_layout(self.bank.shape)
 
         def fill(start: int, stop: int) -> None:
             own = energies[start:stop]
-            _kernels.warped_energies(images[start:stop], *self.bank.shape, corners, weights, self.bank.use_pixels, own)
+            moves = np.ascontiguousarray(np.indices(own.shape, dtype=np.int32).reshape(2, -1).T)
+            tables, buffer = (corners, weights), empty_fields(1, images.shape[1], layout)
+            write_fields(images[start:stop], moves, tables, layout, self.bank.use_pixels, buffer, own.reshape(-1))
             np.matmul(pixels[start:stop], self.warp_map, out=result[start:stop])
             block = result[start:stop].reshape(stop - start, len(corners), -1)
             block *= _inverse_length(own)[:, :, None]
@@ -256,12 +260,12 @@ def _moved_fields(images: Float32, bank: MotionBank, rng: np.random.Generator) -
     n_samples = min(_BASIS_SAMPLES, 8 * len(images))
     warp_tables, shift_tables = bank.warp_tables(), bank.shift_tables()
     moved = np.empty((n_samples, *images.shape[1:]), dtype=np.float32)
-    once = np.empty_like(moved[0])
     for sample in range(n_samples):
         warp, shift = rng.integers(len(bank.warps)), rng.integers(len(bank.shifts))
         image = images[rng.integers(len(images))]
-        _kernels.warp_image(image, warp_tables[0][warp], warp_tables[1][warp], once)
-        _kernels.warp_image(once, shift_tables[0][shift], shift_tables[1][shift], moved[sample])
+        for (corners, weights), motion in ((warp_tables, warp), (shift_tables, shift)):
+            image = (image[:, corners[motion]] * weights[motion]).sum(axis=1)
+        moved[sample] = image
     return field_stack(moved, bank.shape, use_pixels=bank.use_pixels, threads=1)[0].reshape(n_samples, -1)
 
 
@@ -273,17 +277,52 @@ def field_stack(
     A field is the gradient of an image or, if ``use_pixels``, its pixels followed by a plane of zeros. Rows are padded
     with ``margin`` and ``gap`` columns as the kernels in ``backends.cpu.deformation`` expect.
     """
-    height, width = shape
-    length = (height + 2 * margin) * (width + 2 * margin + gap) + gap
-    fields = np.empty((len(images), 2 * images.shape[1], length), dtype=np.float32)
-    energies = np.empty(len(images), dtype=np.float32)
+    every = np.stack([np.arange(len(images)), np.full(len(images), -1)], axis=1, dtype=np.int32)
+    tables = np.empty((0, 4, 0), dtype=np.int32), np.empty((0, 4, 0), dtype=np.float32)
+    layout = field_layout(shape, margin=margin, gap=gap)
+    fields, energies = empty_fields(len(images), images.shape[1], layout), np.empty(len(images), dtype=np.float32)
 
     def fill(start: int, stop: int) -> None:
         block = slice(start, stop)
-        _kernels.unit_fields(images[block], height, width, margin, gap, use_pixels, fields[block], energies[block])
+        write_fields(images, every[block], tables, layout, use_pixels, fields[block], energies[block])
 
     parallel_ranges(fill, len(images), grain=64, threads=threads)
     return fields, energies
+
+
+def field_layout(
+    shape: tuple[int, int], *, margin: int = 0, gap: int = 0, window: tuple[int, int] = (0, 0)
+) -> NDArray[np.int64]:
+    """Return (height, width, margin, gap, window_y, window_x), as the kernels expect."""
+    return np.array([*shape, margin, gap, *window], dtype=np.int64)
+
+
+def empty_fields(n_images: int, n_channels: int, layout: NDArray[np.int64]) -> Float32:
+    """Return an array ``(n, 2 channels, length)`` for fields of this layout."""
+    height, width, margin, gap = map(int, layout[:4])
+    length = (height + 2 * margin) * (width + 2 * margin + gap) + gap
+    return np.empty((n_images, 2 * n_channels, length), dtype=np.float32)
+
+
+def write_fields(
+    images: Float32, moves: Int32, tables: tuple[Int32, Float32], layout: NDArray[np.int64], use_pixels: bool,
+    fields: Float32, energies: Float32,
+) -> None:  # fmt: skip
+    """Write the unit fields of warped images and their energies; ``moves`` are pairs (image, warp), -1 for none.
+
+    If ``fields`` has one row only, that row is a buffer, and only the energies are computed.
+    """
+    buffer = np.empty(images.shape[1:], dtype=np.float32)
+    _kernels.unit_fields(images, moves, *tables, layout, use_pixels, buffer, fields, energies)
+
+
+def measure_pairs(
+    fields: Float32, others: Float32, pairs: Int32, shifts: NDArray[np.int64], layout: NDArray[np.int64],
+    distances: Float32,
+) -> None:  # fmt: skip
+    """Write the distortions of pairs; each is a triple of a field, one of the other fields, and a shift."""
+    scratch = np.empty((4, fields.shape[2] + int(layout[3])), dtype=np.float32)
+    _kernels.pair_distances(fields, others, pairs, shifts, layout, scratch, distances)
 
 
 def _coefficient_map(basis: Float32, bank: MotionBank, n_channels: int, corners: Int32, weights: Float32) -> Float32:
@@ -305,11 +344,20 @@ def _coefficient_map(basis: Float32, bank: MotionBank, n_channels: int, corners:
 
 def best_motions(shifted: Float32, warped: Float32, candidates: Int32, threads: int) -> tuple[Float32, Int32, Int32]:
     """Return score, warp and shift of each candidate's best motion, each ``(m, candidates)``."""
-    scores = np.empty(candidates.shape, dtype=np.float32)
-    warps, shifts = np.empty_like(candidates), np.empty_like(candidates)
+    scores, best = np.empty(candidates.shape, dtype=np.float32), np.empty_like(candidates)
+    (n_images, n_candidates), (n_shifts, rank), n_warps = candidates.shape, shifted.shape[1:], warped.shape[1]
 
     def fill(start: int, stop: int) -> None:
-        _kernels.best_transforms(shifted, warped, candidates, start, stop, scores, warps, shifts)
+        others = np.empty((n_candidates, n_warps, rank), dtype=np.float32)
+        products = np.empty((n_candidates * n_warps, n_shifts), dtype=np.float32)
+        by_candidate = products.reshape(n_candidates, -1)
+        for image in range(start, stop):
+            np.take(warped, candidates[image], axis=0, out=others, mode="clip")  # -1, for none, reads any image
+            np.matmul(others.reshape(-1, rank), shifted[image].T, out=products)
+            best[image] = by_candidate.argmax(axis=1)
+            scores[image] = np.take_along_axis(by_candidate, best[image, :, None], axis=1)[:, 0]
 
-    parallel_ranges(fill, len(candidates), grain=8, threads=threads)
+    parallel_ranges(fill, n_images, grain=8, threads=threads)
+    scores[candidates < 0] = _NO_SCORE
+    warps, shifts = np.divmod(best, np.int32(n_shifts))
     return scores, warps, shifts

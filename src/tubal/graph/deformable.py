@@ -16,8 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, own_threads, parallel_ranges, to_numpy
-from tubal.backends.cpu import deformation as _kernels
-from tubal.graph.affine import Float32, Int32, MotionBank, MotionCoefficients, WorkingSize, best_motions, field_stack
+from tubal.graph.affine import (
+    Float32,
+    Int32,
+    MotionBank,
+    MotionCoefficients,
+    WorkingSize,
+    best_motions,
+    empty_fields,
+    field_layout,
+    field_stack,
+    measure_pairs,
+    write_fields,
+)
 from tubal.graph.cells import cell_candidates, most_similar
 from tubal.graph.neighbors import (
     HUB_FACTOR,
@@ -43,6 +54,8 @@ from tubal.graph.structure import (
 FARTHEST = 2.0
 # Pixels of pairs compared in one block of queries, about ten seconds, and between two reports of the progress.
 _BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**25
+# Pairs whose warped images are in memory at a time, per thread.
+_PAIRS_AT_A_TIME = 64
 # Blocks are multiples of this many queries, so that matrix products run in the same pieces as in one large block.
 _ROUND = 256
 
@@ -483,19 +496,29 @@ class DeformableSearch(ImageSearch):
         query_fields, _ = field_stack(
             queries, self.size.shape, use_pixels=use_pixels, margin=margin, gap=gap, threads=threads
         )
-        layout = np.array([height, width, margin, gap, window_y, window_x], dtype=np.int64)
-        corners, weights = self.bank.warp_tables()
+        layout = field_layout(self.size.shape, margin=margin, gap=gap, window=(window_y, window_x))
+        tables = self.bank.warp_tables()
         rows = np.broadcast_to(np.arange(len(queries), dtype=np.int32)[:, None], kept.indices.shape)
-        pairs = np.stack([kept.indices, kept.warps, rows, kept.shifts], axis=2, dtype=np.int32).reshape(-1, 4)
-        order = np.argsort(pairs[:, 0] * np.int64(len(corners)) + pairs[:, 1], kind="stable")
-        pairs = pairs[order]
+        # Sorted by image and warp, because pairs side by side share the fields of their warps.
+        moves = np.stack([kept.indices, kept.warps], axis=2, dtype=np.int32).reshape(-1, 2)
+        order = np.lexsort((moves[:, 1], moves[:, 0]))
+        moves, images = moves[order], self.prepared.images
+        pairs = np.stack([rows, np.zeros_like(rows), kept.shifts], axis=2, dtype=np.int32).reshape(-1, 3)[order]
         totals = np.empty(len(pairs), dtype=np.float32)
-        images = self.prepared.images
+        is_new = (moves != np.roll(moves, 1, axis=0)).any(axis=1)
 
         def fill(start: int, stop: int) -> None:
-            _kernels.pair_distances(
-                images, query_fields, pairs, start, stop, corners, weights, shifts, layout, use_pixels, totals
-            )
+            energies = np.empty(_PAIRS_AT_A_TIME, dtype=np.float32)
+            others = empty_fields(_PAIRS_AT_A_TIME, images.shape[1], layout)
+            for low in range(start, stop, _PAIRS_AT_A_TIME):
+                part = slice(low, min(low + _PAIRS_AT_A_TIME, stop))
+                is_first = is_new[part].copy()
+                is_first[0] = True
+                pairs[part, 1] = np.cumsum(is_first) - 1
+                needed = moves[part][is_first]
+                fields = others[: len(needed)]
+                write_fields(images, needed, tables, layout, use_pixels, fields, energies)
+                measure_pairs(query_fields, fields, pairs[part], shifts, layout, totals[part])
 
         in_order(fill, len(pairs), max(64, _TELL_PIXELS // (images.shape[1] * images.shape[2])), threads, tell)
         distances = np.empty_like(totals)

@@ -394,6 +394,10 @@ class GraphTerm:
         """Return L as a sparse tensor, sent to the device once."""
         return self.shared.cached((codes.dtype, codes.device), lambda: sparse_like(self.laplacian, codes))
 
+    def _sparse_array(self, codes: NDArray[Any]) -> sp.csr_array:
+        """Return L in the type of the codes."""
+        return self.shared.cached(("csr", codes.dtype), lambda: self.laplacian.astype(codes.dtype))
+
     def add_fixed_neighbors(self, linear: Array) -> Array:
         """Return ``linear + 2 α neighbor_sum``, the linear term with the neighbours whose codes are fixed."""
         return linear if self.neighbor_sum is None else linear + 2.0 * self.weight * self.neighbor_sum
@@ -403,9 +407,12 @@ class GraphTerm:
         rows = codes.reshape(-1, codes.shape[-1])
         if is_torch(codes):
             return 2.0 * self.weight * (self._sparse_tensor(codes) @ rows.T).T.reshape(codes.shape)
-        graph, scale = self.bundles(codes.dtype), codes.dtype.type(2.0 * self.weight)
-        product = np.empty_like(rows)
-        _over_slabs(lambda start, stop: kernels.multiply_by_graph(rows, graph, scale, start, stop, product), len(rows))
+        matrix, product = self._sparse_array(rows), np.empty_like(rows)
+
+        def work(part: slice) -> None:
+            np.multiply((matrix @ _by_image(rows[part])).T, codes.dtype.type(2.0 * self.weight), out=product[part])
+
+        _over_slabs(work, len(rows))
         return product.reshape(codes.shape)
 
     def energies(self, codes: Array) -> tuple[Array, Array]:
@@ -421,14 +428,13 @@ class GraphTerm:
 
     def _energies(self, rows: NDArray[Any]) -> NDArray[np.float64]:
         """Return each image's part of ``Tr(B L Bᵀ)`` in double precision, without forming ``B L``."""
-        graph = self.bundles(rows.dtype)
+        matrix = self._sparse_array(rows)
 
-        def work(start: int, stop: int) -> NDArray[np.float64]:
-            found = np.zeros(rows.shape[1])
-            kernels.graph_energies(rows, graph, start, stop, found)
-            return found
+        def work(part: slice) -> NDArray[Any]:
+            vectors = _by_image(rows[part])
+            return np.asarray(np.einsum("il,il->i", vectors, matrix @ vectors))
 
-        return np.asarray(np.sum(_over_slabs(work, len(rows)), 0))
+        return np.asarray(np.sum(_over_slabs(work, len(rows)), axis=0, dtype=np.float64))
 
     def solve(self, right: Array, shifts: Array) -> Array:
         """Solve ``b (2 α L + shift) = right`` for every coefficient row, to rounding precision.
@@ -463,10 +469,19 @@ class GraphTerm:
         return solution
 
 
-def _over_slabs(work: Callable[[int, int], Result], n_rows: int) -> list[Result]:
-    """Run ``work(start, stop)`` over slabs of coefficient rows, in several threads."""
+def _over_slabs(work: Callable[[slice], Result], n_rows: int) -> list[Result]:
+    """Run ``work`` on slabs of coefficient rows, in several threads; return the results in order."""
+    slabs = [slice(first, first + LANES) for first in range(0, n_rows, LANES)]
     with own_threads() as threads:
-        return parallel_ranges(work, -(-n_rows // LANES), grain=1, threads=threads)
+        parts = parallel_ranges(
+            lambda start, stop: [work(part) for part in slabs[start:stop]], len(slabs), grain=1, threads=threads
+        )
+    return [result for part in parts for result in part]
+
+
+def _by_image(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows (row, image) as (image, row) in memory, the fast order for a sparse product."""
+    return np.ascontiguousarray(rows.T)
 
 
 def _in_bundles(shared: SharedLaplacian, dtype: DTypeLike) -> Bundles:

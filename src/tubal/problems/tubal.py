@@ -66,6 +66,8 @@ from tubal.problems.tubal_torch import TorchTubalCoding
 GRAPH_REDUCTION = 0.3
 # The width of a block is a multiple of this number: whole vector registers.
 WIDTH_UNIT = 4
+# Images summed in single precision before they are added to the double-precision totals.
+STATISTICS_BLOCK = 256
 # Statistics are summed in at most this many parts, of at least this many images each: every part needs its own arrays.
 MAX_PARTS, MIN_PART = 8, 96
 
@@ -410,8 +412,6 @@ class NumbaTubalCoding:
 
         The statistics are the arguments of ``TubalStatistics.from_parts``, in a list of length one.
         """
-        codes = np.ascontiguousarray(codes)
-        forward = self.map.forward
         residuals, absolutes = np.zeros(self.n_samples), np.zeros(self.n_samples)
         part = kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * MAX_PARTS)) if statistics else 0
         grain = max(MIN_PART, part)
@@ -422,10 +422,15 @@ class NumbaTubalCoding:
         )
 
         def work(start: int, stop: int) -> None:
-            kernels.summarize_images(
-                codes, self.data, self.basis, forward.head, forward.pairs, start, stop, residuals, absolutes,
-                gram[start // grain], cross[start // grain],
-            )  # fmt: skip
+            for first in range(start, stop, STATISTICS_BLOCK):
+                here = slice(first, min(first + STATISTICS_BLOCK, stop))
+                codes_hat, data_hat = to_coefficients(codes[:, :, here]), to_coefficients(self.data[:, :, here])
+                absolutes[here] = _sum_by_image(np.abs(codes[:, :, here]))
+                if statistics:
+                    gram[start // grain] += _product_parts(codes_hat, codes_hat)
+                    cross[start // grain] += _product_parts(data_hat, codes_hat)
+                data_hat -= self.map.forward @ codes_hat
+                residuals[here] = _sum_by_image(np.square(data_hat, out=data_hat))
 
         with own_threads() as threads:
             parallel_ranges(work, self.n_samples, grain=grain, threads=threads)
@@ -433,6 +438,11 @@ class NumbaTubalCoding:
             return residuals, absolutes, []
         squares = float(np.einsum("tms,tms->", self.data, self.data, dtype=np.float64))
         return residuals, absolutes, [(gram.sum(0), cross.sum(0), squares)]
+
+
+def _sum_by_image(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the sums of an array (tube, row, image), added in double precision except over rows."""
+    return np.asarray(values.sum(axis=1).sum(axis=0, dtype=np.float64))
 
 
 class Slabs(NamedTuple):
@@ -486,19 +496,30 @@ class GraphSystems:
         offset: NDArray[Any], slabs: NDArray[Any],
     ) -> NDArray[Any]:  # fmt: skip
         """Set ``slabs`` to ``scale · (blocks - times · dual) + offset``, rotated by the transpose of ``back``."""
-        basis = self.coding.basis
+        basis, unused = self.coding.basis, np.empty(0)
         self._over_images(
-            lambda start, stop: kernels.rotate_blocks(
-                blocks, basis, back.head, back.pairs, bound, times, scale, offset, start, stop, slabs
+            lambda start, stop: kernels.graph_step(
+                self.empty, basis, basis, back.head, back.pairs, bound, scale, False, scale, times, offset, start, stop,
+                blocks, slabs, unused, unused,
             )
-        )
+        )  # fmt: skip
         return slabs
 
     def _in_blocks(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return an array (tube, row, image) in blocks, so that every step works on contiguous memory."""
         n_blocks = -(-self.coding.n_samples // self.width)
         blocks = np.empty((n_blocks, *array.shape[:2], self.width), self.dtype)
-        self._over_images(lambda start, stop: kernels.gather_blocks(array, start, stop, blocks))
+        n_whole = self.coding.n_samples // self.width
+        rest = self.coding.n_samples - n_whole * self.width
+
+        def fill(start: int, stop: int) -> None:
+            part = array[:, :, start * self.width : stop * self.width]
+            blocks[start:stop] = np.moveaxis(part.reshape(*array.shape[:2], -1, self.width), 2, 0)
+
+        with own_threads() as threads:
+            parallel_ranges(fill, n_whole, grain=1, threads=threads)
+        blocks[n_whole:] = 0.0
+        blocks[n_whole:, :, :, :rest] = array[:, :, self.coding.n_samples - rest :]
         return blocks
 
     def restore(self, former: NDArray[Any], images: NDArray[np.bool_]) -> None:
@@ -514,7 +535,13 @@ class GraphSystems:
     def point(self) -> NDArray[Any]:
         """Return the point as one array (tube, atom, image)."""
         point = np.empty((*self.blocks.shape[1:3], self.coding.n_samples), self.dtype)
-        self._over_images(lambda start, stop: kernels.scatter_blocks(self.blocks, start, stop, point))
+
+        def fill(start: int, stop: int) -> None:
+            for first in range(start, stop, self.width):
+                width = min(self.width, stop - first)
+                point[:, :, first : first + width] = self.blocks[first // self.width, :, :, :width]
+
+        self._over_images(fill)
         return point
 
     def advance(self, step: Step, n_steps: int) -> NDArray[np.float64]:
@@ -546,11 +573,12 @@ class GraphSystems:
         self, slabs: Slabs, step: Step, last: bool, change: NDArray[np.float64], size: NDArray[np.float64]
     ) -> None:
         """Rotate the solution back and relax. The last step measures the change; the others prepare the next step."""
-        coding, back = self.coding, self.back
+        coding, back, twice = self.coding, self.back, self.dtype.type(2.0)
+        right = self.empty if last else slabs.right
         self._over_images(
-            lambda start, stop: kernels.finish_graph_step(
-                slabs.solution, coding.basis, coding.basis_t, back.head, back.pairs, *step, slabs.linear, last,
-                not last, start, stop, self.blocks, slabs.right, change, size,
+            lambda start, stop: kernels.graph_step(
+                slabs.solution, coding.basis, coding.basis_t, back.head, back.pairs, step.bound, step.relaxation, last,
+                step.penalty, twice, slabs.linear, start, stop, self.blocks, right, change, size,
             )
         )  # fmt: skip
 

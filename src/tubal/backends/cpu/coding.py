@@ -1,5 +1,5 @@
-"""Kernels of coding: both iterations of the tubal models (ADMM and Algorithm 1), the sums that learning needs, the
-dictionary step, and products, energies and shifted systems ``(scale · L + shift) x = right`` of the graph Laplacian.
+"""Kernels of coding: both iterations of the tubal models (ADMM and Algorithm 1), shifted systems
+``(scale · L + shift) x = right`` of the graph Laplacian, the dictionary step, and few atoms for one image.
 
 Each kernel copies a block of images into buffers that fit into the cache and makes all its steps there. The Fourier
 transform is a matrix product with the k × k real basis, the dictionary is one small matrix per frequency pair (see
@@ -17,12 +17,15 @@ matrix, for tubes of odd length) and ``pairs`` (one matrix per frequency pair).
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+from numba import boolean, float32, float64, int64
+from numba.types import Tuple
 
 from tubal.backends.cpu.jit import compiled, inlined
 
 BLOCK = 32  # images per block: wide enough for fast matrix products, small enough for the cache
-STATISTICS_BLOCK = 128  # images summed in single precision before they are added to the double-precision totals
 LANES = 64  # coefficient rows in a slab: a multiple of the width of vector registers
 BUNDLE = 4  # neighbours that the loops below read in one pass; the loops are written out for this number
 
@@ -60,36 +63,6 @@ def _store_active(block, first, last, active, target):
             for column in range(last - first):
                 if active[first + column]:
                     target[time, row, first + column] = block[time, row, column]
-
-
-@compiled
-def gather_blocks(point, start, stop, blocks):
-    """Copy images [start, stop) of ``point`` (tube, row, image) into ``blocks`` (block, tube, row, width).
-
-    The last block is filled up with zeros. The loop runs row by row, so that it reads memory in order.
-    """
-    width = blocks.shape[3]
-    for time in range(point.shape[0]):
-        for row in range(point.shape[1]):
-            for first in range(start, stop, width):
-                source, target = point[time, row, first:], blocks[first // width, time, row]
-                n_here = min(width, stop - first)
-                for column in range(n_here):
-                    target[column] = source[column]
-                for column in range(n_here, width):
-                    target[column] = 0.0
-
-
-@compiled
-def scatter_blocks(blocks, start, stop, point):
-    """Undo :func:`gather_blocks`."""
-    width = blocks.shape[3]
-    for time in range(point.shape[0]):
-        for row in range(point.shape[1]):
-            for first in range(start, stop, width):
-                source, target = blocks[first // width, time, row], point[time, row, first:]
-                for column in range(min(width, stop - first)):
-                    target[column] = source[column]
 
 
 # --- one step on one block --------------------------------------------------------------------------------------------
@@ -138,21 +111,18 @@ def _relax(point, solved, bound, relaxation):
 @inlined
 def _measure(point, solved, bound, first, last, change, size):
     """Set ``change`` and ``size`` (image,) to the squared lengths of the next step and of the point of each image."""
-    width = point.shape[2]
-    moved = np.zeros(width)
-    total = np.zeros(width)
+    moved, total = change[first:last], size[first:last]
+    for column in range(last - first):
+        moved[column] = total[column] = 0.0
     for time in range(point.shape[0]):
         for row in range(point.shape[1]):
             here, there = point[time, row], solved[time, row]
-            for column in range(width):
+            for column in range(last - first):
                 value = here[column]
                 clipped = min(max(value, -bound), bound)
                 difference = there[column] + clipped - value
                 moved[column] += difference * difference
                 total[column] += value * value
-    for column in range(last - first):
-        change[first + column] = moved[column]
-        size[first + column] = total[column]
 
 
 # --- ADMM without a graph ---------------------------------------------------------------------------------------------
@@ -202,218 +172,83 @@ def split_independent(
 # --- ADMM with a graph ------------------------------------------------------------------------------------------------
 # Between the two halves of a step, coefficients are kept as slabs (slab, image, lane): one slab per frequency pair, its
 # rows side by side. The last part of this file solves the graph systems in this order.
-@compiled
-def _write_slab(tile, scale, offset, slab, first, last, slabs):
-    """Set images [first, last) of ``slabs[slab]`` to ``scale · tile + offset``.
-
-    ``tile`` is (image, lane); ``offset`` has the shape of ``slabs`` (slab, image, lane) or is empty.
-    """
-    n_lanes = tile.shape[1]
-    for column in range(last - first):
-        source, target = tile[column], slabs[slab, first + column]
-        if offset.size:
-            extra = offset[slab, first + column]
-            for lane in range(n_lanes):
-                target[lane] = scale * source[lane] + extra[lane]
-        else:
-            for lane in range(n_lanes):
-                target[lane] = scale * source[lane]
-
-
 @inlined
-def _rotate(source, head, pairs, scale, offset, first, last, slabs):
-    """Write ``scale`` times the *transposed* block operator applied to ``source`` (tube, inner, width) into ``slabs``.
+def _rotate(source, head, pairs, scale, offset, first, last, tile, slabs):
+    """Write ``scale`` times the *transposed* block operator applied to ``source``, plus ``offset``, into ``slabs``.
 
-    The operator multiplies from the right, so that images come out as rows with the lanes of a pair side by side: the
-    order of the slabs. The head's slab is as wide as the others and half empty.
+    ``source`` is (tube, inner, width); ``offset`` has the shape of ``slabs`` (slab, image, lane) or is empty. The
+    operator multiplies from the right, so that images come out as rows with the lanes of a pair side by side: the order
+    of the slabs. The head's slab is as wide as the others and half empty.
     """
     n_head, n_pairs, width = head.shape[0], pairs.shape[0], source.shape[2]
-    if n_head:
-        narrow = np.empty((width, head.shape[2]), source.dtype)
-        np.dot(source[0].T, head[0], narrow)
-        _write_slab(narrow, scale, offset, 0, first, last, slabs)
-    tile = np.empty((width, pairs.shape[2]), source.dtype)
     tail = source[n_head:].reshape(n_pairs, -1, width)
-    for pair in range(n_pairs):
-        np.dot(tail[pair].T, pairs[pair], tile)
-        _write_slab(tile, scale, offset, n_head + pair, first, last, slabs)
-
-
-@compiled
-def _read_slab(slab, first, last, tile):
-    """Set ``tile`` (lane, column) to images [first, last) of ``slab``; columns past the last image are zero.
-
-    Transposing here, in the cache, makes the following matrix product a third faster than passing it a transposed
-    right factor.
-    """
-    n_lanes, width = tile.shape
-    for column in range(width):
-        source = slab[min(first + column, last - 1)]
-        here = tile.dtype.type(1.0 if first + column < last else 0.0)
-        for lane in range(n_lanes):
-            tile[lane, column] = here * source[lane]
+    for slab in range(n_head + n_pairs):
+        matrix, rows = (head[0], source[0]) if slab < n_head else (pairs[slab - n_head], tail[slab - n_head])
+        n_lanes = matrix.shape[1]
+        product = tile[: width * n_lanes].reshape(width, n_lanes)
+        np.dot(rows.T, matrix, product)
+        for column in range(last - first):
+            here, target = product[column], slabs[slab, first + column]
+            if offset.size:
+                extra = offset[slab, first + column]
+                for lane in range(n_lanes):
+                    target[lane] = scale * here[lane] + extra[lane]
+            else:
+                for lane in range(n_lanes):
+                    target[lane] = scale * here[lane]
 
 
 @inlined
-def _rotate_back(slabs, head, pairs, first, last, target):
+def _rotate_back(slabs, head, pairs, first, last, tile, target):
     """Set ``target`` (tube, row, width) to the block operator applied to images [first, last) of ``slabs``.
 
     ``slabs`` is (slab, image, lane). ``head`` is the operator's matrix for the mean, ``pairs`` those of the frequency
-    pairs.
+    pairs. Columns past the last image repeat it. Transposing here, in the cache, makes the matrix product a third
+    faster than passing it a transposed right factor.
     """
     n_head, n_pairs, width = head.shape[0], pairs.shape[0], target.shape[2]
-    if n_head:
-        narrow = np.empty((head.shape[2], width), target.dtype)
-        _read_slab(slabs[0], first, last, narrow)
-        np.dot(head[0], narrow, target[0])
-    tile = np.empty((pairs.shape[2], width), target.dtype)
     tail = target[n_head:].reshape(n_pairs, -1, width)
-    for pair in range(n_pairs):
-        _read_slab(slabs[n_head + pair], first, last, tile)
-        np.dot(pairs[pair], tile, tail[pair])
+    for slab in range(n_head + n_pairs):
+        matrix, rows = (head[0], target[0]) if slab < n_head else (pairs[slab - n_head], tail[slab - n_head])
+        n_lanes = matrix.shape[1]
+        lanes = tile[: n_lanes * width].reshape(n_lanes, width)
+        for column in range(width):
+            source = slabs[slab, min(first + column, last - 1)]
+            for lane in range(n_lanes):
+                lanes[lane, column] = source[lane]
+        np.dot(matrix, lanes, rows)
 
 
 @compiled
-def rotate_blocks(blocks, basis, head, pairs, bound, times, scale, offset, start, stop, slabs):
-    """Write the rotated Fourier coefficients of ``scale · (point - times · dual) + offset`` into ``slabs``.
-
-    With ``times`` = 2 these are the right-hand sides of a graph step, with 1 the codes, with 0 the blocks themselves.
-    ``head`` and ``pairs`` are the transpose of the rotation. ``offset`` has the shape of ``slabs`` or is empty, and
-    may be ``slabs`` itself.
-    """
-    reflected = np.empty_like(blocks[0])
-    buffer = np.empty_like(reflected)
-    width = blocks.shape[3]
-    for first in range(start, stop, width):
-        _reflect(blocks[first // width], bound, times, reflected)
-        _transform(basis, reflected, buffer)
-        _rotate(buffer, head, pairs, scale, offset, first, min(first + width, stop), slabs)
-
-
-@compiled
-def finish_graph_step(
-    solved, basis, basis_t, head, pairs, bound, penalty, relaxation, linear, measure, prepare_next, start, stop, blocks,
-    right, change, size,
+def graph_step(
+    solved, basis, basis_t, head, pairs, bound, relaxation, measure, scale, times, offset, start, stop, blocks, right,
+    change, size,
 ):  # fmt: skip
-    """Rotate the solution of the graph systems back, relax, and measure the change if ``measure`` is set.
+    """Finish a step of ADMM on images [start, stop), and begin the next one.
 
-    If ``prepare_next`` is set, also write the right-hand sides of the next step (as :func:`rotate_blocks` does) while
-    the block is in the cache.
+    If ``solved`` is not empty, rotate this solution of the graph systems back, relax, and measure the change if
+    ``measure`` is set. If ``right`` is not empty, write the rotated Fourier coefficients of
+    ``scale · (point - times · dual) + offset`` to it, while the block is in the cache. With ``times`` = 2 these are the
+    right-hand sides of a step, with 1 the codes, with 0 the blocks themselves. ``head`` and ``pairs`` are the transpose
+    of the rotation. ``offset`` has the shape of ``right`` or is empty, and may be ``right`` itself.
     """
-    buffer = np.empty_like(blocks[0])
-    rotated = np.empty_like(buffer)
-    width, twice = blocks.shape[3], blocks.dtype.type(2.0)
+    width = blocks.shape[3]
+    buffer = np.empty(blocks.shape[1:], blocks.dtype)
+    rotated = np.empty(blocks.shape[1:], blocks.dtype)
+    tile = np.empty(width * max(pairs.shape[2], head.shape[2]), blocks.dtype)
     for first in range(start, stop, width):
         last = min(first + width, stop)
         block = blocks[first // width]
-        _rotate_back(solved, head, pairs, first, last, buffer)
-        _transform(basis_t, buffer, rotated)
-        if measure:
-            _measure(block, rotated, bound, first, last, change, size)
-        _relax(block, rotated, bound, relaxation)
-        if prepare_next:
-            _reflect(block, bound, twice, buffer)
+        if solved.size:
+            _rotate_back(solved, head, pairs, first, last, tile, buffer)
+            _transform(basis_t, buffer, rotated)
+            if measure:
+                _measure(block, rotated, bound, first, last, change, size)
+            _relax(block, rotated, bound, relaxation)
+        if right.size:
+            _reflect(block, bound, times, buffer)
             _transform(basis, buffer, rotated)
-            _rotate(rotated, head, pairs, penalty, linear, first, last, right)
-
-
-# --- sums over images -------------------------------------------------------------------------------------------------
-@compiled
-def _add_product(left, right, product, total):
-    """Add ``left · rightᵀ`` to ``total`` (rows, columns); ``product`` is a buffer of the same shape.
-
-    ``left`` (rows, image) and ``right`` (columns, image) are the Fourier coefficients of the mean (the head).
-    """
-    np.dot(left, right.T, product)
-    # Loops, because adding whole arrays would take Numba two seconds more to compile.
-    for row in range(total.shape[0]):
-        for column in range(total.shape[1]):
-            total[row, column] += product[row, column]
-
-
-@compiled
-def _add_pair(left, right, ends, product, first, second):
-    """Add the Hermitian product of one pair of coefficients: its real part to ``first``, the imaginary to ``second``.
-
-    ``left`` (2 · rows, image) and ``right`` (2 · columns, image) hold the cosine and then the sine coefficients. If
-    ``ends`` is set, they hold the mean and the Nyquist coefficient, which are both real. See
-    ``tubal.problems.linear_map.hermitian_parts``.
-    """
-    np.dot(left, right.T, product)
-    n_rows, n_columns = first.shape
-    for row in range(n_rows):
-        above, below = product[row], product[n_rows + row]
-        for column in range(n_columns):
-            here, there = above[column], below[n_columns + column]
-            first[row, column] += here if ends else here + there
-            second[row, column] += there if ends else below[column] - above[n_columns + column]
-
-
-@compiled
-def summarize_images(codes, data, basis, map_head, map_pairs, start, stop, residuals, absolutes, gram, cross):
-    """Set squared residual and l1 norm of images [start, stop), and add their statistics to ``gram`` and ``cross``.
-
-    The statistics are the Hermitian products codes · codesᵀ and data · codesᵀ, as real and imaginary parts. They are
-    formed ``STATISTICS_BLOCK`` images at a time and added in double precision. If ``gram`` is empty, none are computed.
-    """
-    tube_length, n_atoms, _ = codes.shape
-    n_rows, n_images = data.shape[1], stop - start
-    n_blocks = (n_images + STATISTICS_BLOCK - 1) // STATISTICS_BLOCK
-    width = (n_images + n_blocks - 1) // max(n_blocks, 1)  # nearly equal blocks: little padding in the last one
-    block = np.empty((tube_length, n_atoms, width), codes.dtype)
-    coefficients = np.empty_like(block)
-    image = np.empty((tube_length, n_rows, width), codes.dtype)
-    image_hat = np.empty_like(image)
-    n_head, n_pairs = map_head.shape[0], map_pairs.shape[0]
-    head_gram = np.empty((n_atoms, n_atoms), codes.dtype)
-    head_cross = np.empty((n_rows, n_atoms), codes.dtype)
-    pair_gram = np.empty((2 * n_atoms, 2 * n_atoms), codes.dtype)
-    pair_cross = np.empty((2 * n_rows, 2 * n_atoms), codes.dtype)
-    for first in range(start, stop, width):
-        last = min(first + width, stop)
-        _load_block(codes, first, last, block)
-        _load_block(data, first, last, image)
-        _transform(basis, block, coefficients)
-        _transform(basis, image, image_hat)
-        _sum_absolutes(block, first, last, absolutes)
-        if gram.shape[0]:
-            if n_head:
-                _add_product(coefficients[0], coefficients[0], head_gram, gram[0])
-                _add_product(image_hat[0], coefficients[0], head_cross, cross[0])
-            code_pairs = coefficients[n_head:].reshape(n_pairs, -1, width)
-            image_pairs = image_hat[n_head:].reshape(n_pairs, -1, width)
-            for pair in range(n_pairs):
-                ends, place = n_head + pair == 0, n_head + 2 * pair
-                _add_pair(code_pairs[pair], code_pairs[pair], ends, pair_gram, gram[place], gram[place + 1])
-                _add_pair(image_pairs[pair], code_pairs[pair], ends, pair_cross, cross[place], cross[place + 1])
-        _apply(map_head, map_pairs, coefficients, image)
-        _sum_squares(image_hat, image, first, last, residuals)
-
-
-@inlined
-def _sum_absolutes(block, first, last, absolutes):
-    """Set the l1 norm of every image of a block."""
-    totals = np.zeros(block.shape[2])
-    for time in range(block.shape[0]):
-        for row in range(block.shape[1]):
-            values = block[time, row]
-            for column in range(totals.size):
-                totals[column] += abs(values[column])
-    for column in range(last - first):
-        absolutes[first + column] = totals[column]
-
-
-@inlined
-def _sum_squares(images, reconstructions, first, last, residuals):
-    """Set the squared distance between ``images`` and ``reconstructions`` for every image of a block."""
-    totals = np.zeros(images.shape[2])
-    for time in range(images.shape[0]):
-        for row in range(images.shape[1]):
-            there, here = images[time, row], reconstructions[time, row]
-            for column in range(totals.size):
-                totals[column] += (there[column] - here[column]) ** 2
-    for column in range(last - first):
-        residuals[first + column] = totals[column]
+            _rotate(rotated, head, pairs, scale, offset, first, last, tile, right)
 
 
 # --- Algorithm 1 ------------------------------------------------------------------------------------------------------
@@ -564,8 +399,7 @@ def solve_graph_systems(graph, scale, shifts, rates, counts, right, start, stop,
     kept, and no inner product is needed.
     """
     n_samples, lanes = right.shape[1:]
-    other = np.empty((n_samples, lanes), right.dtype)
-    other.fill(0.0)
+    other = np.zeros((n_samples, lanes), right.dtype)
     gathered = np.empty(lanes, right.dtype)
     for slab in range(start, stop):
         here, rows, shift = solution[slab], right[slab], shifts[slab]
@@ -579,69 +413,6 @@ def solve_graph_systems(graph, scale, shifts, rates, counts, right, start, stop,
             for sample in range(n_samples):
                 for lane in range(lanes):
                     here[sample, lane] = other[sample, lane]
-
-
-# --- products ---------------------------------------------------------------------------------------------------------
-@inlined
-def _graph_product(graph, scale, vector, product):
-    """Set ``product`` to ``scale · L · vector``, both (image, lane)."""
-    starts, neighbors, weights, diagonal = graph
-    lanes = vector.shape[1]  # a run-time value: the compiler would unroll a constant into scalar code
-    for sample in range(vector.shape[0]):
-        centre, row, own = vector[sample], product[sample], scale * diagonal[sample]
-        for lane in range(lanes):
-            row[lane] = own * centre[lane]
-        for bundle in range(starts[sample], starts[sample + 1]):
-            first, second = vector[neighbors[bundle, 0]], vector[neighbors[bundle, 1]]
-            third, fourth = vector[neighbors[bundle, 2]], vector[neighbors[bundle, 3]]
-            a, b = scale * weights[bundle, 0], scale * weights[bundle, 1]
-            c, d = scale * weights[bundle, 2], scale * weights[bundle, 3]
-            for lane in range(lanes):
-                row[lane] += a * first[lane] + b * second[lane] + c * third[lane] + d * fourth[lane]
-
-
-@inlined
-def _load_lanes(codes, low, high, vector):
-    """Copy rows [low, high) of ``codes`` (row, image) into the lanes of ``vector`` (image, lane); the rest is zero."""
-    n_samples, lanes = vector.shape
-    for lane in range(lanes):
-        for sample in range(n_samples):
-            vector[sample, lane] = codes[low + lane, sample] if low + lane < high else 0.0
-
-
-@compiled
-def multiply_by_graph(codes, graph, scale, start, stop, product):
-    """Set rows [start · LANES, stop · LANES) of ``product`` to ``scale · codes · L``; both arrays are (row, image)."""
-    n_rows, n_samples = codes.shape
-    vector = np.empty((n_samples, LANES), codes.dtype)
-    result = np.empty_like(vector)
-    for slab in range(start, stop):
-        low, high = slab * LANES, min((slab + 1) * LANES, n_rows)
-        _load_lanes(codes, low, high, vector)
-        _graph_product(graph, scale, vector, result)
-        for row in range(low, high):
-            for sample in range(n_samples):
-                product[row, sample] = result[sample, row - low]
-
-
-@compiled
-def graph_energies(codes, graph, start, stop, energies):
-    """Add each image's part of ``<codes, codes L>`` to ``energies``, for rows [start · LANES, stop · LANES).
-
-    ``codes`` is (row, image).
-    """
-    n_rows, n_samples = codes.shape
-    vector = np.empty((n_samples, LANES), codes.dtype)
-    result = np.empty_like(vector)
-    one = codes.dtype.type(1.0)
-    for slab in range(start, stop):
-        _load_lanes(codes, slab * LANES, min((slab + 1) * LANES, n_rows), vector)
-        _graph_product(graph, one, vector, result)
-        for sample in range(n_samples):
-            here, there, total = vector[sample], result[sample], codes.dtype.type(0.0)
-            for lane in range(here.size):
-                total += here[lane] * there[lane]
-            energies[sample] += total
 
 
 # --- the dictionary step ----------------------------------------------------------------------------------------------
@@ -732,3 +503,73 @@ def dual_terms(gram, cross, counts, multipliers, start, stop, dictionary_hat, fi
         for row in range(n_rows):
             for column in range(n_atoms):
                 dictionary_hat[frequency, row, column] = complex(hat_real[row, column], hat_imag[row, column])
+
+
+# --- one image, few atoms ---------------------------------------------------------------------------------------------
+@compiled
+def descend(gram, products, slack, square, sparsity, gap, codes):
+    """Minimise ``1/2 |x - A' c|² + sparsity |c|₁`` over codes c in place, one coordinate after another.
+
+    ``gram`` is AA', ``products`` are A x, ``slack`` is A (x - A' c), kept up to date, ``square`` is |x|². The duality
+    gap of the result is at most ``gap`` times the objective.
+    """
+    for sweep in range(5000):
+        for j in range(len(codes)):
+            target = slack[j] + gram[j, j] * codes[j]
+            shrunk = max(abs(target) - sparsity, 0.0) / gram[j, j]
+            after = shrunk if target > 0.0 else -shrunk
+            change = after - codes[j]
+            if change != 0.0:
+                for k in range(len(codes)):
+                    slack[k] -= gram[j, k] * change
+                codes[j] = after
+        if sweep % 4:
+            continue
+        # A loop, because operations on whole arrays would take Numba a second more to compile.
+        slope, across, size, largest = square, 0.0, 0.0, 1e-300
+        for j in range(len(codes)):
+            slope -= products[j] * codes[j]
+            across += codes[j] * slack[j]
+            size += abs(codes[j])
+            largest = max(largest, abs(slack[j]))
+        left = max(slope - across, 0.0)
+        value = 0.5 * left + sparsity * size
+        limit = sparsity / largest
+        multiple = min(max(slope / max(left, 1e-300), -limit), limit)
+        if value - multiple * slope + 0.5 * multiple**2 * left <= gap * value:
+            break
+
+
+# --- compiled ahead ---------------------------------------------------------------------------------------------------
+_vector, _matrix, _cube = float32[::1], float32[:, ::1], float32[:, :, ::1]
+# What clustering in single precision and its report need, compiled by a second process when the cache is empty.
+AHEAD = (
+    (
+        graph_step,
+        (
+            _cube, _matrix, _matrix, _cube, _cube, float32, float32, boolean, float32, float32, _cube, int64, int64,
+            float32[:, :, :, ::1], _cube, float64[::1], float64[::1],
+        ),
+    ),
+    (
+        solve_graph_systems,
+        (
+            Tuple((int64[::1], int64[:, ::1], _matrix, _vector)), float32, _matrix, float64[::1], int64[::1], _cube,
+            int64, int64, _cube,
+        ),
+    ),
+    (descend, (float64[:, ::1], float64[::1], float64[::1], float64, float64, float64, float64[::1])),
+)  # fmt: skip
+
+
+def needs_compiling() -> bool:
+    """Return whether one of these kernels is not in the cache yet, and can be kept there."""
+    for kernel, _ in AHEAD:
+        folder = kernel.stats.cache_path if hasattr(kernel, "stats") else None  # NUMBA_DISABLE_JIT
+        if folder is None:
+            return False
+        function = kernel.py_func
+        name = f"*.{function.__name__}-{function.__code__.co_firstlineno}.py*.nbi"
+        if not any(Path(folder).glob(name)):
+            return True
+    return False

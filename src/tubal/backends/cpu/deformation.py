@@ -22,8 +22,8 @@ FAR = np.float32(1e3)  # larger than any value of a field of unit length
 _vector, _matrix, _cube = float32[::1], float32[:, ::1], float32[:, :, ::1]
 
 
-@njit(void(_vector, int64, int64, int64, int64), **CACHED)
-def replicate_margin(plane, height, width, margin, stride):
+@inlined
+def _replicate_margin(plane, height, width, margin, stride):
     """Repeat the outermost pixels of one padded plane ``margin`` times on every side."""
     gap = stride - width - 2 * margin
     for y in range(margin, margin + height):
@@ -39,12 +39,13 @@ def replicate_margin(plane, height, width, margin, stride):
             plane[bottom + x] = plane[last + x]
 
 
-@njit(float32(_matrix, int64, int64, int64, int64, boolean, _matrix), **CACHED)
-def raw_field(image, height, width, margin, gap, plain, field):
+@inlined
+def _write_field(image, layout, plain, field):
     """Write the Sobel derivatives of ``image`` (channels, pixels) into ``field``; return their energy.
 
     If ``plain`` is set the first plane of each pair holds the pixels themselves and the second zeros.
     """
+    height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
     stride = width + 2 * margin + gap
     energy = float32(0.0)
     for channel in range(image.shape[0]):
@@ -73,13 +74,11 @@ def raw_field(image, height, width, margin, gap, plain, field):
     return energy
 
 
-@njit(float32(_matrix, int64, int64, int64, int64, boolean, _matrix), **CACHED)
-def unit_field(image, height, width, margin, gap, plain, field):
-    """Write the field of ``image``, scaled to unit length, into ``field``; return its energy before scaling."""
+@inlined
+def _scale_and_frame(field, layout, scale):
+    """Multiply a field by ``scale``, and fill the gaps and margins around it."""
+    height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
     stride = width + 2 * margin + gap
-    energy = raw_field(image, height, width, margin, gap, plain, field)
-    # A blank image keeps a zero field.
-    scale = float32(1.0) / np.sqrt(energy) if energy > 0 else float32(0.0)
     for plane in range(field.shape[0]):
         values = field[plane]
         for y in range(height + 2 * margin):
@@ -91,19 +90,11 @@ def unit_field(image, height, width, margin, gap, plain, field):
             start = y * stride + gap + margin
             for x in range(start, start + width):
                 values[x] *= scale
-        replicate_margin(values, height, width, margin, stride)
-    return energy
+        _replicate_margin(values, height, width, margin, stride)
 
 
-@njit(void(_cube, int64, int64, int64, int64, boolean, _cube, _vector), **CACHED)
-def unit_fields(images, height, width, margin, gap, plain, fields, energies):
-    """Write the field of every image, scaled to unit length, into ``fields``, and its energy into ``energies``."""
-    for index in range(len(images)):
-        energies[index] = unit_field(images[index], height, width, margin, gap, plain, fields[index])
-
-
-@njit(void(_matrix, int32[:, ::1], _matrix, _matrix), **CACHED)
-def warp_image(image, corners, shares, warped):
+@inlined
+def _warp(image, corners, shares, warped):
     """Warp ``image`` bilinearly: each pixel is the mean of four ``corners`` weighted by ``shares``."""
     for channel in range(image.shape[0]):
         pixels, result = image[channel], warped[channel]
@@ -114,6 +105,28 @@ def warp_image(image, corners, shares, warped):
                 + shares[2, p] * pixels[corners[2, p]]
                 + shares[3, p] * pixels[corners[3, p]]
             )
+
+
+@njit(void(_cube, int32[:, ::1], int32[:, :, ::1], _cube, int64[::1], boolean, _matrix, _cube, _vector), **CACHED)
+def unit_fields(images, moves, corners, shares, layout, plain, warped, fields, energies):
+    """Write the fields of warped images, scaled to unit length, into ``fields``, and their energies before scaling.
+
+    ``moves`` are pairs (image, warp); warp -1 leaves the image as it is. ``layout`` begins with height, width, margin
+    and gap. ``warped`` (channels, pixels) is a buffer. If ``fields`` has one row only, that row is a buffer, and only
+    the energies are computed.
+    """
+    for index in range(len(moves)):
+        image, warp = images[moves[index, 0]], moves[index, 1]
+        field = fields[min(index, len(fields) - 1)]
+        if warp >= 0:
+            _warp(image, corners[warp], shares[warp], warped)
+            image = warped
+        energy = _write_field(image, layout, plain, field)
+        energies[index] = energy
+        if len(fields) == len(moves):
+            # A blank image keeps a zero field.
+            scale = float32(1.0) / np.sqrt(energy) if energy > 0 else float32(0.0)
+            _scale_and_frame(field, layout, scale)
 
 
 @intrinsic
@@ -134,10 +147,10 @@ def smaller(_context, _left, _right):
 
 @inlined
 def _squared_differences(a, b, start, move, count, error):
-    """Set ``error[:count]`` to squared differences, over all channels, of ``a[start:]`` and ``b[move:]``."""
+    """Set ``error[:count]`` to squared differences, over all channels, of ``a[start:]`` and ``b[start + move:]``."""
     for channel in range(0, a.shape[0], 2):
-        a0, a1 = a[channel, start : start + count], a[channel + 1, start : start + count]
-        b0, b1 = b[channel, move : move + count], b[channel + 1, move : move + count]
+        a0, a1 = a[channel, start:], a[channel + 1, start:]
+        b0, b1 = b[channel, start + move :], b[channel + 1, start + move :]
         if channel == 0:
             for t in range(count):
                 d0, d1 = a0[t] - b0[t], a1[t] - b1[t]
@@ -149,164 +162,84 @@ def _squared_differences(a, b, start, move, count, error):
 
 
 @inlined
+def _least_contexts(error, stride, margin, count, column, least_a, least_b):
+    """Sum ``error`` over contexts, down and then across, and keep what is smaller than ``least_a`` and ``least_b``."""
+    e1, e2, c1, c2 = error[stride:], error[2 * stride :], column[1:], column[2:]
+    if margin == 0:
+        for t in range(count):
+            least_a[t] = smaller(least_a[t], error[t])
+            least_b[t] = smaller(least_b[t], error[t])
+    elif margin == 1:
+        for t in range(count + 2):
+            column[t] = error[t] + e1[t] + e2[t]
+        for t in range(count):
+            z = column[t] + c1[t] + c2[t]
+            least_a[t] = smaller(least_a[t], z)
+            least_b[t] = smaller(least_b[t], z)
+    else:
+        e3, e4, c3, c4 = error[3 * stride :], error[4 * stride :], column[3:], column[4:]
+        for t in range(count + 4):
+            column[t] = (error[t] + e1[t]) + (e2[t] + e3[t]) + e4[t]
+        for t in range(count):
+            z = (column[t] + c1[t]) + (c2[t] + c3[t]) + c4[t]
+            least_a[t] = smaller(least_a[t], z)
+            least_b[t] = smaller(least_b[t], z)
+
+
+@inlined
 def _total(least_a, least_b, layout, complete):
     """Sum the smallest differences of both images; pixels without a partner count as the mean of the others."""
     height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
     stride = width + 2 * margin + gap
     total, n_matched = float32(0.0), 0
-    if complete:
-        for y in range(height):
-            start = y * stride + gap + margin
-            for x in range(start, start + width):
-                total += least_a[x] + least_b[x]
-        return total
     for y in range(height):
         start = y * stride + gap + margin
+        if complete:
+            for x in range(start, start + width):
+                total += least_a[x] + least_b[x]
+            continue
         for x in range(start, start + width):
-            for least in (least_a[x], least_b[x]):
-                if least < FAR:
-                    total += least
-                    n_matched += 1
-    return total * float32(2 * height * width / max(n_matched, 1))
+            if least_a[x] < FAR:
+                total += least_a[x]
+                n_matched += 1
+            if least_b[x] < FAR:
+                total += least_b[x]
+                n_matched += 1
+    return total if complete else total * float32(2 * height * width / max(n_matched, 1))
 
 
-@njit(float32(_matrix, _matrix, int64[::1], int64, int64, _matrix), **CACHED)
-def distortion(a, b, layout, shift_y, shift_x, scratch):
-    """Return the sum, over the pixels of both images, of the smallest squared context difference within the window.
+@njit(void(_cube, _cube, int32[:, ::1], int64[:, ::1], int64[::1], _matrix, _vector), **CACHED)
+def pair_distances(fields, others, pairs, shifts, layout, scratch, distances):
+    """Set ``distances`` to the distortion of ``pairs``: triples of a field, one of ``others``, and a shift.
 
-    ``layout`` is (height, width, margin, gap, window_y, window_x). Let ``D(p, o)`` be the squared difference between
-    the context of ``a`` at ``p`` and that of ``b`` at ``p + o``. One pass over the offsets ``o`` around the shift
-    gives both ``min_o D(p, o)`` for the pixels of ``a`` and ``min_p D(p, q - p)`` for the pixels of ``b``. If the
+    The distortion is the sum, over the pixels of both images, of the smallest squared context difference within the
+    window. ``layout`` is (height, width, margin, gap, window_y, window_x). Let ``D(p, o)`` be the squared difference
+    between the context of ``a`` at ``p`` and that of ``b`` at ``p + o``. One pass over the offsets ``o`` around the
+    shift gives both ``min_o D(p, o)`` for the pixels of ``a`` and ``min_p D(p, q - p)`` for the pixels of ``b``. If the
     window is narrower than the shift, border pixels have no partner; they count as the mean of the others.
     """
     height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
     window_y, window_x = layout[4], layout[5]
     stride = width + 2 * margin + gap
     error, column, least_a, least_b = scratch[0], scratch[1], scratch[2], scratch[3]
-    least_a[:] = FAR * FAR
-    least_b[:] = FAR * FAR
-    for window_row in range(-window_y, window_y + 1):
-        oy = window_row + shift_y
-        first, last = max(0, -oy), min(height, height - oy)
-        if last <= first:
-            continue
-        for window_column in range(-window_x, window_x + 1):
-            ox = window_column + shift_x
-            n_error = (last - first + 2 * margin) * stride - gap
-            start = first * stride + gap
-            _squared_differences(a, b, start, start + oy * stride + ox, n_error, error)
-            n_column = (last - first) * stride - gap
-            if margin == 0:
-                for t in range(n_column):
-                    column[t] = error[t]
-            elif margin == 1:
-                e1, e2 = error[stride : stride + n_column], error[2 * stride : 2 * stride + n_column]
-                for t in range(n_column):
-                    column[t] = error[t] + e1[t] + e2[t]
-            else:
-                e1, e2 = error[stride : stride + n_column], error[2 * stride : 2 * stride + n_column]
-                e3 = error[3 * stride : 3 * stride + n_column]
-                e4 = error[4 * stride : 4 * stride + n_column]
-                for t in range(n_column):
-                    column[t] = (error[t] + e1[t]) + (e2[t] + e3[t]) + e4[t]
-            n_box = n_column - 2 * margin
-            at_a = first * stride + gap + margin
-            at_b = at_a + oy * stride + ox
-            fa, fb = least_a[at_a : at_a + n_box], least_b[at_b : at_b + n_box]
-            c1, c2 = column[1 : 1 + n_box], column[2 : 2 + n_box]
-            if margin == 0:
-                for t in range(n_box):
-                    z = column[t]
-                    fa[t] = smaller(fa[t], z)
-                    fb[t] = smaller(fb[t], z)
-            elif margin == 1:
-                for t in range(n_box):
-                    z = column[t] + c1[t] + c2[t]
-                    fa[t] = smaller(fa[t], z)
-                    fb[t] = smaller(fb[t], z)
-            else:
-                c3, c4 = column[3 : 3 + n_box], column[4 : 4 + n_box]
-                for t in range(n_box):
-                    z = (column[t] + c1[t]) + (c2[t] + c3[t]) + c4[t]
-                    fa[t] = smaller(fa[t], z)
-                    fb[t] = smaller(fb[t], z)
-    return _total(least_a, least_b, layout, abs(shift_y) <= window_y and abs(shift_x) <= window_x)
-
-
-@njit(void(_cube, int64, int64, int32[:, :, ::1], _cube, boolean, _matrix), **CACHED)
-def warped_energies(images, height, width, corners, shares, plain, energies):
-    """Set ``energies`` (image, warp) to the energy of the field of every warp of every image."""
-    warped = np.empty((images.shape[1], images.shape[2]), np.float32)
-    field = np.empty((2 * images.shape[1], images.shape[2]), np.float32)
-    for index in range(len(images)):
-        for warp in range(len(corners)):
-            warp_image(images[index], corners[warp], shares[warp], warped)
-            energies[index, warp] = raw_field(warped, height, width, 0, 0, plain, field)
-
-
-@njit(
-    void(
-        _cube, _cube, int32[:, ::1], int64, int64, int32[:, :, ::1], _cube, int64[:, ::1], int64[::1], boolean, _vector
-    ),
-    **CACHED,
-)  # fmt: skip
-def pair_distances(
-    images,
-    fields,
-    pairs,
-    start,
-    stop,
-    corners,
-    shares,
-    shifts,
-    layout,
-    plain,
-    distances,
-):
-    """Set ``distances[start:stop]`` to the distortion of the pairs (other, warp, field, shift), sorted in that order.
-
-    Because of the order, each warp of an image is computed once for all pairs that need it.
-    """
-    height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
-    field = np.empty((fields.shape[1], fields.shape[2]), np.float32)
-    warped = np.empty((images.shape[1], images.shape[2]), np.float32)
-    scratch = np.empty((4, fields.shape[2] + gap), np.float32)
-    other, warp = -1, -1
-    for pair in range(start, stop):
-        if pairs[pair, 0] != other or pairs[pair, 1] != warp:
-            other, warp = pairs[pair, 0], pairs[pair, 1]
-            warp_image(images[other], corners[warp], shares[warp], warped)
-            unit_field(warped, height, width, margin, gap, plain, field)
-        shift = shifts[pairs[pair, 3]]
-        distances[pair] = distortion(fields[pairs[pair, 2]], field, layout, shift[0], shift[1], scratch)
-
-
-@njit(void(_cube, _cube, int32[:, ::1], int64, int64, _matrix, int32[:, ::1], int32[:, ::1]), **CACHED)
-def best_transforms(shifted, warped, candidates, start, stop, scores, warps, shifts):
-    """Find the best (warp, shift) of every candidate by inner products of coefficients.
-
-    ``shifted`` is (m, shifts, rank), ``warped`` (n, warps, rank), ``candidates`` (m, K). A negative candidate means
-    none; its score is very low.
-    """
-    n_shifts, rank = shifted.shape[1], shifted.shape[2]
-    n_warps, n_candidates = warped.shape[1], candidates.shape[1]
-    gathered = np.empty((n_candidates * n_warps, rank), np.float32)
-    for image in range(start, stop):
-        for slot in range(n_candidates):
-            source = warped[max(candidates[image, slot], 0)]
-            for warp in range(n_warps):
-                for position in range(rank):
-                    gathered[slot * n_warps + warp, position] = source[warp, position]
-        products = np.dot(gathered, shifted[image].T)
-        for slot in range(n_candidates):
-            best, best_warp, best_shift = float32(-1e30), 0, 0
-            for warp in range(n_warps):
-                row = products[slot * n_warps + warp]
-                for shift in range(n_shifts):
-                    if row[shift] > best:
-                        best, best_warp, best_shift = row[shift], warp, shift
-            scores[image, slot] = best if candidates[image, slot] >= 0 else float32(-1e30)
-            warps[image, slot], shifts[image, slot] = best_warp, best_shift
+    for pair in range(len(pairs)):
+        a, b, shift = fields[pairs[pair, 0]], others[pairs[pair, 1]], pairs[pair, 2]
+        shift_y, shift_x = shifts[shift, 0], shifts[shift, 1]
+        for t in range(len(least_a)):
+            least_a[t] = least_b[t] = FAR * FAR
+        for oy in range(shift_y - window_y, shift_y + window_y + 1):
+            first, last = max(0, -oy), min(height, height - oy)
+            if last <= first:
+                continue
+            start, n_rows = first * stride + gap, last - first
+            n_contexts = n_rows * stride - gap - 2 * margin
+            for ox in range(shift_x - window_x, shift_x + window_x + 1):
+                move = oy * stride + ox
+                _squared_differences(a, b, start, move, (n_rows + 2 * margin) * stride - gap, error)
+                least_a_here, least_b_here = least_a[start + margin :], least_b[start + margin + move :]
+                _least_contexts(error, stride, margin, n_contexts, column, least_a_here, least_b_here)
+        complete = abs(shift_y) <= window_y and abs(shift_x) <= window_x
+        distances[pair] = _total(least_a, least_b, layout, complete)
 
 
 @njit(void(_matrix, int32[:, ::1], _matrix), **CACHED)

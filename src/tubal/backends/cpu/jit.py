@@ -9,14 +9,21 @@ another file: of a constant, of a function that the kernel calls, or of the opti
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import subprocess
+import sys
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numba as nb
 from numba.core.caching import FunctionCache
+
+from tubal.backends.arrays import available_cores
 
 # The GIL is released, so that threads of ours can run kernels side by side.
 OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": True, "error_model": "numpy"}
@@ -31,7 +38,22 @@ class KernelCache(FunctionCache):
     """Numba's cache of one kernel. A damaged file is removed, a place that cannot be written to is left out."""
 
     def load_overload(self, sig: object, target_context: object) -> object:
-        """Return the compiled kernel from the disk, or None if it must be compiled."""
+        """Return the compiled kernel from the disk, or None if it must be compiled.
+
+        If another process is compiling it, wait for that first.
+        """
+        process = _compilers.get(self._py_func)
+        while process is not None and process.poll() is None and self.is_empty():
+            time.sleep(POLL_SECONDS)
+        return self._load(sig, target_context)
+
+    def is_empty(self) -> bool:
+        """Return whether there is no compiled kernel on the disk."""
+        with contextlib.suppress(Exception):  # a damaged file is repaired when the kernel is loaded
+            return not self._cache_file._load_index()
+        return False
+
+    def _load(self, sig: object, target_context: object) -> object:
         try:
             return super().load_overload(sig, target_context)
         except Exception:  # a damaged pickle can raise anything
@@ -87,6 +109,50 @@ def njit(
         return kernel
 
     return decorate
+
+
+# Processes that compile kernels, by the function of the kernel; how often to look whether they have written it.
+_compilers: dict[Callable[..., Any], subprocess.Popen[bytes]] = {}
+POLL_SECONDS = 0.02
+
+
+@contextlib.contextmanager
+def compiled_ahead(module: ModuleType) -> Iterator[None]:
+    """Compile the kernels of a module in a second process while the block runs.
+
+    Numba compiles one kernel at a time in a process, so this uses a second core. The first call of such a kernel waits
+    until the process has written it.
+
+    Parameters
+    ----------
+    module : module
+        It has a tuple ``AHEAD`` of pairs of a kernel and the types of its arguments.
+    """
+    if available_cores() == 1 or not sys.executable:
+        yield
+        return
+    program = f"from tubal.backends.cpu import jit; import {module.__name__} as kernels; jit.compile_kernels(kernels)"
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", program],  # -P: nothing is imported from the current folder, which holds pictures
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    waiting = dict.fromkeys((kernel.py_func for kernel, _ in module.AHEAD), process)
+    _compilers.update(waiting)
+    try:
+        yield
+    finally:
+        for function in waiting:
+            _compilers.pop(function, None)
+        process.kill()
+        process.wait()
+
+
+def compile_kernels(module: ModuleType) -> None:
+    """Compile the kernels that a module names in ``AHEAD``, so that they are on the disk."""
+    for kernel, types in module.AHEAD:
+        kernel.compile(types)
 
 
 @functools.cache
