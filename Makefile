@@ -63,14 +63,16 @@ test-oldest: $(VENV)/.uv  ## the tests with the lowest version of every dependen
 	$(BIN)/uv pip install --quiet --python $(VENV)-oldest --resolution lowest-direct \
 		--editable '.[$(VERSION_EXTRAS)]' --group test
 	$(BIN)/uv pip list --python $(VENV)-oldest
-	$(VENV)-oldest/bin/python -m pytest $(VERSION_TESTS)
+	$(VENV)-oldest/bin/python -m pytest $(VERSION_TESTS) --junitxml=$(VENV)-oldest/tests.xml
+	$(VENV)-oldest/bin/python -m tools.release_record oldest $(VENV)-oldest/tests.xml
 
 test-newest: $(VENV)/.uv  ## the tests with the newest version of every dependency, on the newest Python
 	$(BIN)/uv venv --quiet --clear --python $(NEWEST_PYTHON) $(VENV)-newest
 	$(BIN)/uv pip install --quiet --python $(VENV)-newest --resolution highest --prerelease disallow \
 		--editable '.[$(VERSION_EXTRAS)]' --group test
 	$(BIN)/uv pip list --python $(VENV)-newest
-	$(VENV)-newest/bin/python -m pytest $(VERSION_TESTS)
+	$(VENV)-newest/bin/python -m pytest $(VERSION_TESTS) --junitxml=$(VENV)-newest/tests.xml
+	$(VENV)-newest/bin/python -m tools.release_record newest $(VENV)-newest/tests.xml
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
