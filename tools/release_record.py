@@ -1,8 +1,8 @@
 """Keep the outcome of the tests that a release needs: ``python -m tools.release_record NAME tests.xml ...``.
 
-``make test-oldest``, ``make test-newest`` and ``make release-check`` call it after their tests passed, with the Python that
-ran them. It reads the JUnit files of pytest and writes ``results/release.json`` and ``results/release.md``. It needs
-nothing but Python, so that it runs in every environment. A run with a failed test is not recorded.
+``make test-oldest``, ``make test-newest`` and ``make release-check`` call it after their tests passed, with the Python
+that ran them. It reads the JUnit files of pytest and writes ``results/release.json`` and ``results/release.md``. It
+needs nothing but Python, so that it runs in every environment. A run with a failed test is not recorded.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _reason(part: ElementTree.Element) -> str:
 
 
 def installed_versions(project: Mapping[str, Any]) -> dict[str, str]:
-    """Return the versions, in this environment, of what ``pyproject.toml`` asks for by extras and the group of tests."""
+    """Return the versions in this environment of what the package, its extras and its tests need."""
     extras = project["project"]["optional-dependencies"]
     lines = [*project["project"]["dependencies"], *(line for part in extras.values() for line in part)]
     lines += [line for line in project["dependency-groups"]["test"] if isinstance(line, str)]

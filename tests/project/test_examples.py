@@ -148,3 +148,27 @@ def test_links_within_the_project_exist(name: str) -> None:
             assert (EXAMPLES / target).with_suffix(".py").exists(), f"{name} links to {target}"
         elif target not in GENERATED:
             assert (page.parent / target).exists(), f"{name} links to {target}"
+
+
+TEXTS = [*EXAMPLES.parent.glob("*.md"), *DOCS.glob("*.md"), EXAMPLES.parent / "pyproject.toml"]
+TEXTS += [EXAMPLES.parent / "CITATION.cff", *(EXAMPLES.parent / ".github").rglob("*.*")]
+TEXTS += [*(EXAMPLES.parent / "src").rglob("*.py"), *(EXAMPLES.parent / "src").rglob("*.toml")]
+
+
+def test_addresses_are_encrypted_and_no_placeholders() -> None:
+    known = {"http://www.w3.org/2000/svg"}  # a name, not an address
+    found = {
+        address
+        for path in TEXTS
+        for address in re.findall(r"https?://[\w.-]+\.\w[^\s)>\"'`]*", path.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 8
+    assert [a for a in found - known if not a.startswith("https://") or re.search(r"example\.(com|org)|TODO", a)] == []
+
+
+def test_addresses_of_the_site_are_its_pages() -> None:
+    page = re.compile(r"tubal\.readthedocs\.io/([\w/]+)\.html")
+    pages = {match for path in TEXTS for match in page.findall(path.read_text(encoding="utf-8"))}
+    assert pages
+    known = {path.stem for path in DOCS.glob("*.md")} | {Path(name).with_suffix("").as_posix() for name in GENERATED}
+    assert pages <= known
