@@ -72,6 +72,18 @@ def block_graph(noise=0.0, n_images=60, n_blocks=3, seed=0):
     return sparse.csr_matrix(edges - sparse.diags(edges.diagonal()))
 
 
+def test_second_order_is_symmetric_for_unsorted_edges():
+    rng = np.random.default_rng(0)
+    dense = rng.random((40, 40)) * (rng.random((40, 40)) < 0.3)
+    edges = sparse.csr_matrix(dense + dense.T)
+    for start, stop in zip(edges.indptr[:-1], edges.indptr[1:], strict=True):
+        order = rng.permutation(stop - start) + start
+        edges.indices[start:stop], edges.data[start:stop] = edges.indices[order], edges.data[order]
+    edges.has_sorted_indices = False
+    affinity = with_second_order(edges)
+    assert abs(affinity - affinity.T).nnz == 0
+
+
 # --- the rule ------------------------------------------------------------------------------------------------
 def test_trust_is_the_written_rule():
     views = {"clear": block_graph(0.1), "fair": block_graph(0.2, seed=1)}
