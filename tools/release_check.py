@@ -86,7 +86,8 @@ def main() -> None:
     """Build, check, unpack and test; the first failure ends the program."""
     parser = argparse.ArgumentParser(prog="python -m tools.release_check", description=__doc__)
     parser.add_argument("--no-tests", action="store_true", help="do not run the tests inside the sdist")
-    parser.add_argument("--tests", default="-n auto --dist loadfile", help="arguments of pytest inside the sdist")
+    parser.add_argument("--tests", default="", help="tests to run inside the sdist; all by default")
+    parser.add_argument("--pytest", default="-n auto --dist loadfile", help="options of pytest inside the sdist")
     options = parser.parse_args()
     if importlib.util.find_spec("build") is None:
         parser.error("the package build is not installed: pip install --group release")
@@ -97,8 +98,9 @@ def main() -> None:
             _run(command)
         if not options.no_tests:
             source, report = unpack(next(archives.glob("*.tar.gz")), unpacked), Path(made, "tests.xml")
-            python = check_unpacked(source, next(archives.glob("*.whl")), shlex.split(options.tests), report)
-            _run((str(python), "-m", "tools.release_record", "sdist", str(report)))
+            tests = shlex.split(f"{options.pytest} {options.tests}")
+            python = check_unpacked(source, next(archives.glob("*.whl")), tests, report)
+            _run((str(python), "-m", "tools.release_record", "sdist", str(report), "--tests", options.tests or "all"))
     print("release check: all passed")
 
 

@@ -110,7 +110,7 @@ def page(record: Mapping[str, Record]) -> str:
 
 def _rows(record: Mapping[str, Record], runs: Sequence[str]) -> list[list[str]]:
     rows = [["command", *(f"`{RUNS[name][1]}`" for name in runs)]]
-    for title, key in (("date", "date"), ("Python", "python"), ("system", "system")):
+    for title, key in (("date", "date"), ("Python", "python"), ("system", "system"), ("tests", "tests")):
         rows.append([title, *(record[name][key] for name in runs)])
     for key in ("passed", "skipped", "seconds"):
         rows.append([key, *(str(record[name][key]) for name in runs)])
@@ -124,7 +124,7 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
-def keep(name: str, files: Sequence[Path], results: Path) -> None:
+def keep(name: str, files: Sequence[Path], results: Path, *, tests: str = "all") -> None:
     """Add a run to ``release.json`` in ``results`` and write the page again.
 
     Parameters
@@ -135,6 +135,8 @@ def keep(name: str, files: Sequence[Path], results: Path) -> None:
         The JUnit files of the run.
     results : Path
         Folder of the record.
+    tests : str, default="all"
+        Which tests ran.
 
     Raises
     ------
@@ -152,6 +154,7 @@ def keep(name: str, files: Sequence[Path], results: Path) -> None:
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "python": platform.python_version(),
         "system": platform.system(),
+        "tests": tests,
         **outcomes,
         "versions": installed_versions(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))),
     }
@@ -165,9 +168,10 @@ def main() -> None:
     parser.add_argument("name", choices=RUNS)
     parser.add_argument("files", type=Path, nargs="+", help="what pytest --junitxml wrote, in the order of the runs")
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="folder of the record")
+    parser.add_argument("--tests", default="all", help="which tests ran, in words")
     options = parser.parse_args()
     try:
-        keep(options.name, options.files, options.results)
+        keep(options.name, options.files, options.results, tests=options.tests)
     except (OSError, ValueError, ElementTree.ParseError) as error:
         sys.exit(f"release record: {error}")
     print(f"recorded: {options.results / 'release.md'}")
