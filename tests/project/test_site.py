@@ -70,6 +70,11 @@ def test_every_link_within_the_site_leads_somewhere(pages):
     assert broken == []
 
 
+def test_no_page_shows_where_it_was_built():
+    root = str(SITE.parents[2])
+    assert [path.name for path in SITE.rglob("*.html") if root in path.read_text(encoding="utf-8")] == []
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with chromium(tmp_path_factory.mktemp("browser")) as driver:
