@@ -45,7 +45,7 @@ class _Addresses(HTMLParser):
 def pages() -> dict[Path, _Addresses]:
     """What every page of the site holds."""
     parsed = {}
-    for path in SITE.rglob("*.html"):
+    for path in (path for path in SITE.rglob("*.html") if "_static" not in path.parts):  # templates of the theme
         parsed[path.resolve()] = parser = _Addresses()
         parser.feed(path.read_text(encoding="utf-8"))
     return parsed
