@@ -1,6 +1,6 @@
 """Build the wheel and the sdist and check both: ``python -m tools.release_check [--no-tests]``.
 
-Metadata, contents of the wheel, workflows and docstrings are checked by the programs that the public services use. Then
+Metadata, contents of the wheel, workflows, citation and docstrings are checked by the programs that the public services use. Then
 the sdist is unpacked into an empty folder, the wheel is installed into a new environment, and the tests of the sdist
 run there, with nothing of the working copy in reach. The outcome is kept in ``results/release.md``.
 """
@@ -28,10 +28,18 @@ def static_checks(folder: Path) -> list[Sequence[str]]:
     """Return the commands that check the files of the working copy and the archives in ``folder``."""
     archives = sorted(map(str, folder.iterdir()))
     wheels = [name for name in archives if name.endswith(".whl")]
-    workflows = sorted(map(str, (ROOT / ".github/workflows").glob("*.yml")))
+    schemas = {
+        "github-workflows": sorted(map(str, (ROOT / ".github/workflows").glob("*.yml"))),
+        "github-issue-forms": [f".github/ISSUE_TEMPLATE/{name}.yml" for name in ("bug", "idea")],
+        "dependabot": [".github/dependabot.yml"],
+        "citation-file-format": ["CITATION.cff"],
+    }
     return [
         (_script("validate-pyproject"), "pyproject.toml"),
-        (_script("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", *workflows),
+        *(
+            (_script("check-jsonschema"), "--builtin-schema", f"vendor.{name}", *files)
+            for name, files in schemas.items()
+        ),
         (_script("zizmor"), "--offline", "--no-progress", "--config", ".github/zizmor.yml", ".github/workflows"),
         (_script("twine"), "check", "--strict", *archives),
         (_script("check-wheel-contents"), *wheels),
