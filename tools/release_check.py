@@ -1,8 +1,8 @@
 """Build the wheel and the sdist and check both: ``python -m tools.release_check [--no-tests]``.
 
-Metadata, contents of the wheel, workflows, citation and docstrings are checked by the programs that the public services use. Then
-the sdist is unpacked into an empty folder, the wheel is installed into a new environment, and the tests of the sdist
-run there, with nothing of the working copy in reach. The outcome is kept in ``results/release.md``.
+Metadata, contents of the wheel, workflows, citation and docstrings are checked by the programs that the public services
+use. Then the sdist is unpacked into an empty folder, the wheel is installed into a new environment, and the tests of
+the sdist run there, with nothing of the working copy in reach. The outcome is kept in ``results/release.md``.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def page(record: Mapping[str, Record]) -> str:
         " inside the\nunpacked source archive. Written by the commands in the table, each after its tests passed.",
         "",
         "`make release-check` first runs `validate-pyproject`, `check-jsonschema` (workflows, issue forms, citation),"
-        " `zizmor`,\n`twine check --strict`, `check-wheel-contents` and the numpydoc validation of the public API. It ends"
-        " at the first that\nfinds something, so a record of it means that all were clean.",
+        " `zizmor`,\n`twine check --strict`, `check-wheel-contents` and the numpydoc validation of the public API. It"
+        " ends at the first that\nfinds something, so a record of it means that all were clean.",
         "",
         *_table(["run", *(RUNS[name][0] for name in runs)], _rows(record, runs)),
     ]
