@@ -8,12 +8,16 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from helpers.cli_helpers import export
+from tubal import GTSC, TubSC
 from tubal.cli import run
 from tubal.datasets import make_shifted_shapes
+from tubal.solvers import ProjectedGradient
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DOCS = EXAMPLES.parent / "docs"
@@ -132,6 +136,35 @@ def test_commands_and_code_of_the_first_steps_run(page: str, tmp_path: Path, mon
     assert (tmp_path / "tubal-out" / "report.html").exists()
     (clusters,) = tmp_path.glob("*/clusters")
     assert len(list(clusters.iterdir())) == 12
+
+
+def blocks_of(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_model_and_solver_of_your_own_run() -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}  # dataclasses look their module up
+    for block in blocks_of("models.md"):
+        exec(block, names)
+    images = make_shifted_shapes(12, n_classes=3, image_shape=(8, 8), random_state=0).images
+    settings = {"n_atoms": 4, "max_iter": 2, "n_neighbors": 2, "random_state": 0}
+    mirrored = names["MirrorGTSC"](**settings, dictionary_solver=ProjectedGradient()).fit(images)
+    own = GTSC(**settings, code_solver=names["Ista"](max_iter=50)).fit(images)
+    assert mirrored.codes_.shape[0] == own.codes_.shape[0] == 12
+
+
+def test_sources_of_the_page_on_scale_are_read(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py", reason="h5py is not installed: pip install 'tubal[io]'")
+    images = make_shifted_shapes(12, n_classes=3, image_shape=(8, 8), random_state=0).images
+    with h5py.File(tmp_path / "images.h5", "w") as file:
+        file["x"] = images
+    block, distributed = blocks_of("scale.md")
+    compile(distributed, "scale.md", "exec")  # needs a cluster; tests/distributed has one
+    block = block.replace('"images.h5"', repr(str(tmp_path / "images.h5"))).replace('"/scratch"', repr(str(tmp_path)))
+    model = TubSC(n_atoms=4, max_iter=2, random_state=0)
+    names = {"model": model, "images": images, "h5py": h5py, "folder": tmp_path, "stream": np.split(images, 3)}
+    exec(block, {**names, "read_batches": lambda folder: iter(np.split(images, 2))})
+    assert len(model.codes_) == 12
 
 
 # Pages that `make docs` writes.
