@@ -95,8 +95,8 @@ def page(record: Mapping[str, Record]) -> str:
         "# Release checks",
         "",
         "The tests with the lowest version of every dependency on the oldest Python, with the newest on the newest, and"
-        " inside the\nunpacked source archive. Written by the commands in the table, each after its tests passed; a test\nthat ran"
-        " more than once, because it was mended, counts with its last outcome.",
+        " inside the\nunpacked source archive. Written by the commands in the table, each after its tests passed; a"
+        " test\nthat ran more than once, because it was mended, counts with its last outcome.",
         "",
         "`make release-check` first runs `validate-pyproject`, `check-jsonschema` (workflows, issue forms, citation),"
         " `zizmor`,\n`twine check --strict`, `check-wheel-contents` and the numpydoc validation of the public API. It"
