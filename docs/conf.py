@@ -11,7 +11,9 @@ DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS.parent / "src")]
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+from sklearn.exceptions import ConvergenceWarning  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
+from sphinx.ext import autosummary  # noqa: E402
 from sphinx_gallery.sorting import FileNameSortKey  # noqa: E402
 
 import tubal  # noqa: E402
@@ -38,6 +40,7 @@ myst_enable_extensions = ["deflist"]
 myst_heading_anchors = 3
 
 autosummary_generate = True
+autosummary.WELL_KNOWN_ABBREVIATIONS += ("eq.", "eqs.")  # a summary does not end there
 autodoc_typehints = "none"  # numpydoc states the types
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False  # the template of a class lists them
@@ -97,6 +100,8 @@ def _escape_shapes(app: Sphinx, kind: str, name: str, item: object, options: obj
 def setup(app: Sphinx) -> None:
     """Write the generated pages before anything is read."""
     warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
+    # Examples make a few iterations only, and a warning would show where the site was built.
+    warnings.filterwarnings("ignore", category=ConvergenceWarning)
     write_pages(DOCS)
     app.connect("source-read", _lead_links_to_pages)
     app.connect("autodoc-skip-member", _skip_what_others_document)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import bench_page, gpu_page, target_table
-from tools import app, claims, confidence, criterion, piles
+from tools import app, claims, confidence, criterion, piles, release_record
 from tubal.experiments import atlas, beyond, family, hints, search, table2
 from tubal.experiments.pages import dataset_title, markdown_table
 from tubal.storage.files import atomic_write
@@ -33,6 +33,7 @@ PAGES: Mapping[str, Callable[[Any], str]] = {
     "confidence": confidence.page,
     "bench": bench_page,
     "app": app.page,
+    "release": release_record.page,
 }
 
 

@@ -50,7 +50,7 @@ RESULTS = {
     "gpu": "GPU",
     "app": "tubal open",
     "torture": "Long tests",
-    "versions": "Lowest and newest versions",
+    "release": "Release checks",
 }
 
 

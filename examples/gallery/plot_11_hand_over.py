@@ -75,3 +75,20 @@ decided = {
     for task in exported
 }
 print("decided by people:", decided)
+
+# %%
+# FiftyOne exports the same form that it imports, with the classes that people gave. A picture whose class differs from
+# its cluster was decided by a person.
+corrected = json.loads((folder / "labels.json").read_text())
+corrected["labels"]["0007"]["label"] = 3  # as if a person had changed it
+decided |= {
+    int(name): corrected["classes"][found["label"]]
+    for name, found in corrected["labels"].items()
+    if found["label"] != clusterer.labels_[int(name)]
+}
+
+# %%
+# Decisions are answers: the clusterer takes them, and similar pictures follow.
+clusterer.refine(decided)
+print("named clusters:", [name for name in clusterer.names_ if name])
+print("about", clusterer.n_doubtful_, "pictures may still have a wrong name")

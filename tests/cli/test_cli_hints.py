@@ -168,9 +168,9 @@ def answer_all(classes):
         given, text = [], ""
         while process.poll() is None and (char := process.stderr.read(1)):
             text += char
-            if not text.endswith(".png: "):
+            if not text.endswith(".png:"):  # older versions of click write the space after it to standard output
                 continue
-            name = Path(text.rsplit("\n", 1)[-1][:-2]).name
+            name = Path(text.rsplit("\n", 1)[-1][:-1]).name
             if kill_after == len(given):
                 process.send_signal(signal.SIGKILL)
                 break

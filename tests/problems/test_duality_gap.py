@@ -33,7 +33,7 @@ def make_problem(kind, rng, *, sparsity=0.3, graph=False, neighbors=False):
     data = rng.standard_normal(data_shape)
     terms = {}
     if graph:
-        weights = sp.random(9, 9, 0.4, rng=rng)
+        weights = sp.random(9, 9, 0.4, random_state=rng)
         weights = weights + weights.T
         terms = {"graph_weight": 0.5, "laplacian": sp.diags(np.asarray(weights.sum(0)).ravel()) - weights}
     problem = model.coding(dictionary, data, sparsity=sparsity, **terms)

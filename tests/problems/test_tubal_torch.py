@@ -27,7 +27,7 @@ def problem_parts(rng, tube_length, n_rows=4, n_atoms=6, n_samples=31):
     data = rng.random((tube_length, n_rows, n_samples))
     atoms = rng.normal(size=(tube_length, n_rows, n_atoms))
     data, atoms = (part / np.sqrt((part**2).sum((0, 1))) for part in (data, atoms))
-    weights = sp.random_array((n_samples, n_samples), density=0.1, rng=rng).toarray()
+    weights = sp.random_array((n_samples, n_samples), density=0.1, random_state=rng).toarray()
     weights = np.triu(weights, 1) + np.triu(weights, 1).T
     return atoms, data, sp.csr_array(np.diag(weights.sum(1)) - weights)
 

@@ -8,9 +8,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tubal
+from tools import release_record
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: pip install --group test")
 
@@ -104,3 +106,51 @@ def test_package_page_has_absolute_links_only():
     for rule in hook["substitutions"]:
         text = re.sub(rule["pattern"], rule["replacement"], text)
     assert not re.search(r"\]\((?!https://)", text)
+
+
+# --- the record of the tests of a release ------------------------------------------------------------------------
+TESTS = """
+def test_passes():
+    pass
+
+@pytest.mark.skip(reason="no folder '/some/where' here")
+def test_skips():
+    pass
+
+def test_flickers():
+    assert {flag}
+"""
+
+
+def _run_tests(folder: Path, flag: bool) -> Path:
+    (folder / "test_three.py").write_text("import pytest\n" + TESTS.format(flag=flag))
+    report = folder / f"{flag}.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "test_three.py"]
+    subprocess.run(command, cwd=folder, check=False, capture_output=True)
+    return report
+
+
+def test_record_counts_the_last_outcome_of_a_test(tmp_path):
+    first, second = _run_tests(tmp_path, flag=False), _run_tests(tmp_path, flag=True)
+
+    failed, mended = release_record.read_outcomes([first]), release_record.read_outcomes([first, second])
+
+    assert (failed["passed"], failed["skipped"], failed["failed"]) == (1, 1, ["test_three.test_flickers"])
+    assert (mended["passed"], mended["skipped"], mended["failed"]) == (2, 1, [])
+    assert mended["reasons"] == {"no folder … here": 1}
+
+
+def test_failed_run_is_not_recorded(tmp_path):
+    with pytest.raises(ValueError, match=r"1 tests failed, the first test_three\.test_flickers"):
+        release_record.keep("oldest", [_run_tests(tmp_path, flag=False)], tmp_path)
+    assert not (tmp_path / "release.json").exists()
+
+
+def test_record_has_counts_and_versions_of_every_run(tmp_path):
+    report = _run_tests(tmp_path, flag=True)
+    for name in ("sdist", "oldest"):
+        release_record.keep(name, [report], tmp_path)
+    text = (tmp_path / "release.md").read_text(encoding="utf-8")
+    assert "| run | lowest versions | unpacked sdist |\n" in text
+    assert "| passed | 2 | 2 |\n" in text
+    assert f"| numpy | {np.__version__} | {np.__version__} |\n" in text

@@ -57,6 +57,10 @@ def test_readme_has_one_table_of_results_with_five_rows():
     assert text.count("±") == 0
 
 
+def test_readme_has_at_most_800_words():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 800
+
+
 def test_block_is_replaced_between_its_markers():
     text = "before\n<!-- beyond:begin -->\nold\n<!-- beyond:end -->\nafter\n"
     expected = "before\n<!-- beyond:begin -->\nnew\n<!-- beyond:end -->\nafter\n"

@@ -240,7 +240,7 @@ def test_arrays_are_stored_in_the_smallest_type(array, stored, tmp_path):
 
 def test_symmetric_matrices_are_stored_by_half(tmp_path):
     model = fitted("TubSC", _eight_bit(255), max_iter=1)
-    random = sp.random_array((200, 200), density=0.05, rng=np.random.default_rng(0), format="csr")
+    random = sp.random_array((200, 200), density=0.05, random_state=np.random.default_rng(0), format="csr")
     for matrix, full in ((random, True), (sp.csr_array(random + random.T), False)):
         model.extra_ = matrix
         tubal.save(model, tmp_path / "model")

@@ -51,6 +51,7 @@ class Terminal:
     def stage(self, name: str) -> Iterator[ProgressBar]:
         """Show a progress bar while the block runs, then its duration; without a terminal, print only the duration."""
         begin = time.perf_counter()
+        shown = self._console.is_terminal and not self._quiet
         progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -62,9 +63,10 @@ class Terminal:
             console=self._console,
             transient=True,
             speed_estimate_period=300.0,
-            disable=self._quiet or not self._console.is_terminal,
+            disable=not shown,
         )
-        with progress:
+        # rich 13 writes an empty line at the end of a bar, also of one that is not shown.
+        with progress if shown else contextlib.nullcontext():
             yield ProgressBar(progress, progress.add_task(name, total=None), name, self._follow)
         self.seconds[name] = round(time.perf_counter() - begin, 3)
         self.print_line(f"{name}: {self.seconds[name]:.1f} s")

@@ -211,7 +211,9 @@ def with_second_order(adjacency: SparseMatrix) -> SparseMatrix:
            [1., 1., 0.]])
     """
     largest = adjacency.data.max(initial=0.0)
-    scaled = sparse.csr_matrix(adjacency / largest) if largest > 0.0 else sparse.csr_matrix(adjacency)
+    scaled = sparse.csr_matrix(adjacency / (largest or 1.0))
+    # In ascending order both halves add the same products in the same order, so that the result is exactly symmetric.
+    scaled.sort_indices()
 
     def multiply(start: int, stop: int) -> SparseMatrix:
         paths = sparse.coo_matrix(scaled[start:stop] + scaled[start:stop] @ scaled)
