@@ -585,7 +585,7 @@ def _find_candidates(
     for source in sources[len(found) :]:
         stage.show(len(found), len(sources))
         found.append(source() if callable(source) else source)
-        stage.keep(lambda: {"candidates": np.stack(found)})
+        stage.keep(lambda: {"candidates": np.stack(found)}, finished=len(found) == len(sources))
     stage.show(len(sources), len(sources))
     return found
 
