@@ -29,6 +29,7 @@ PAGES: Mapping[str, Callable[[Any], str]] = {
     "family": family.page,
     "criterion": criterion.page,
     "piles": piles.page,
+    "views": piles.collections_page,
     "hints": hints.page,
     "confidence": confidence.page,
     "bench": bench_page,

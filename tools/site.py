@@ -45,6 +45,8 @@ RESULTS = {
     "family": "The family of models",
     "criterion": "Settings judged without labels",
     "piles": "Piles of pictures",
+    "views": "The default on the collections",
+    "confidence": "How far to trust a result",
     "hints": "What a few answers are worth",
     "bench": "Speed",
     "gpu": "GPU",

@@ -65,3 +65,12 @@ def test_pooled_features_are_those_before_square_roots():
 def test_empty_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="give the folder of the piles"):
         piles.run(tmp_path, tmp_path / "out", cache=tmp_path / "cache")
+
+
+def test_collections_are_scored_with_the_default(tmp_path, monkeypatch):
+    monkeypatch.setattr(piles, "why_missing", lambda: "no network here")
+    found = piles.run_collections(tmp_path, cache=tmp_path / "cache", n_seeds=1, names=("digits",))
+    assert [run["accuracy"] > 90.0 for run in found["runs"]] == [True]
+    page = (tmp_path / "views.md").read_text()
+    assert "| digits | 1797 | 10 | " in page
+    assert "Left out: tubal with network: no network here." in page
