@@ -11,8 +11,8 @@ import pytest
 from helpers.cli_helpers import export
 from tubal.datasets import load_images
 from tubal.images import reading
-from tubal.images.pictures import SecondLook
-from tubal.images.reading import KeptPictures
+from tubal.images.pictures import Frame, SecondLook, read_header
+from tubal.images.reading import KeptPictures, PageStack
 
 
 @pytest.fixture
@@ -78,6 +78,16 @@ def test_a_picture_that_changed_is_read_again(folder):
     found = load_images(folder, kept=_kept(folder, resume=True))
     np.testing.assert_array_equal(found.images, load_images(folder).images)
     assert found.images[0].min() == 1.0
+
+
+def test_a_picture_that_vanished_has_a_reason(folder):
+    file = folder / "0003.png"
+    header = read_header(file, max_pixels=1000)
+    file.unlink()
+    stack = PageStack.empty(1, Frame(9, 9, in_color=False), None)
+    reasons = _kept(folder, resume=False).read_missing([str(file)], [header], stack)
+    assert list(reasons) == [0]
+    assert not stack.good.any()
 
 
 def test_a_damaged_file_of_kept_pictures_is_ignored(folder):

@@ -134,7 +134,7 @@ def test_resuming_a_finished_fit_makes_no_iteration(images, tmp_path):
 
 def test_interval_between_checkpoints_is_kept(images, tmp_path, monkeypatch):
     now, written = [0.0], []
-    monkeypatch.setattr("tubal.learning.checkpoints.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("tubal.storage.files.time.monotonic", lambda: now[0])
     monkeypatch.setattr(Checkpoint, "write", lambda self, *rest: written.append(now[0]))
 
     def advance_clock(progress):

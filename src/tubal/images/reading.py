@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from tubal import __version__
 from tubal.images.pictures import Frame, Header, PictureError, Pixels, SecondLook, read_pages
-from tubal.storage.files import atomic_write, check_marked_folder, delete_marked_folder, mark_folder
+from tubal.storage.files import WritingClock, atomic_write, check_marked_folder, delete_marked_folder, mark_folder
 
 __all__ = ["KeptPictures", "PageStack", "ProgressCallback", "map_in_threads", "read_missing"]
 
@@ -29,8 +28,6 @@ Result = TypeVar("Result")
 MAX_THREADS = 8
 # Files of a folder of kept pictures.
 PARTS = "pictures-*.npz"
-# Writing takes at most this share of the time.
-_WRITING_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -123,9 +120,13 @@ def read_missing(
 # --- pictures of an interrupted run ------------------------------------------------------------------------------
 def _page_key(file: str, page: int, frame: Frame, look: SecondLook | None) -> bytes:
     """Return what a page is known by: its file with size and time of change, its number, and how it is read."""
-    state = os.stat(file.partition("\0")[0])
+    try:
+        state = os.stat(file.partition("\0")[0])
+        changed = state.st_size, state.st_mtime_ns
+    except OSError:  # the reason is given when the picture is read
+        changed = (-1, -1)
     side = None if look is None else look.side
-    text = repr((__version__, file, state.st_size, state.st_mtime_ns, page, frame, side))
+    text = repr((__version__, file, *changed, page, frame, side))
     return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
 
@@ -143,8 +144,7 @@ class KeptPictures:
     """
 
     def __init__(self, folder: Path, *, resume: bool, every_seconds: float = 5.0) -> None:
-        self._folder, self._wait, self._every = folder, every_seconds, every_seconds
-        self._since, self._on_disk = time.monotonic(), set[bytes]()
+        self._folder, self._clock, self._on_disk = folder, WritingClock(every_seconds), set[bytes]()
         check_marked_folder(folder, "the pictures that were read")
         if not resume:
             self.delete()
@@ -177,7 +177,8 @@ class KeptPictures:
         self.restore(keys, stack)
 
         def report(done: int, total: int) -> None:
-            self._keep_if_due(keys, stack)
+            if self._clock.is_due():
+                self.keep(keys, stack)
             if progress is not None:
                 progress(done, total)
 
@@ -197,24 +198,17 @@ class KeptPictures:
             except (OSError, ValueError, KeyError, zipfile.BadZipFile):
                 part.unlink(missing_ok=True)  # a damaged file: its pictures are read again
 
-    def _keep_if_due(self, keys: Sequence[bytes], pages: PageStack) -> None:
-        """Write the pages that are read and not yet on disk, if the last writing was long enough ago."""
-        if time.monotonic() - self._since >= self._wait:
-            self.keep(keys, pages)
-
     def keep(self, keys: Sequence[bytes], pages: PageStack) -> None:
         """Write the pages that are read and not yet on disk."""
-        began = time.monotonic()
         described = None if pages.look is None else pages.look.described()
         new = [
             index
             for index in np.flatnonzero(pages.good).tolist()
             if keys[index] not in self._on_disk and (described is None or index in described)
         ]
-        if new:
-            self._write([keys[index] for index in new], pages, new, described)
-        self._since = time.monotonic()
-        self._wait = max(self._every, (self._since - began) / _WRITING_SHARE)
+        with self._clock.restarted():
+            if new:
+                self._write([keys[index] for index in new], pages, new, described)
 
     def _write(
         self,

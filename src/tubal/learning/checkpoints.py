@@ -22,11 +22,9 @@ True
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -39,7 +37,7 @@ from numpy.typing import NDArray
 from tubal.backends.arrays import Array, restore_like
 from tubal.graph.structure import Report, Stage
 from tubal.learning.alternation import ChunkCodes, LearningState, MemoryStore, PassTotals, SaveProgress
-from tubal.storage.files import check_marked_folder, delete_marked_folder, mark_folder
+from tubal.storage.files import WritingClock, check_marked_folder, delete_marked_folder, mark_folder
 from tubal.storage.models import DamagedFileError, Encoder, archive_kind, decode, read_archive, write_archive
 
 if TYPE_CHECKING:
@@ -184,7 +182,7 @@ class Checkpoint:
         callable
             Writes a checkpoint if the last one is ``every_seconds`` old, or if the fit is finished.
         """
-        clock = _Clock(self.every_seconds)
+        clock = WritingClock(self.every_seconds)
 
         def save(state: LearningState, store: MemoryStore | SnapshotStore) -> None:
             if state.finished or clock.is_due():
@@ -219,28 +217,6 @@ class Checkpoint:
             store.protect()
 
 
-# Writing may take this share of the time; for this the interval grows to at most so many times as long.
-_WRITING_SHARE, _LONGEST = 0.05, 3.0
-
-
-class _Clock:
-    """Tells when the next checkpoint is due: after ``every_seconds``, or later where writing takes long."""
-
-    def __init__(self, every_seconds: float) -> None:
-        self._every, self._wait, self._since = every_seconds, every_seconds, time.monotonic()
-
-    def is_due(self) -> bool:
-        return time.monotonic() - self._since >= self._wait
-
-    @contextlib.contextmanager
-    def restarted(self) -> Iterator[None]:
-        """Measure how long the block writes, and start again."""
-        began = time.monotonic()
-        yield
-        self._since = time.monotonic()
-        self._wait = max(self._every, min((self._since - began) / _WRITING_SHARE, _LONGEST * self._every))
-
-
 # --- fits of several stages ----------------------------------------------------------------------------------
 StageReport: TypeAlias = Callable[[str, int, int], object]
 
@@ -260,7 +236,7 @@ class Stages:
         self._progress = progress
         self._arrays: dict[str, dict[str, NDArray[Any]]] = {}
         self._identity: dict[str, str] = {}
-        self._clock = _Clock(0.0)
+        self._clock = WritingClock(0.0)
         self._learning_in_file = False
         self.checkpoint: Checkpoint | None = None
 
@@ -275,7 +251,7 @@ class Stages:
             What identifies the fit; a checkpoint of another fit raises an error that names the difference.
         """
         self.checkpoint, self._identity = replace(checkpoint, stages=self), dict(identity)
-        self._clock = _Clock(checkpoint.every_seconds)
+        self._clock = WritingClock(checkpoint.every_seconds)
         if not checkpoint.resume or not Path(checkpoint.path).exists():
             checkpoint.check_place()
             return

@@ -590,6 +590,35 @@ def _is_empty(folder: Path) -> bool:
     return next(folder.iterdir(), None) is None
 
 
+# Writing may take this share of the time; the interval grows for this, to at most three times its length.
+_WRITING_SHARE, _LONGEST = 0.05, 3.0
+
+
+class WritingClock:
+    """Tells when intermediate results are due to be written: every few seconds, or later where writing takes long.
+
+    Parameters
+    ----------
+    every_seconds : float
+        Shortest time between two writings; up to three times as long where writing takes long.
+    """
+
+    def __init__(self, every_seconds: float) -> None:
+        self._every, self._wait, self._since = every_seconds, every_seconds, time.monotonic()
+
+    def is_due(self) -> bool:
+        """Return whether it is time to write."""
+        return time.monotonic() - self._since >= self._wait
+
+    @contextlib.contextmanager
+    def restarted(self) -> Iterator[None]:
+        """Measure how long the block writes, and start again."""
+        began = time.monotonic()
+        yield
+        self._since = time.monotonic()
+        self._wait = max(self._every, min((self._since - began) / _WRITING_SHARE, _LONGEST * self._every))
+
+
 # --- what a result was made with ----------------------------------------------------------------------------
 # Packages whose versions may change a result.
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "pillow", "torch")
