@@ -80,6 +80,7 @@ def cluster_of_processes(share: float) -> list[str]:
 def _cluster_objectives(share: float) -> list[str]:
     """Compare the objective of 4 worker processes with that of one process, both converged."""
     from distributed import Client, LocalCluster
+
     from tubal.distributed import fit
 
     lines = []
@@ -137,6 +138,7 @@ def _slowest_fit(path: Path, parts: int) -> float:
 def two_workers(share: float) -> list[str]:
     """Compare the speed-up of two one-thread Dask workers with that of two independent processes, alternately."""
     from distributed import Client, LocalCluster
+
     from tubal.distributed import fit
 
     n_images = max(4000, round(16000 * share))

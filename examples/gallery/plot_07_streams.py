@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-
 from distributed import Client
+
 from tubal import TubSC
 from tubal.datasets import make_shifted_shapes
 from tubal.distributed import fit

@@ -24,10 +24,10 @@ from tubal.cli.options import (
 
 if TYPE_CHECKING:
     import numpy as np
+    from distributed import Client
     from numpy.typing import NDArray
     from sklearn.base import BaseEstimator
 
-    from distributed import Client
     from tubal.checkpoints import Checkpoint
 
 METHODS = {
