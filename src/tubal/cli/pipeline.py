@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.cli.console import ProgressBar, Terminal
-from tubal.cli.inputs import NetworkLook, compare_with_labels, model_file
+from tubal.cli.inputs import compare_with_labels, model_file
 from tubal.cli.options import State
 from tubal.images.folders import copy_members
 from tubal.storage.files import (
@@ -78,8 +78,7 @@ DESKTOP_FILES = (".DS_Store", "Thumbs.db", "desktop.ini")
 class Plan:
     """The request for a clustering; ``settings`` is written to ``run.json`` unchanged.
 
-    ``out`` is where the results will stand, from which the report finds the original pictures. ``network`` keeps
-    what the network saw, which is written beside the other results.
+    ``out`` is where the results will stand, from which the report finds the original pictures.
     """
 
     source: str
@@ -91,7 +90,6 @@ class Plan:
     settings: dict[str, Any] = field(default_factory=dict)
     out: Path | None = None
     views: str | dict[str, NDArray[Any] | None] = "auto"
-    network: NetworkLook | None = None
 
 
 class Iteration(Protocol):
@@ -260,8 +258,6 @@ def write_clusters(
     scores = compare_with_labels(clusterer.labels_, plan.known_labels) if plan.known_labels is not None else None
     with terminal.stage("writing results") as bar:
         _write_results(stack, clusterer, stage, later.stage("map"), bar)
-        if plan.network is not None:
-            plan.network.save(stage / "views.npz")
         if plan.sort:
             _sort_images(stage / SORTED_FOLDER, plan.sort, stack, clusterer, bar)
     record = _describe_run(plan, stack, clusterer, scores, state)
