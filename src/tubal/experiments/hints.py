@@ -213,8 +213,8 @@ def network_features(clusterer: ImageClusterer, images: Images) -> NDArray[np.fl
         return None
     search: Any = graph.search  # a view without any trust has forgotten its features
     if search is not None:
-        return unit_rows(np.asarray(search.images))
-    return unit_rows(built_in_views()[SEMANTIC].describe(in_unit_range(images, clusterer.white_)))
+        return np.asarray(unit_rows(np.asarray(search.images)))
+    return np.asarray(unit_rows(built_in_views()[SEMANTIC].describe(in_unit_range(images, clusterer.white_))))
 
 
 def linear_classifier(rows: NDArray[np.floating[Any]], answered: NDArray[np.intp], target: Labels) -> Labels:
