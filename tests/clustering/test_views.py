@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.fft import dctn
+from sklearn.metrics.pairwise import cosine_similarity
 
 import tubal
 from helpers.hint_sequences import check_facts
@@ -31,7 +32,9 @@ from tubal.clustering.views import (
     texture_responses,
     to_lab,
 )
+from tubal.learning.fitting import scale_images
 from tubal.metrics import clustering_accuracy
+from tubal.report.from_clusterer import report_data
 
 N_CLASSES, PER_CLASS = 3, 12
 TRUTH = np.repeat(np.arange(N_CLASSES), PER_CLASS)
@@ -217,6 +220,24 @@ def test_features_of_new_images_vote(telling_features):
     fitted = ImageClusterer(3, views={"own": telling_features}, random_state=0).fit(pictures)
     new = pictures[::-1] + 0.001 * np.random.default_rng(5).random(pictures.shape)
     assert_array_equal(fitted.predict(new, views={"own": telling_features}), fitted.labels_)
+
+
+def test_neighbors_are_those_of_the_view_that_decides(telling_features):
+    pictures = blank_shapes()
+    fitted = ImageClusterer(3, views={"shape": None, "own": telling_features}, random_state=0).fit(pictures)
+    assert fitted.view_weights_["own"] == 1.0
+    expected = np.argsort(-cosine_similarity(telling_features), axis=1, kind="stable")
+    found = fitted.similar(pictures, 4)  # training images have the features that they had in the fit
+    assert_array_equal(found.indices, expected[:, :4])
+    assert_allclose(found.distances[:, 0], 0.0, atol=1e-6)
+    assert_array_equal(fitted.kneighbors(n_neighbors=3, return_distance=False), expected[:, 1:4])
+    new = np.clip(pictures + 0.001, 0.0, 1.0)
+    given = fitted.similar(new, 4, views={"own": telling_features})
+    assert_array_equal(given.indices, expected[:, :4])
+    by_shape = fitted.graph_.query_full(scale_images(new, "unit")[0], 4)
+    assert_array_equal(fitted.similar(new, 4).indices, by_shape.indices)
+    shown = report_data(fitted, pictures, [str(i) for i in range(len(pictures))], explain=False)
+    assert_array_equal(shown.neighbors[:, :3], expected[:, 1:4])
 
 
 def test_function_votes_on_new_images(images):

@@ -130,11 +130,11 @@ def assign(
     stack = read_images_for(clusterer, terminal, state, source, image_settings, look=look_for(clusterer, terminal))
     with terminal.stage("assigning"):
         labels = clusterer.predict(stack.images, views=described_views(clusterer, stack))
-        distances, indices = clusterer.kneighbors(stack.images, 1)
+        found = clusterer.similar(stack.images, 1, views=described_views(clusterer, stack))
     names = image_names(clusterer)
     rows = [
         {"file": name, "cluster": int(label), "nearest": names[int(near[0])], "distance": round(float(distance[0]), 6)}
-        for name, label, near, distance in zip(stack.names, labels, indices, distances, strict=True)
+        for name, label, near, distance in zip(stack.names, labels, found.indices, found.distances, strict=True)
     ]
     terminal.print_json({"images": rows, "skipped": stack.skipped})
     if out is not None or not state.json:
@@ -172,8 +172,9 @@ def _write_csv(rows: Sequence[dict[str, object]], out: Path | None) -> None:
 def similar(state: State, image: str, model: Path, count: int, **image_settings: Unpack[ImageSettings]) -> None:
     """Show the images of a model that are nearest to IMAGE, and how to move each onto IMAGE.
 
-    With the default preset the table also gives the alignment: rotation in degrees, scale, and the shift in pixels
-    down (dy) and to the right (dx). If IMAGE holds several images, the first one is compared.
+    Images are compared as they were for the clusters: by the view that tubal cluster names first, or by shape. Compared
+    by shape, the table also gives the alignment: rotation in degrees, scale, and the shift in pixels down (dy) and to
+    the right (dx). If IMAGE holds several images, the first one is compared.
 
     \b
     Examples:
@@ -182,26 +183,28 @@ def similar(state: State, image: str, model: Path, count: int, **image_settings:
     """
     from tubal.app.results import open_clusterer
     from tubal.cli.console import Terminal
-    from tubal.cli.inputs import read_images_for
+    from tubal.cli.inputs import look_for, read_images_for
 
     terminal = Terminal(state)
     clusterer = open_clusterer(model)
-    stack = read_images_for(clusterer, terminal, state, image, image_settings)
+    stack = read_images_for(clusterer, terminal, state, image, image_settings, look=look_for(clusterer, terminal))
     if len(stack.images) > 1:
         terminal.print_line(f"{len(stack.images)} images given; only the first, {stack.names[0]}, is compared")
     with terminal.stage("comparing"):
-        rows = _nearest_rows(clusterer, stack.images[:1], count)
+        rows = _nearest_rows(clusterer, stack, count)
     if state.json:
         terminal.print_json({"image": stack.names[0], "similar": rows})
     else:
         _print_rows(rows)
 
 
-def _nearest_rows(clusterer: ImageClusterer, images: NDArray[np.float32], n_neighbors: int) -> list[dict[str, object]]:
-    """Return one row for each of the ``n_neighbors`` images of the model nearest to ``images[0]``, nearest first."""
+def _nearest_rows(clusterer: ImageClusterer, stack: Bunch, n_neighbors: int) -> list[dict[str, object]]:
+    """Return one row for each of the ``n_neighbors`` images of the model nearest to the first image of a stack."""
     from tubal.app.results import image_names
+    from tubal.cli.inputs import described_views
 
-    found = clusterer.similar(images, min(n_neighbors, len(clusterer.labels_)))
+    views = {name: rows[:1] for name, rows in described_views(clusterer, stack).items()}
+    found = clusterer.similar(stack.images[:1], min(n_neighbors, len(clusterer.labels_)), views=views)
     names = image_names(clusterer)
     rows: list[dict[str, object]] = []
     for slot, index in enumerate(found.indices[0].tolist()):

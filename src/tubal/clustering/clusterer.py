@@ -71,7 +71,9 @@ from tubal.clustering.views import (
     check_view_results,
     describe_new,
     fuse_views,
+    leading_graph,
     look_at,
+    query_leading,
     requested_views,
 )
 from tubal.estimators.coders import GTSC, GraphSC
@@ -647,10 +649,14 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         centers = cluster_means(self.features_, self.labels_, self.n_clusters_)
         return nearest_centers(features, centers)
 
-    def similar(self, X: ArrayLike, n_neighbors: int | None = None) -> Neighbors:
+    def similar(
+        self, X: ArrayLike, n_neighbors: int | None = None, *, views: Mapping[str, ArrayLike] | None = None
+    ) -> Neighbors:
         """Return the training images most similar to images, and how each has to be moved to lie on them.
 
-        A training image gets itself first, at distance 0 and without motion. ``tubal similar`` prints this result.
+        Images are compared in the view that is trusted most, which decided the clusters: by shape, unless
+        ``view_weights_`` says otherwise. A training image gets itself first, at distance 0 and without motion.
+        ``tubal similar`` prints this result.
 
         Parameters
         ----------
@@ -658,6 +664,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             Images of the training shape.
         n_neighbors : int or None, default=None
             How many; None for as many as the graph has.
+        views : dict of str to ndarray of shape (m, n_features), or None, default=None
+            As in :meth:`predict`. Images are compared by shape where the features of the leading view are not known.
 
         Returns
         -------
@@ -666,7 +674,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             (m, n_neighbors), nearest first.
         """
         check_is_fitted(self, "labels_")
-        return self.graph_.query_full(self._new_images(X), n_neighbors)
+        stack = self._new_stack(X)
+        return query_leading(self, stack, scale_images(stack, "unit")[0], views or {}, n_neighbors)
 
     def kneighbors(
         self, X: ArrayLike | None = None, n_neighbors: int | None = None, return_distance: bool = True
@@ -700,11 +709,12 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
 
     def _training_neighbors(self, n_neighbors: int | None) -> tuple[FloatArray, IndexArray]:
         """Return distances and indices (n_images, n_neighbors) of the training images' neighbours."""
-        neighbors, distances = self.graph_.neighbors, self.graph_.distances
+        graph = leading_graph(self)[1]
+        neighbors, distances = graph.neighbors, graph.distances
         if neighbors is None or distances is None:
             raise ValueError("the graph was given as a matrix and keeps no neighbour lists; pass X")
         if n_neighbors is None:
-            return distances, neighbors
+            n_neighbors = self.graph_.n_neighbors or neighbors.shape[1]
         n_neighbors = check_integer("n_neighbors", n_neighbors)
         if n_neighbors > neighbors.shape[1]:
             raise ValueError(

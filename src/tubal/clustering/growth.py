@@ -96,10 +96,6 @@ class GrowingClusters(Viewed):
         """Return new images as a stack (m, height, width[, channels]) of the training shape."""
         raise NotImplementedError
 
-    def _new_images(self, X: ArrayLike) -> Array:
-        """Return new images as a stack, each scaled to unit length, as GTSC and every graph expect them."""
-        return scale_images(self._new_stack(X), "unit")[0]
-
     # --- questions ---------------------------------------------------------------------------------------
     def questions(
         self, n_questions: int = 10, *, skip: Iterable[int] = (), return_gain: bool = False

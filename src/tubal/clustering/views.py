@@ -42,7 +42,7 @@ from tubal.clustering.affinity import (
 )
 from tubal.clustering.cuts import diffusion_cut, modularity, order_by_size
 from tubal.graph import Graph, Stage, knn_graph
-from tubal.graph.structure import SparseMatrix, check_adjacency, check_interval
+from tubal.graph.structure import Neighbors, SparseMatrix, check_adjacency, check_interval
 from tubal.learning.checkpoints import Stages
 from tubal.text import count
 
@@ -357,6 +357,7 @@ class Viewed:
     views_: dict[str, str]
     view_weights_: dict[str, float]
     view_graphs_: dict[str, Graph]
+    graph_: Graph
     white_: float
 
 
@@ -383,6 +384,34 @@ def describe_new(model: Viewed, stack: Array, given: Mapping[str, ArrayLike]) ->
             except ImportError as error:
                 warnings.warn(f"the view {name!r} has no vote: {error}", stacklevel=4)
     return found
+
+
+def leading_graph(model: Viewed) -> tuple[str, Graph]:
+    """Return the view that is trusted most, and its graph; the shape where that view keeps no neighbour lists."""
+    trust = getattr(model, "view_weights_", {SHAPE: 1.0})  # models of earlier versions have one view
+    name = max(trust, key=lambda name: (trust[name], name == SHAPE))
+    graph = model.graph_ if name == SHAPE else model.view_graphs_[name]
+    return (name, graph) if graph.search is not None else (SHAPE, model.graph_)
+
+
+def query_leading(
+    model: Viewed, stack: Array, images: Array, given: Mapping[str, ArrayLike], n_neighbors: int | None
+) -> Neighbors:
+    """Return the training images nearest to new images in the view that is trusted most.
+
+    ``images`` are those of ``stack`` as the shape is compared. Where the features of that view are not known, the shape
+    is compared. A training image has the features that it had in the fit.
+    """
+    name, graph = leading_graph(model)
+    wanted = n_neighbors if n_neighbors is not None else model.graph_.n_neighbors
+    if name == SHAPE:
+        return graph.query_full(images, wanted)
+    known: Any = graph.search
+    same = model.graph_.identical(images)
+    rows = known.images[same] if (same >= 0).all() else describe_new(model, stack, given).get(name)
+    if rows is None:
+        return model.graph_.query_full(images, wanted)
+    return graph.query_full(np.where((same >= 0)[:, None], known.images[same], rows), wanted)
 
 
 def _view_of(model: Viewed, name: str, known: Mapping[str, View]) -> View | None:

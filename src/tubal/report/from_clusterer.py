@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tubal.backends.arrays import to_numpy
+from tubal.clustering.views import leading_graph
 from tubal.report.data import ReportData
 from tubal.report.page import MAX_IMAGES, build_report, choose_sample
 
 if TYPE_CHECKING:
     from tubal.clustering import ImageClusterer
-    from tubal.graph import Graph
-    from tubal.graph.structure import Stage
+    from tubal.graph import Graph, Stage
 
 __all__ = ["Gallery", "gallery", "report_data"]
 
@@ -72,7 +72,8 @@ def report_data(
         Input of :func:`tubal.report.write_report`.
     """
     model = clusterer.model_
-    neighbors, distances, alignments = _neighborhood(clusterer.graph_, len(images))
+    deciding = leading_graph(clusterer)[1]
+    neighbors, distances, alignments = _neighborhood(deciding, len(images), clusterer.graph_.n_neighbors)
     data = ReportData(
         images=(np.clip(images, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8),
         names=names,
@@ -140,14 +141,14 @@ def as_mask(which: ArrayLike, n_images: int) -> Array:
     return mask
 
 
-def _neighborhood(graph: Graph, n_images: int) -> tuple[Array, Array, Array | None]:
-    """Return neighbours (n, q), distances (n, q) and alignments (n, q, 4) of a graph.
+def _neighborhood(graph: Graph, n_images: int, most: int | None = None) -> tuple[Array, Array, Array | None]:
+    """Return neighbours (n, q), distances (n, q) and alignments (n, q, 4) of a graph, at most ``most`` of each image.
 
     A graph that was given as a matrix has no neighbour lists: its strongest edges take their place.
     """
     if graph.neighbors is not None and graph.distances is not None:
-        moved = None if graph.alignments is None else np.moveaxis(graph.alignments.stack(), 0, -1)
-        return graph.neighbors, graph.distances, moved
+        moved = None if graph.alignments is None else np.moveaxis(graph.alignments.stack(), 0, -1)[:, :most]
+        return graph.neighbors[:, :most], graph.distances[:, :most], moved
     adjacency = graph.adjacency
     degree = int(min(8, np.diff(adjacency.indptr).max(initial=1)))
     neighbors = np.full((n_images, degree), -1)
