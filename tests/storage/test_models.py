@@ -223,7 +223,9 @@ def test_atoms_follow_from_the_dictionary(tmp_path):
     ("array", "stored"),
     [
         (np.arange(2000), "<u2"), (np.arange(-1000, 1000), "<i4"), (np.arange(2000) % 200, "|u1"),
-        (np.arange(2000) << 40, "<i8"), (np.arange(2000) / 4, "<f4"), (np.arange(2000) / 3, "<f8"),
+        (np.arange(2000) << 40, "<i8"), (np.arange(2000) / 4, "<f2"), (np.arange(2000) / 3, "<f8"),
+        (np.arange(2000) / 1024 + 3, "<f4"), (np.arange(2000, dtype=np.float32) / 4, "<f2"),
+        (np.full(2000, 1e5, np.float32), "<f4"), (np.full(2000, 1e-9), "<f8"),
         (np.full(2000, np.nan), "<f8"), (np.arange(20), "<i8"), (np.full(2000, 1e300), "<f8"),
     ],
 )  # fmt: skip

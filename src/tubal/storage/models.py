@@ -409,16 +409,17 @@ def unpack_sparse(mask: NDArray[np.uint8], values: NDArray[Any], shape: Json) ->
     return found.reshape(shape)
 
 
-_NARROW_TYPES = ("|u1", "<u2", "<i4", "<f4")
+_NARROW_TYPES = ("|u1", "<u2", "<i4", "<f2", "<f4")
+_WIDE_TYPES = ("<i4", "<i8", "<f4", "<f8")
 
 
 def narrowest(array: NDArray[Any]) -> NDArray[Any] | None:
     """Return a large array in the smallest type that holds every value of it exactly; None if that is its own.
 
     >>> narrowest(np.arange(2000)).dtype.str, narrowest(np.full(2000, 0.5)).dtype.str
-    ('<u2', '<f4')
+    ('<u2', '<f2')
     """
-    if array.dtype.str not in ("<i4", "<i8", "<f8") or array.size < _LEAST_PACKED:
+    if array.dtype.str not in _WIDE_TYPES or array.size < _LEAST_PACKED:
         return None
     for name in _NARROW_TYPES:
         same_kind = (np.dtype(name).kind == "f") == (array.dtype.kind == "f")
@@ -437,9 +438,9 @@ def widen(array: NDArray[Any], dtype: Json) -> NDArray[Any]:
     >>> widen(np.array([3], np.uint8), "<i8")
     array([3])
     """
-    if array.dtype.str not in _NARROW_TYPES or dtype not in ("<i4", "<i8", "<f8"):
+    if array.dtype.str not in _NARROW_TYPES or dtype not in _WIDE_TYPES:
         raise DamagedFileError(f"it holds {array.dtype} in place of {str(dtype)[:40]}")
-    if (array.dtype.kind == "f") != (dtype == "<f8"):
+    if (array.dtype.kind == "f") != (np.dtype(str(dtype)).kind == "f"):
         raise DamagedFileError(f"it holds {array.dtype} in place of {dtype}")
     return array.astype(str(dtype))
 
