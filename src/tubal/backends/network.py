@@ -282,9 +282,7 @@ def _features(network: Network, pictures: Array, mixing: Array) -> NDArray[np.fl
     return to_numpy(rows.half().float())
 
 
-def _one_by_one(
-    describe: Callable[[NDArray[Any]], NDArray[np.float32]], pictures: NDArray[Any]
-) -> NDArray[np.float32]:
+def _one_by_one(describe: Callable[[NDArray[Any]], NDArray[np.float32]], pictures: NDArray[Any]) -> NDArray[np.float32]:
     """Return the features of pictures, each described alone and by one thread; threads of ours take several at a time.
 
     The maps of one picture fit into the cache, those of many need fresh memory from the system at every layer, which
