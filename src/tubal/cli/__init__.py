@@ -64,8 +64,9 @@ DOCUMENTATION = "https://tubal.readthedocs.io"
 ISSUES = "https://github.com/tubal-developers/tubal/issues"
 # Exit codes: a failure of the program, wrong input. After a signal, 128 and the number of the signal.
 FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
-# scikit-learn imports these for functions that are hardly ever called. They take most of a second to import.
-RARELY_USED = ("scipy.stats",)
+# scikit-learn imports these, if they are installed, for functions that tubal hardly ever calls. Each takes about half a
+# second to import.
+RARELY_USED = ("scipy.stats", "pandas")
 # An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
 UNSAFE_MODULES = ("importlib.", "numba.", "llvmlite.", "ctypes", "threadpoolctl", "weakref")
 RETRY_SECONDS = 0.1
