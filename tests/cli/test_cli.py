@@ -45,7 +45,7 @@ def test_help_takes_little_time() -> None:
 
 def test_rarely_used_modules_are_loaded_on_first_use() -> None:
     code = (
-        "import sys, tubal.cli; sys.argv = ['tubal', '--version']\n"
+        "import sys, tubal.cli; sys.argv = ['tubal', 'demo', '--help']\n"
         "try: tubal.cli.main()\n"
         "except SystemExit: pass\n"
         "import scipy.stats\n"

@@ -149,31 +149,32 @@ def compiled_ahead(names: Sequence[str] = FOR_CLUSTERING, tell: Callable[[], obj
         Called again and again while a kernel is waited for.
     """
     n_processes = min(available_cores(), MOST_PROCESSES)
-    if n_processes == 1 or not sys.executable or not needs_compiling(names):
+    with contextlib.ExitStack() as running:
+        if n_processes > 1 and sys.executable and needs_compiling(names):
+            for first in range(n_processes):
+                running.enter_context(_compiled_by_process(names[first::n_processes], tell))
         yield
-        return
-    started = {}
-    for first in range(n_processes):
-        compiler = _Compiler(_start_process(names[first::n_processes]), tell)
-        started.update(dict.fromkeys((_find(name)[0].py_func for name in names[first::n_processes]), compiler))
-    _compilers.update(started)
-    try:
-        yield
-    finally:
-        for function, compiler in started.items():
-            _compilers.pop(function, None)
-            compiler.process.kill()
-            compiler.process.wait()
 
 
-def _start_process(names: Sequence[str]) -> subprocess.Popen[bytes]:
+@contextlib.contextmanager
+def _compiled_by_process(names: Sequence[str], tell: Callable[[], object]) -> Iterator[None]:
+    """Compile kernels in a process while the block runs; at its end, the process is ended."""
     program = f"from tubal.backends.cpu import jit; jit.compile_kernels({list(names)!r})"
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-P", "-c", program],  # -P: nothing is imported from the current folder, which holds pictures
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    functions = [_find(name)[0].py_func for name in names]
+    _compilers.update(dict.fromkeys(functions, _Compiler(process, tell)))
+    try:
+        yield
+    finally:
+        for function in functions:
+            _compilers.pop(function, None)
+        process.kill()
+        process.wait()
 
 
 def compile_kernels(names: Sequence[str]) -> None:
