@@ -66,7 +66,7 @@ ISSUES = "https://github.com/tubal-developers/tubal/issues"
 FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
 # scikit-learn imports these, if they are installed, for functions that tubal hardly ever calls. Each takes about half a
 # second to import. Commands that answer many requests at once are left out: two threads must not load one module.
-RARELY_USED, WITHOUT = ("scipy.stats", "pandas"), ("cluster", "demo")
+RARELY_USED, QUICK_STARTS = ("scipy.stats", "pandas"), ("cluster", "demo")
 # An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
 UNSAFE_MODULES = ("importlib.", "numba.", "llvmlite.", "ctypes", "threadpoolctl", "weakref")
 RETRY_SECONDS = 0.1
@@ -216,7 +216,7 @@ class DeferredImports:
 
 def main() -> None:
     """Entry point of the ``tubal`` program."""
-    if set(sys.argv[1:2]) & set(WITHOUT):
+    if set(sys.argv[1:2]) & set(QUICK_STARTS):
         sys.meta_path.insert(0, DeferredImports)
     code = run()
     for name in (signal.SIGINT, signal.SIGTERM):  # all is done; a signal must not change the exit code
