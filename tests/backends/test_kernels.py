@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tubal import GTSC
+from tubal import ImageClusterer
 from tubal.backends import cpu
-from tubal.backends.cpu import coding
+from tubal.backends.cpu import deformation, jit
 from tubal.estimators.explanation import explain_images
 
 KERNELS = sorted(path for path in Path(cpu.__file__).parent.glob("*.py") if path.stem not in ("__init__", "jit"))
@@ -32,13 +32,13 @@ def test_kernels_use_functions_of_their_file_only(path):
 
 # --- the cache on disk -------------------------------------------------------------------------------------------
 KERNELS_OF_A_TEST = """
-from tubal.backends.cpu.jit import CACHED, compiled, njit
+from tubal.backends.cpu.jit import compiled
 
 @compiled
 def double(x):
     return 2.0 * x
 
-@njit("float64(float64)", **CACHED)
+@compiled
 def triple(x):
     return 3.0 * x
 """
@@ -101,7 +101,7 @@ def test_kernels_work_without_a_cache(before, sentence, tmp_path):
     assert sentence in found
 
 
-# --- compiled by a second process --------------------------------------------------------------------------------
+# --- compiled by other processes ---------------------------------------------------------------------------------
 KERNELS_AHEAD = """
 from numba import float64
 from tubal.backends.cpu.jit import compiled
@@ -110,28 +110,40 @@ from tubal.backends.cpu.jit import compiled
 def double(x):
     return 2.0 * x
 
-AHEAD = ((double, (float64,)),)
+@compiled
+def triple(x):
+    return 3.0 * x
+
+TYPES = {"double": (float64,), "triple": (float64,)}
 """
 CALL_AHEAD = """
 import kernels_ahead as kernels
 from tubal.backends.cpu import jit
 jit.available_cores = lambda: 2
-with jit.compiled_ahead(kernels):
-    assert kernels.double(2.0) == 4.0
-print(sum(kernels.double.stats.cache_hits.values()))
+names, told = ["kernels_ahead.double", "kernels_ahead.triple"], []
+assert jit.needs_compiling(names)
+with jit.compiled_ahead(names, tell=lambda: told.append(1)):
+    assert (kernels.double(2.0), kernels.triple(2.0)) == (4.0, 6.0)
+assert not jit.needs_compiling(names)
+print(sum(kernels.double.stats.cache_hits.values()), sum(kernels.triple.stats.cache_hits.values()), len(told) > 0)
 """
 
 
-def test_kernels_of_the_second_process_are_used(tmp_path):
+def test_kernels_of_other_processes_are_used(tmp_path):
     (tmp_path / "kernels_ahead.py").write_text(KERNELS_AHEAD)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     environment["PYTHONPATH"] = os.pathsep.join([str(tmp_path), *sys.path])
-    assert subprocess.check_output([sys.executable, "-c", CALL_AHEAD], env=environment) == b"1\n"
+    assert subprocess.check_output([sys.executable, "-c", CALL_AHEAD], env=environment) == b"1 1 True\n"
 
 
-def test_fits_use_the_kernels_compiled_ahead(rng):
-    """Other types would be compiled by the second process in vain."""
+def test_clustering_uses_the_kernels_compiled_ahead(rng):
+    """Other types would be compiled by other processes in vain, and once more here."""
     images = rng.random((20, 6, 6), dtype=np.float32)
-    explain_images(GTSC(3, max_iter=1, random_state=0).fit(images), images[:2])
-    assert all(tuple(types) in kernel.signatures for kernel, types in coding.AHEAD)
-    assert not coding.needs_compiling()
+    clusterer = ImageClusterer(2, random_state=0).fit(images)
+    assert clusterer.embedding_.shape == (20, 2)
+    explain_images(clusterer.model_, images[:2])
+    for name in jit.FOR_CLUSTERING:
+        kernel, types = jit._find(name)
+        assert tuple(types) in kernel.signatures, name
+    assert all(len(getattr(deformation, name).signatures) == 1 for name in deformation.TYPES)
+    assert not jit.needs_compiling()

@@ -43,6 +43,32 @@ def test_help_takes_little_time() -> None:
     assert all(name in done.stdout for name in COMMANDS)
 
 
+def test_rarely_used_modules_are_loaded_on_first_use() -> None:
+    code = (
+        "import sys, tubal.cli; sys.argv = ['tubal', 'demo', '--help']\n"
+        "try: tubal.cli.main()\n"
+        "except SystemExit: pass\n"
+        "import scipy.stats\n"
+        "assert 'scipy.stats._stats_py' not in sys.modules\n"
+        "assert scipy.stats.rankdata([5, 4]).tolist() == [2, 1]\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_clustering_loads_no_rarely_used_module(shapes: Path, tmp_path: Path) -> None:
+    arguments = ["tubal", "cluster", str(shapes), "-q", "-o", str(tmp_path / "out")]
+    code = (
+        f"import sys, tubal.cli; sys.argv = {arguments!r}\n"
+        "try: tubal.cli.main()\n"
+        "except SystemExit as end: assert end.code == 0\n"
+        "loaded = {'scipy.stats._stats_py', 'sklearn.cluster'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {loaded}' if loaded else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_help_has_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([name, "--help"]) == 0

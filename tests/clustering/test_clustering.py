@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
 from tubal.clustering import affinity, cuts, quality, spectral
 from tubal.clustering.affinity import crowding_groups, near_copies
-from tubal.clustering.cuts import cheapest_links, join_components, ward_kmeans, warn_if_lopsided
+from tubal.clustering.cuts import cheapest_links, join_components, lloyd, ward_kmeans, warn_if_lopsided
 from tubal.clustering.quality import OUTLIER_CUTOFF
 from tubal.clustering.spectral import _DENSE_LIMIT
 from tubal.graph import knn_graph
@@ -155,6 +156,15 @@ def test_diffusion_cut_rejects_worse_proposals(rng):
         clustering.modularity(adjacency, clustering.diffusion_cut(adjacency, 3, proposals=[labels]), resolution=2.0)
         >= score
     )
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 7, 40])
+def test_lloyd_equals_scikit_learn(rng, n_clusters):
+    points = 3.0 + rng.normal(size=(1500, 4)) * rng.integers(1, 4, (1500, 1))
+    centers = points[:n_clusters] + 0.1
+    centers[-1] += 100.0 * (n_clusters == 40)  # a cluster that is empty at first
+    model = KMeans(n_clusters, init=centers, n_init=1, max_iter=100, tol=0.0).fit(points)
+    assert_array_equal(lloyd(points, centers), model.labels_)
 
 
 @pytest.mark.parametrize("n_points", [200, 2600])

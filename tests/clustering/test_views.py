@@ -486,7 +486,19 @@ def test_network_features_do_not_depend_on_the_batch():
     for part in network_parts(together).values():
         assert_allclose(np.linalg.norm(part, axis=1), 1.0, rtol=1e-3)
     apart = np.concatenate([network.describe_pictures(pictures[i : i + 1]) for i in range(3)])
-    assert_allclose(together, apart, atol=1e-3)
+    assert_array_equal(together, apart)
+
+
+@needs_network
+def test_network_leaves_the_threads_of_torch_as_they_were():
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        network.describe_pictures(np.zeros((1, 8, 8)))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
 
 
 @needs_network

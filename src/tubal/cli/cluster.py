@@ -113,11 +113,13 @@ def cluster(
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
     """
     from tubal.cli.console import Terminal
-    from tubal.cli.pipeline import show_summary
 
     terminal = Terminal(state)
     request = ClusterRequest(sources, out, clusters, force, preset, views, labels, hints, sort, resume, seed)
-    show_summary(terminal, cluster_sources(terminal, state, request, image_settings), out)
+    with terminal.compile_and_tell():  # before the long imports of the rest
+        from tubal.cli.pipeline import show_summary
+
+        show_summary(terminal, cluster_sources(terminal, state, request, image_settings), out)
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,6 @@ def cluster_sources(
     stale = pipeline.earlier_sorted_folder(out) if asked.force else ()
     # The checkpoint is deleted last, when the results are in place and there is nothing left to resume.
     with (
-        terminal.compile_and_tell(),
         nullcontext(hidden) if hidden is not None else reserve(out) as reserved,
         pipeline.checkpoint_beside(out, asked.resume, terminal, state) as (checkpoint, kept),
         staged_folder(out, force=asked.force, stale=stale, hidden=reserved) as stage,
@@ -213,18 +214,26 @@ def demo(state: State, out: Path, force: bool, seed: int) -> None:
       tubal demo --out digits --json
     """
     from tubal.cli.console import Terminal
+
+    terminal = Terminal(state)
+    with terminal.compile_and_tell():  # before the long imports of the rest
+        _cluster_digits(terminal, state, out, force=force, seed=seed)
+
+
+def _cluster_digits(terminal: Terminal, state: State, out: Path, *, force: bool, seed: int) -> None:
+    """Cluster the digits, compare the clusters with those of K-means, and print both."""
     from tubal.cli.inputs import read_images, read_labels
     from tubal.cli.pipeline import Plan, cluster_images, show_summary
     from tubal.storage.files import earlier_record, staged_folder
 
-    terminal = Terminal(state)
     is_demo = earlier_record(out).get("settings", {}).get("demo", False)
-    with terminal.compile_and_tell(), staged_folder(out, force=force or is_demo) as stage:
+    with staged_folder(out, force=force or is_demo) as stage:
         stack = read_images(terminal, state, "digits", {})
         known_labels = read_labels("given", stack, is_collection=True)
+        # K-means comes first: on first use, kernels are compiled meanwhile.
+        baseline = _score_k_means(stack, known_labels or [], terminal, seed)
         plan = Plan("digits", 10, seed=seed, known_labels=known_labels, settings={"demo": True})
         record = cluster_images(plan, stack, stage, terminal, state)
-        baseline = _score_k_means(stack, known_labels or [], terminal, seed)
     _show_comparison(terminal, record, baseline)
     show_summary(terminal, {**record, "k_means": baseline}, out)
 

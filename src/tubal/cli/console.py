@@ -42,6 +42,7 @@ class Terminal:
         self._json = state.json
         self._console = Console(stderr=True, highlight=False, quiet=state.quiet)
         self.seconds: dict[str, float] = {}
+        self._told = False
 
     def print_line(self, sentence: str) -> None:
         """Print one sentence as it is, without markup or control characters."""
@@ -76,14 +77,11 @@ class Terminal:
         """Print one line if the block has to compile kernels, which takes a while on first use only."""
         from numba.core import event
 
-        terminal, announced = self, False
+        terminal = self
 
         class Announcer(event.Listener):  # type: ignore[misc]  # Numba is not typed
             def on_start(self, event: object) -> None:
-                nonlocal announced
-                if not announced:
-                    announced = True
-                    terminal.print_line("compiling, once; later runs start at once")
+                terminal._tell_of_compiling()
 
             def on_end(self, event: object) -> None:
                 pass
@@ -93,15 +91,16 @@ class Terminal:
 
     @contextlib.contextmanager
     def compile_and_tell(self) -> Iterator[None]:
-        """Print one line if kernels must be compiled, and let a second process compile those that are needed last."""
-        from tubal.backends.cpu import coding
+        """Let other processes compile what clustering needs, if it is not compiled, and print one line about it."""
         from tubal.backends.cpu.jit import compiled_ahead
 
-        with (
-            self.announce_compiling(),
-            compiled_ahead(coding) if coding.needs_compiling() else contextlib.nullcontext(),
-        ):
+        with self.announce_compiling(), compiled_ahead(tell=self._tell_of_compiling):
             yield
+
+    def _tell_of_compiling(self) -> None:
+        if not self._told:
+            self._told = True
+            self.print_line("compiling, once; later runs start at once")
 
     def print_table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
         """Print a small table on standard error."""

@@ -160,7 +160,9 @@ def _preparation(
         from tubal.cli.console import Terminal
 
         if isinstance(asked, ClusterRequest):
-            cluster_sources(Terminal(state, report), state, asked, settings, hidden)
+            terminal = Terminal(state, report)
+            with terminal.compile_and_tell():
+                cluster_sources(terminal, state, asked, settings, hidden)
         report("opening the results", 0, 0)
         session = Session(Results.open(out))
         opened.append(session)

@@ -620,8 +620,14 @@ def kmeans(features: NDArray[Any], n_clusters: int, *, n_starts: int = 10, seed:
     >>> kmeans(np.array([[0.0], [0.1], [0.2], [9.0]]), 2, seed=0)
     array([0, 0, 0, 1])
     """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
     check_cluster_count(n_clusters, len(features))
-    labels = order_by_size(_kmeans_labels(features, n_clusters, n_init=n_starts, random_state=seed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # about equal points; warn_if_fewer says it in our words
+        model = KMeans(n_clusters, n_init=n_starts, random_state=seed).fit(features)
+    labels = order_by_size(np.asarray(model.labels_, dtype=np.intp))
     warn_if_fewer(labels, n_clusters)
     return labels
 
@@ -641,11 +647,40 @@ def ward_kmeans(points: Float64Array, n_clusters: int, seed: int) -> LabelArray:
     centers = cluster_means(sample, start, n_clusters)
     if len(points) > _LLOYD_LIMIT:
         part = points[np.random.default_rng(seed).permutation(len(points))[: _LLOYD_LIMIT // 2]]
-        found = _kmeans_labels(part, n_clusters, init=centers, n_init=1, max_iter=_KMEANS_ITERATIONS, tol=0.0)
+        found = lloyd(part, centers)
         return nearest_centers(points, cluster_means(part, found, n_clusters))
-    labels = _kmeans_labels(points, n_clusters, init=centers, n_init=1, max_iter=_KMEANS_ITERATIONS, tol=0.0)
+    labels = lloyd(points, centers)
     # K-means may empty a cluster among equal points; the tree itself never does.
     return start if len(points) == len(sample) and len(np.unique(labels)) < n_clusters else labels
+
+
+def lloyd(points: Float64Array, centers: Float64Array) -> LabelArray:
+    """Return K-means labels (n,) of points (n, d), started from centers (c, d), as scikit-learn finds them.
+
+    Its ``KMeans`` is not used here because importing it takes as long as all cuts of a few hundred images together.
+    """
+    middle = points.mean(axis=0)  # distances lose fewer digits around zero
+    points, centers = points - middle, centers - middle
+    labels = np.full(len(points), -1, np.intp)
+    with own_threads():
+        for _ in range(_KMEANS_ITERATIONS):
+            found = nearest_centers(points, centers)
+            if np.array_equal(found, labels):
+                return labels
+            labels = found
+            centers = cluster_means(points, _without_gaps(points, labels, centers), len(centers))
+        return nearest_centers(points, centers)
+
+
+def _without_gaps(points: Float64Array, labels: LabelArray, centers: Float64Array) -> LabelArray:
+    """Return labels in which each empty cluster has one point, of those farthest from their centers."""
+    empty = np.flatnonzero(np.bincount(labels, minlength=len(centers)) == 0)
+    if len(empty) == 0:
+        return labels
+    distances = ((points - centers[labels]) ** 2).sum(axis=1)
+    filled = labels.copy()
+    filled[np.argpartition(distances, -len(empty))[: -len(empty) - 1 : -1]] = empty
+    return filled
 
 
 def two_parts(points: Float64Array, seed: int) -> LabelArray:
@@ -671,22 +706,13 @@ def two_parts(points: Float64Array, seed: int) -> LabelArray:
     return np.arange(len(points)) * 2 // len(points)
 
 
-def _kmeans_labels(points: NDArray[Any], n_clusters: int, **settings: Any) -> LabelArray:
-    """Return scikit-learn's K-means labels, without its warning about equal points."""
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = KMeans(n_clusters, **settings).fit(points)
-    return np.asarray(model.labels_, dtype=np.intp)
-
-
 def cluster_means(points: NDArray[Any], labels: LabelArray, n_clusters: int) -> Float64Array:
     """Return the mean (n_clusters, d) of the points (n, d) of each cluster; zero for an empty one."""
     counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
-    members = sparse.csr_matrix((np.ones(len(labels)), (labels, np.arange(len(labels)))), (n_clusters, len(labels)))
-    sums = members @ np.asarray(points, dtype=np.float64)
+    clusters_of = sparse.csr_matrix(
+        (np.ones(len(labels)), labels, np.arange(len(labels) + 1)), (len(labels), n_clusters)
+    )
+    sums = clusters_of.T @ np.asarray(points, dtype=np.float64)
     means: Float64Array = sums / np.maximum(counts, 1.0)[:, None]
     return means
 

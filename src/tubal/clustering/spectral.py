@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from tubal.backends.arrays import own_threads, parallel_ranges
-from tubal.backends.cpu.jit import njit
+from tubal.backends.cpu.deformation import place_on_map
 from tubal.graph import Stage
 from tubal.graph.structure import IndexArray, SparseMatrix
 
@@ -401,10 +401,6 @@ Points: TypeAlias = NDArray[np.float32]
 
 # Leading eigenvectors that the start is a projection of.
 _N_VECTORS = 16
-# Random images that repel the ends of each edge, per epoch.
-_PUSHES = 5
-# Closeness 1 / (1 + a d^2b) is flat below a tenth of a unit and then falls like an exponential.
-_FLATNESS, _STEEPNESS = 1.577, 0.895
 
 
 def graph_map(adjacency: SparseMatrix, *, n_epochs: int | None = None, seed: int = 0) -> Points:
@@ -444,7 +440,7 @@ def graph_map(adjacency: SparseMatrix, *, n_epochs: int | None = None, seed: int
     weights = (edges.data / edges.data.max()).astype(np.float32)
     epochs = n_epochs if n_epochs is not None else int(np.clip(300 - (n_images - 2000) / 40, 100, 300))
     order = np.random.default_rng(seed).permutation(len(weights))
-    _layout(
+    place_on_map(
         points,
         edges.row[order].astype(np.int32),
         edges.col[order].astype(np.int32),
@@ -476,43 +472,3 @@ def _start(adjacency: SparseMatrix, seed: int) -> Points:
     spread = np.abs(plane).max() or 1.0
     noise = np.random.default_rng(seed).normal(scale=0.01, size=plane.shape)
     return np.ascontiguousarray(10.0 * (plane / spread + noise), dtype=np.float32)
-
-
-@njit(cache=True, fastmath=True)
-def _layout(points, sources, targets, weights, n_epochs, state):  # type: ignore[no-untyped-def]
-    """Move ``points`` (n, 2) in place: in each epoch, one attraction and a few repulsions per edge."""
-    n_images = points.shape[0]
-    for epoch in range(n_epochs):
-        step = np.float32(1.0 - epoch / n_epochs)
-        for edge in range(len(sources)):
-            i, j, weight = sources[edge], targets[edge], weights[edge] * step
-            dx, dy = points[i, 0] - points[j, 0], points[i, 1] - points[j, 1]
-            square = dx * dx + dy * dy
-            if square > 1e-12:
-                power = square ** np.float32(_STEEPNESS - 1.0)
-                attraction = 2.0 * _FLATNESS * _STEEPNESS * power / (1.0 + _FLATNESS * power * square)
-                px, py = weight * _clip(attraction * dx), weight * _clip(attraction * dy)
-                points[i, 0] -= px
-                points[i, 1] -= py
-                points[j, 0] += px
-                points[j, 1] += py
-            for push in range(_PUSHES):
-                # A generator of our own (xorshift) keeps the map the same on every platform.
-                state ^= (state << np.uint64(13)) & np.uint64(0xFFFFFFFFFFFFFFFF)
-                state ^= state >> np.uint64(7)
-                state ^= (state << np.uint64(17)) & np.uint64(0xFFFFFFFFFFFFFFFF)
-                other = np.int64(state % np.uint64(n_images))
-                end = i if push % 2 == 0 else j
-                if other == end:
-                    continue
-                dx, dy = points[end, 0] - points[other, 0], points[end, 1] - points[other, 1]
-                square = dx * dx + dy * dy
-                power = square ** np.float32(_STEEPNESS)
-                force = 2.0 * _STEEPNESS / ((0.001 + square) * (1.0 + _FLATNESS * power))
-                points[end, 0] += weight * _clip(force * dx)
-                points[end, 1] += weight * _clip(force * dy)
-
-
-@njit(inline="always")
-def _clip(value):  # type: ignore[no-untyped-def]
-    return np.float32(min(max(value, -4.0), 4.0))

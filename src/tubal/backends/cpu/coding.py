@@ -17,8 +17,6 @@ matrix, for tubes of odd length) and ``pairs`` (one matrix per frequency pair).
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 from numba import boolean, float32, float64, int64
 from numba.types import Tuple
@@ -542,34 +540,15 @@ def descend(gram, products, slack, square, sparsity, gap, codes):
 
 # --- compiled ahead ---------------------------------------------------------------------------------------------------
 _vector, _matrix, _cube = float32[::1], float32[:, ::1], float32[:, :, ::1]
-# What clustering in single precision and its report need, compiled by a second process when the cache is empty.
-AHEAD = (
-    (
-        graph_step,
-        (
-            _cube, _matrix, _matrix, _cube, _cube, float32, float32, boolean, float32, float32, _cube, int64, int64,
-            float32[:, :, :, ::1], _cube, float64[::1], float64[::1],
-        ),
+# Types of arguments with which clustering in single precision and its report call these kernels.
+TYPES = {
+    "graph_step": (
+        _cube, _matrix, _matrix, _cube, _cube, float32, float32, boolean, float32, float32, _cube, int64, int64,
+        float32[:, :, :, ::1], _cube, float64[::1], float64[::1],
     ),
-    (
-        solve_graph_systems,
-        (
-            Tuple((int64[::1], int64[:, ::1], _matrix, _vector)), float32, _matrix, float64[::1], int64[::1], _cube,
-            int64, int64, _cube,
-        ),
+    "solve_graph_systems": (
+        Tuple((int64[::1], int64[:, ::1], _matrix, _vector)), float32, _matrix, float64[::1], int64[::1], _cube,
+        int64, int64, _cube,
     ),
-    (descend, (float64[:, ::1], float64[::1], float64[::1], float64, float64, float64, float64[::1])),
-)  # fmt: skip
-
-
-def needs_compiling() -> bool:
-    """Return whether one of these kernels is not in the cache yet, and can be kept there."""
-    for kernel, _ in AHEAD:
-        folder = kernel.stats.cache_path if hasattr(kernel, "stats") else None  # NUMBA_DISABLE_JIT
-        if folder is None:
-            return False
-        function = kernel.py_func
-        name = f"*.{function.__name__}-{function.__code__.co_firstlineno}.py*.nbi"
-        if not any(Path(folder).glob(name)):
-            return True
-    return False
+    "descend": (float64[:, ::1], float64[::1], float64[::1], float64, float64, float64, float64[::1]),
+}  # fmt: skip

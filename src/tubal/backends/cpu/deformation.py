@@ -1,4 +1,4 @@
-"""Kernels of the deformable graph: gradient fields of images, their warps, and the local-warp distance.
+"""Kernels of the deformable graph: gradient fields of images, their warps, the local-warp distance, and a map.
 
 Callers run the kernels from several threads on ranges of rows. That compiles in a fraction of the time of Numba's own
 parallel loops.
@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import boolean, float32, int32, int64, void
+from numba import boolean, float32, int32, int64, uint64
 from numba.extending import intrinsic
 
-from tubal.backends.cpu.jit import CACHED, inlined, njit
+from tubal.backends.cpu.jit import compiled, inlined
 
 FAR = np.float32(1e3)  # larger than any value of a field of unit length
 
-_vector, _matrix, _cube = float32[::1], float32[:, ::1], float32[:, :, ::1]
+# Random images that repel the ends of each edge of a map, per epoch.
+PUSHES = 5
+# Closeness on a map, 1 / (1 + a d^2b), is flat below a tenth of a unit and then falls like an exponential.
+FLATNESS, STEEPNESS = 1.577, 0.895
 
 
 @inlined
@@ -107,7 +110,7 @@ def _warp(image, corners, shares, warped):
             )
 
 
-@njit(void(_cube, int32[:, ::1], int32[:, :, ::1], _cube, int64[::1], boolean, _matrix, _cube, _vector), **CACHED)
+@compiled
 def unit_fields(images, moves, corners, shares, layout, plain, warped, fields, energies):
     """Write the fields of warped images, scaled to unit length, into ``fields``, and their energies before scaling.
 
@@ -208,7 +211,7 @@ def _total(least_a, least_b, layout, complete):
     return total if complete else total * float32(2 * height * width / max(n_matched, 1))
 
 
-@njit(void(_cube, _cube, int32[:, ::1], int64[:, ::1], int64[::1], _matrix, _vector), **CACHED)
+@compiled
 def pair_distances(fields, others, pairs, shifts, layout, scratch, distances):
     """Set ``distances`` to the distortion of ``pairs``: triples of a field, one of ``others``, and a shift.
 
@@ -242,7 +245,7 @@ def pair_distances(fields, others, pairs, shifts, layout, scratch, distances):
         distances[pair] = _total(least_a, least_b, layout, complete)
 
 
-@njit(void(_matrix, int32[:, ::1], _matrix), **CACHED)
+@compiled
 def largest(scores, indices, values):
     """Find the ``indices.shape[1]`` largest entries of every row, largest first; equal ones in order of their index."""
     n_kept = indices.shape[1]
@@ -263,3 +266,57 @@ def largest(scores, indices, values):
                     count += 1
                 if count == n_kept:
                     floor = best[n_kept - 1]
+
+
+# --- a map ------------------------------------------------------------------------------------------------------------
+@inlined
+def _clip(value):
+    return np.float32(min(max(value, -4.0), 4.0))
+
+
+@compiled
+def place_on_map(points, sources, targets, weights, n_epochs, state):
+    """Move ``points`` (n, 2) in place: in each epoch, one attraction and a few repulsions per edge."""
+    n_images = points.shape[0]
+    for epoch in range(n_epochs):
+        step = np.float32(1.0 - epoch / n_epochs)
+        for edge in range(len(sources)):
+            i, j, weight = sources[edge], targets[edge], weights[edge] * step
+            dx, dy = points[i, 0] - points[j, 0], points[i, 1] - points[j, 1]
+            square = dx * dx + dy * dy
+            if square > 1e-12:
+                power = square ** np.float32(STEEPNESS - 1.0)
+                attraction = 2.0 * FLATNESS * STEEPNESS * power / (1.0 + FLATNESS * power * square)
+                px, py = weight * _clip(attraction * dx), weight * _clip(attraction * dy)
+                points[i, 0] -= px
+                points[i, 1] -= py
+                points[j, 0] += px
+                points[j, 1] += py
+            for push in range(PUSHES):
+                # A generator of our own (xorshift) keeps the map the same on every platform.
+                state ^= (state << np.uint64(13)) & np.uint64(0xFFFFFFFFFFFFFFFF)
+                state ^= state >> np.uint64(7)
+                state ^= (state << np.uint64(17)) & np.uint64(0xFFFFFFFFFFFFFFFF)
+                other = np.int64(state % np.uint64(n_images))
+                end = i if push % 2 == 0 else j
+                if other == end:
+                    continue
+                dx, dy = points[end, 0] - points[other, 0], points[end, 1] - points[other, 1]
+                square = dx * dx + dy * dy
+                power = square ** np.float32(STEEPNESS)
+                force = 2.0 * STEEPNESS / ((0.001 + square) * (1.0 + FLATNESS * power))
+                points[end, 0] += weight * _clip(force * dx)
+                points[end, 1] += weight * _clip(force * dy)
+
+
+# --- compiled ahead ---------------------------------------------------------------------------------------------------
+_vector, _matrix, _cube = float32[::1], float32[:, ::1], float32[:, :, ::1]
+# Types of arguments of all calls of these kernels.
+TYPES = {
+    "unit_fields": (
+        _cube, int32[:, ::1], int32[:, :, ::1], _cube, int64[::1], boolean, _matrix, _cube, _vector,
+    ),
+    "pair_distances": (_cube, _cube, int32[:, ::1], int64[:, ::1], int64[::1], _matrix, _vector),
+    "largest": (_matrix, int32[:, ::1], _matrix),
+    "place_on_map": (_matrix, int32[::1], int32[::1], _vector, int64, uint64),
+}  # fmt: skip

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numba as nb
@@ -42,8 +43,9 @@ class KernelCache(FunctionCache):
 
         If another process is compiling it, wait for that first.
         """
-        process = _compilers.get(self._py_func)
-        while process is not None and process.poll() is None and self.is_empty():
+        compiler = _compilers.get(self._py_func)
+        while compiler is not None and compiler.process.poll() is None and self.is_empty():
+            compiler.tell()
             time.sleep(POLL_SECONDS)
         return self._load(sig, target_context)
 
@@ -74,15 +76,11 @@ class KernelCache(FunctionCache):
             )
 
 
-def njit(
-    signature: object = None, *, cache: bool = False, **options: bool | str
-) -> Callable[[Callable[..., Any]], Any]:
-    """Return the decorator that compiles a kernel, as Numba's own does, with a cache that cannot fail.
+def njit(*, cache: bool = False, **options: bool | str) -> Callable[[Callable[..., Any]], Any]:
+    """Return the decorator that compiles a kernel on its first call, as Numba does, with a cache that cannot fail.
 
     Parameters
     ----------
-    signature : Numba signature, optional
-        Types of the arguments. The kernel is compiled for them at once; by default on its first call.
     cache : bool, default=False
         Keep the compiled kernel on disk.
     **options : bool or str
@@ -96,63 +94,115 @@ def njit(
 
     def decorate(function: Callable[..., Any]) -> Any:
         kernel = nb.njit(**options)(function)
-        if not hasattr(kernel, "compile"):  # NUMBA_DISABLE_JIT
-            return kernel
-        if cache:
+        if cache and hasattr(kernel, "compile"):  # not with NUMBA_DISABLE_JIT
             try:
                 kernel._cache = KernelCache(function)
             except RuntimeError:  # Numba has found no folder that it can write to
                 _warn_once("compiled kernels cannot be kept on disk; set NUMBA_CACHE_DIR to a folder that is writable")
-        if signature is not None:
-            kernel.compile(signature)
-            kernel.disable_compile()
         return kernel
 
     return decorate
 
 
-# Processes that compile kernels, by the function of the kernel; how often to look whether they have written it.
-_compilers: dict[Callable[..., Any], subprocess.Popen[bytes]] = {}
-POLL_SECONDS = 0.02
+# --- compiled by other processes --------------------------------------------------------------------------------------
+# What clustering in single precision and its report need. The processes take them in turn, so kernels that are needed
+# first stand first, and each of two processes is done after half of the time.
+FOR_CLUSTERING = tuple(
+    f"tubal.backends.cpu.{name}"
+    for name in (
+        "deformation.unit_fields",
+        "deformation.pair_distances",
+        "deformation.largest",
+        "coding.solve_graph_systems",
+        "coding.graph_step",
+        "coding.descend",
+        "deformation.place_on_map",
+    )
+)
+MOST_PROCESSES = 3
+POLL_SECONDS = 0.02  # how often to look whether a kernel has been written
+
+
+@dataclass(frozen=True)
+class _Compiler:
+    """A process that compiles a kernel, and whom to tell that the kernel is waited for."""
+
+    process: subprocess.Popen[bytes]
+    tell: Callable[[], object]
+
+
+_compilers: dict[Callable[..., Any], _Compiler] = {}  # by the function of the kernel
 
 
 @contextlib.contextmanager
-def compiled_ahead(module: ModuleType) -> Iterator[None]:
-    """Compile the kernels of a module in a second process while the block runs.
+def compiled_ahead(names: Sequence[str] = FOR_CLUSTERING, tell: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Compile kernels in other processes while the block runs, unless they are in the cache.
 
-    Numba compiles one kernel at a time in a process, so this uses a second core. The first call of such a kernel waits
-    until the process has written it.
+    Numba compiles one kernel at a time in a process, so this uses further cores, and the time in which modules are
+    imported and pictures are read. The first call of such a kernel waits until a process has written it.
 
     Parameters
     ----------
-    module : module
-        It has a tuple ``AHEAD`` of pairs of a kernel and the types of its arguments.
+    names : sequence of str, default=FOR_CLUSTERING
+        Kernels with their modules. A module has a dict ``TYPES``, from its kernels' names to the types of arguments.
+    tell : callable, default does nothing
+        Called again and again while a kernel is waited for.
     """
-    if available_cores() == 1 or not sys.executable:
+    n_processes = min(available_cores(), MOST_PROCESSES)
+    with contextlib.ExitStack() as running:
+        if n_processes > 1 and sys.executable and needs_compiling(names):
+            for first in range(n_processes):
+                running.enter_context(_compiled_by_process(names[first::n_processes], tell))
         yield
-        return
-    program = f"from tubal.backends.cpu import jit; import {module.__name__} as kernels; jit.compile_kernels(kernels)"
+
+
+@contextlib.contextmanager
+def _compiled_by_process(names: Sequence[str], tell: Callable[[], object]) -> Iterator[None]:
+    """Compile kernels in a process while the block runs; at its end, the process is ended."""
+    program = f"from tubal.backends.cpu import jit; jit.compile_kernels({list(names)!r})"
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", program],  # -P: nothing is imported from the current folder, which holds pictures
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    waiting = dict.fromkeys((kernel.py_func for kernel, _ in module.AHEAD), process)
-    _compilers.update(waiting)
+    functions = [_find(name)[0].py_func for name in names]
+    _compilers.update(dict.fromkeys(functions, _Compiler(process, tell)))
     try:
         yield
     finally:
-        for function in waiting:
+        for function in functions:
             _compilers.pop(function, None)
         process.kill()
         process.wait()
 
 
-def compile_kernels(module: ModuleType) -> None:
-    """Compile the kernels that a module names in ``AHEAD``, so that they are on the disk."""
-    for kernel, types in module.AHEAD:
+def compile_kernels(names: Sequence[str]) -> None:
+    """Compile kernels, so that they are on the disk."""
+    for name in names:
+        kernel, types = _find(name)
         kernel.compile(types)
+
+
+def needs_compiling(names: Sequence[str] = FOR_CLUSTERING) -> bool:
+    """Return whether one of these kernels is not in the cache yet, and can be kept there."""
+    for name in names:
+        kernel = _find(name)[0]
+        folder = kernel.stats.cache_path if hasattr(kernel, "stats") else None  # NUMBA_DISABLE_JIT
+        if folder is None:
+            return False
+        function = kernel.py_func
+        index = f"*.{function.__name__}-{function.__code__.co_firstlineno}.py*.nbi"
+        if not any(Path(folder).glob(index)):
+            return True
+    return False
+
+
+def _find(name: str) -> tuple[Any, tuple[object, ...]]:
+    """Return a kernel and the types of its arguments."""
+    module, kernel = name.rsplit(".", 1)
+    home = importlib.import_module(module)
+    return getattr(home, kernel), home.TYPES[kernel]
 
 
 @functools.cache
