@@ -23,6 +23,7 @@ from benchmarks.timing import Row, call_in_new_process, seconds, timed
 from tubal import ImageClusterer
 from tubal.backends.arrays import thread_count, to_device
 from tubal.experiments.runner import resident_bytes
+from tubal.graph.affine import bilinear_table
 from tubal.metrics import clustering_accuracy, clustering_nmi
 
 FOLDER = "/usr/share/datasets/fashion-mnist"
@@ -49,6 +50,35 @@ def fashion_mnist(n_images: int = 70_000) -> tuple[NDArray[np.uint8], NDArray[np
 def _read(path: Path, header: int) -> NDArray[np.uint8]:
     with gzip.open(path) as stream:
         return np.frombuffer(stream.read(), np.uint8)[header:]
+
+
+def write_deformed_copies(path: Path, n_images: int, *, chunk: int = 10_000) -> NDArray[np.uint8]:
+    """Write deformed Fashion-MNIST images (n, 28, 28) to a ``.npy`` file; return their classes.
+
+    The first 70 000 are the originals, in random order. All others are originals after a random rotation of up to 15
+    degrees, scaling of up to 15 %, shift of up to 2 pixels, and change of brightness, so no two are equal.
+    """
+    images, labels = fashion_mnist()
+    rng = np.random.default_rng(0)
+    start = rng.permutation(len(images))
+    chosen = np.concatenate([start, rng.integers(len(images), size=max(0, n_images - len(images)))])[:n_images]
+    tables = [
+        bilinear_table((28, 28), rng.uniform(-15, 15), rng.uniform(0.87, 1.15), *rng.uniform(-2, 2, size=2))
+        for _ in range(500)
+    ]
+    found = np.lib.format.open_memmap(path, "w+", np.uint8, (n_images, 28, 28))
+    for first in range(0, n_images, chunk):
+        block = images[chosen[first : first + chunk]].reshape(-1, 784).astype(np.float32)
+        motions = rng.integers(len(tables), size=len(block))
+        for motion in range(len(tables)):
+            moved = np.flatnonzero((motions == motion) & (np.arange(first, first + len(block)) >= len(images)))
+            corners, weights = tables[motion]
+            block[moved] = (block[moved][:, corners] * weights).sum(axis=1) * rng.uniform(
+                0.8, 1.0, size=(len(moved), 1)
+            )
+        found[first : first + len(block)] = np.rint(block).reshape(-1, 28, 28)
+    found.flush()
+    return np.asarray(labels[chosen])
 
 
 def preset_against_umap(n_images: int = 70_000, device: str = "cpu") -> list[Row]:

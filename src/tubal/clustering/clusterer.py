@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from tubal.clustering.affinity import (
     LEARNED_WHOLE,
     LIST_FACTOR,
     DistinctImages,
+    Engine,
     build_affinity,
     choice_weights,
     choose_neighbors,
@@ -78,12 +79,15 @@ from tubal.estimators.coders import GTSC, GraphSC
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.validation import (
+    StackInParts,
     check_new_stack,
     check_parameters,
-    check_stack,
     check_stored,
     check_stored_shape,
     column_names,
+    open_if_path,
+    open_stack,
+    unit_images,
 )
 from tubal.graph import Graph, Neighbors
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
@@ -322,7 +326,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     # --- fitting -----------------------------------------------------------------------------------------
     def fit(
         self,
-        X: ArrayLike,
+        X: ArrayLike | str | os.PathLike[str],
         y: object = None,
         *,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
@@ -334,8 +338,9 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
 
         Parameters
         ----------
-        X : array-like of shape (n_images, height, width[, channels]) or (n_images, n_features)
-            Images, NumPy or torch.
+        X : array-like of shape (n_images, height, width[, channels]) or (n_images, n_features), or path
+            Images: NumPy or torch, a memory map, an HDF5 dataset, or the path of a ``.npy`` file. More than 20 000
+            are converted to floating point a part at a time.
         y : object, default=None
             Ignored.
         checkpoint : path, Checkpoint or None, default=None
@@ -348,22 +353,34 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         ImageClusterer
             The fitted clusterer itself.
         """
-        stack = check_stack(X, self.image_shape, self)
-        images = scale_images(stack, "unit")[0]
+        return self._fit(open_if_path(X), Engine(), checkpoint, progress)
+
+    def _fit(
+        self,
+        X: ArrayLike,
+        engine: Engine,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None,
+        progress: StageReport | None,
+    ) -> ImageClusterer:
+        """Cluster images; ``engine`` finds neighbours and codes images."""
+        stack = open_stack(X, self.image_shape, self)
+        in_parts = isinstance(stack, StackInParts)
         are_rows = self.image_shape is None and np.ndim(X) == 2
-        settings = self._settings(len(images), are_rows=are_rows)
+        settings = self._settings(len(stack), are_rows=are_rows)
         request = self._request(stack, are_rows=are_rows)
+        images = unit_images(stack, None if progress is None else partial(progress, "reading images"))
         stages = self._stages(images, checkpoint, progress)
         seed = recall_seed(stages, self.random_state)
 
-        lists, distinct = self._find_neighbors(images, settings, seed, stages)
+        lists, distinct = self._find_neighbors(images, settings, seed, stages, engine)
         graph = choose_neighbors(lists, settings.n_neighbors)
         cut = graph if distinct.lists is lists else choose_neighbors(distinct.lists, settings.n_neighbors)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
-        model, features = self._learn(images, settings, joined, seed, stages)
+        model, features = self._learn(images, settings, joined, seed, stages, engine)
         views = SHAPE_ALONE
         if request is not ONLY_SHAPE:
-            views = look_at(request, stack, distinct, settings.n_neighbors, stages)
+            whole = stack[:] if in_parts else stack
+            views = look_at(request, whole, distinct, settings.n_neighbors, stages)
             n_clusters, _ = self._count_clusters(with_second_order(choice_weights(cut)), seed, stages, "count by shape")
             fusion = fuse_views(views.edges(cut, settings.n_neighbors), n_clusters, seed=seed)
             views, cut = replace(views, trust=fusion.trust), Graph(fusion.weights)
@@ -376,11 +393,13 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
 
         shape = tuple(int(extent) for extent in stack.shape[1:])
-        fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
+        fitted = {**({} if in_parts else column_names(X)), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
         fitted |= {**views.fitted(), "affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters)
-        fitted |= describe_images(labels, pieces, seed, to_numpy(stack.reshape(len(images), -1) if are_rows else stack))
+        if not isinstance(stack, StackInParts):
+            stack = to_numpy(stack.reshape(len(images), -1) if are_rows else stack)
+        fitted |= describe_images(labels, pieces, seed, stack)
         fitted |= {"hints_": Hints(), "names_": [None] * fitted["n_clusters_"]}
         replace_fitted(self, fitted)
         return self
@@ -495,7 +514,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return found
 
     def _find_neighbors(
-        self, images: Array, settings: Preset, seed: int, stages: Stages
+        self, images: Array, settings: Preset, seed: int, stages: Stages, engine: Engine
     ) -> tuple[Graph, DistinctImages]:
         """Return the neighbour lists of all images, and the images that are cut.
 
@@ -509,7 +528,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             number = next(rounds)
             title = "finding neighbours" if number == 1 else f"finding neighbours, round {number}"
             length = min((LIST_FACTOR if diffusion else 1) * settings.n_neighbors, len(chosen) - 1)
-            return neighbor_lists(settings.graph, chosen, length, seed, stages.stage(f"neighbors {number}", title))
+            stage = stages.stage(f"neighbors {number}", title)
+            return neighbor_lists(settings.graph, chosen, length, seed, stage, engine.finder(chosen))
 
         lists = build(images)
         if not diffusion or not isinstance(settings.graph, str):
@@ -525,7 +545,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return lists, distinct
 
     def _learn(
-        self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages
+        self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages, engine: Engine
     ) -> tuple[GTSC, NDArray[Any]]:
         """Return the fitted coder, and features (n, n_atoms) of all images.
 
@@ -542,7 +562,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             model = self._fit_coder(images[restore_like(chosen, images)], settings, part, seed, stages)
             model.graph_ = graph
             model.set_params(graph=graph)
-            features = unit_rows(model._features_alone(images))
+            features = unit_rows(engine.features(model, images))
         if forget:
             model._forget_codes()
         return model, to_numpy(features)
