@@ -222,6 +222,9 @@ def cluster(
     if model is not None and n_clusters is not None:
         raise ValueError("n_clusters and a model were given; set the number in the model, ImageClusterer(n_clusters)")
     model = ImageClusterer(n_clusters) if model is None else model
+    named = model.graph is None or (isinstance(model.graph, str) and model.graph == "deformable")
+    if model.preset != "default" or not named:
+        raise ValueError("only the deformable graph of the preset 'default' is built on a cluster; call model.fit")
     client = connect(scheduler)
     opened: Any = open_if_path(images)
     path = None if opened is images else os.path.abspath(fspath(images))  # type: ignore[arg-type]
