@@ -49,10 +49,18 @@ def confidence(adjacency: SparseMatrix, labels: LabelArray) -> Float64Array:
     >>> confidence(chain, np.array([0, 0, 1]))
     array([1. , 0.5, 0. ])
     """
-    edges = adjacency.tocoo()
-    own = np.bincount(edges.row, edges.data * (labels[edges.row] == labels[edges.col]), minlength=len(labels))
-    total = np.bincount(edges.row, edges.data, minlength=len(labels))
-    return own / np.where(total > 0.0, total, 1.0)
+    edges, small = sparse.csr_matrix(adjacency), labels.astype(np.int32)
+
+    def share(start: int, stop: int) -> Float64Array:
+        inside = slice(edges.indptr[start], edges.indptr[stop])
+        rows = np.repeat(np.arange(stop - start), np.diff(edges.indptr[start : stop + 1]))
+        same = small[start:stop][rows] == small[edges.indices[inside]]
+        own = np.bincount(rows, edges.data[inside] * same, minlength=stop - start)
+        total = np.bincount(rows, edges.data[inside], minlength=stop - start)
+        return np.asarray(own / np.where(total > 0.0, total, 1.0))
+
+    with own_threads() as threads:
+        return np.concatenate(parallel_ranges(share, len(labels), grain=4096, threads=threads))
 
 
 def stability(eigenpairs: Spectrum, labels: LabelArray, *, seed: int = 0) -> Float64Array:

@@ -256,23 +256,9 @@ class Ranking:
         nothing = np.zeros((n_rows, 0), dtype=np.int32)
         return cls(nothing, nothing.astype(np.float32), nothing, nothing)
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Ranking]) -> Ranking:
-        """Return the lists of consecutive blocks of queries as one."""
-        return cls(*(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(cls)))
-
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the four arrays by name."""
         return {name.name: getattr(self, name.name) for name in fields(self)}
-
-    def reordered(self, order: IndexArray) -> Ranking:
-        """Return the lists of all queries in another order, in which list ``order[i]`` is the present list ``i``."""
-        lists = []
-        for name in fields(self):
-            given = getattr(self, name.name)
-            lists.append(np.empty_like(given))
-            lists[-1][order] = given
-        return Ranking(*lists)
 
     def take(self, rows: IndexArray, slots: IndexArray) -> Ranking:
         """Return some slots of some lists; empty lists give zeros."""
@@ -281,6 +267,31 @@ class Ranking:
             return Ranking(zeros, zeros.astype(np.float32), zeros, zeros)
         at = (rows, slots)
         return Ranking(self.indices[at], self.distances[at], self.warps[at], self.shifts[at])
+
+
+class GrowingRanking:
+    """The lists of all queries, filled block by block in an ``order``, or as the queries come if that is None."""
+
+    def __init__(self, n_queries: int, order: IndexArray | None = None) -> None:
+        self.n_queries, self.order, self.n_done = n_queries, order, 0
+        self.ranking = Ranking.empty(n_queries)
+
+    def append(self, block: Ranking) -> None:
+        """Add the lists of the next queries."""
+        if self.n_done == 0:
+            shape = (self.n_queries, block.indices.shape[1])
+            self.ranking = Ranking(*(np.empty(shape, part.dtype) for part in block.arrays().values()))
+        places = self._places(self.n_done, self.n_done + len(block.indices))
+        for name, values in block.arrays().items():
+            getattr(self.ranking, name)[places] = values
+        self.n_done += len(block.indices)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the lists that are done, in the order in which they were added."""
+        return {name: values[self._places(0, self.n_done)] for name, values in self.ranking.arrays().items()}
+
+    def _places(self, start: int, stop: int) -> IndexArray | slice:
+        return slice(start, stop) if self.order is None else self.order[start:stop]
 
 
 @dataclass(frozen=True)
@@ -357,16 +368,22 @@ class DeformableSearch(ImageSearch):
         ranking = self._rank(self.prepared.images, self._effort_for(n_neighbors), stage)
         stage.show(len(self.images), len(self.images))
         length = min(len(self.images) - 1, max(3 * n_neighbors, 20))
-        lists, slots = spread_over_copies(ranking.indices, group, length, training=True)
-        spread = ranking.take(group[:, None], np.maximum(slots, 0))
-        distances = np.where(slots < 0, np.float32(0), spread.distances)
-        distances[lists < 0] = np.inf
+        if len(ranking.indices) == len(group) and ranking.indices.shape[1] == length:
+            # Without copies the lists are complete.
+            lists: NDArray[Any] = ranking.indices
+            spread, distances = ranking, ranking.distances
+            slots = np.broadcast_to(np.arange(length), lists.shape)
+        else:
+            lists, slots = spread_over_copies(ranking.indices, group, length, training=True)
+            spread = ranking.take(group[:, None], np.maximum(slots, 0))
+            distances = np.where(slots < 0, np.float32(0), spread.distances)
+            distances[lists < 0] = np.inf
         chosen = limit_in_degree(lists, distances, n_neighbors, HUB_FACTOR * n_neighbors)
         present = chosen >= 0
         kept = np.maximum(chosen, 0)
         rows = np.arange(len(lists))[:, None]
         alignments = self._alignments(spread.take(rows, kept), slots[rows, kept])
-        nearest = np.where(present, np.take_along_axis(lists, kept, axis=1), -1)
+        nearest = np.where(present, np.take_along_axis(lists, kept, axis=1), -1).astype(np.intp, copy=False)
         apart = np.where(present, np.take_along_axis(distances, kept, axis=1), np.inf)
         return Neighbors(nearest, apart, alignments)
 
@@ -407,21 +424,21 @@ class DeformableSearch(ImageSearch):
         """
         rank = self.prepared.coefficients.rank
         blocks = list(self._block_ranges(len(queries), queries.shape[1], effort, rank))
-        parts = [] if stage is None else self._kept_blocks(stage, blocks)
-        n_known = sum(len(part.indices) for part in parts)
         order = None if stage is None else self._training_order(effort)
+        found = GrowingRanking(len(queries), order)
+        for part in [] if stage is None else self._kept_blocks(stage, blocks):
+            found.append(part)
         with own_threads() as threads:
             for start, stop in blocks:
-                if start < n_known:
+                if start < found.n_done:
                     continue
                 first = None if stage is None else start
                 tell = self._teller(stage, start, stop, len(queries))
                 own = self._queries(queries, order, start, stop)
-                parts.append(self._rank_block(own, effort, first, threads, tell))
+                found.append(self._rank_block(own, effort, first, threads, tell))
                 if stage is not None:
-                    stage.keep(lambda: Ranking.concatenate(parts).arrays())
-        found = Ranking.concatenate(parts)
-        return found if order is None else found.reordered(order)
+                    stage.keep(found.arrays)
+        return found.ranking
 
     def _queries(self, queries: Float32 | WorkingImages, order: IndexArray | None, start: int, stop: int) -> Float32:
         """Return one block of queries; ``order`` is that of the training images if they have one."""

@@ -290,7 +290,9 @@ def expand_to_copies(found: Neighbors, group: IndexArray, n_neighbors: int) -> N
 HUB_FACTOR = 5
 
 
-def limit_in_degree(candidates: IndexArray, distances: FloatArray, n_neighbors: int, limit: int) -> IndexArray:
+def limit_in_degree(
+    candidates: IndexArray | NDArray[np.int32], distances: FloatArray, n_neighbors: int, limit: int
+) -> IndexArray:
     """Choose slots ``(n, n_neighbors)`` of sorted candidate lists so that no image is chosen too often.
 
     Every image starts with its nearest candidates. An image that more than ``limit`` others chose keeps the nearest

@@ -25,6 +25,7 @@ from tubal.graph.deformable import (
     Comparison,
     DeformableSearch,
     Effort,
+    GrowingRanking,
     KnownImages,
     PreparedImages,
     Ranking,
@@ -109,16 +110,16 @@ class TaskSearch(DeformableSearch):
         if stage is None or n_images == 1:
             return super()._rank(queries, effort, stage)
         blocks = self._task_blocks(n_images, effort.n_kept, self.prepared)
-        parts = self._kept_blocks(stage, blocks)
-        n_known = sum(len(part.indices) for part in parts)
         order = self._training_order(effort)
+        found = GrowingRanking(n_images, order)
+        for part in self._kept_blocks(stage, blocks):
+            found.append(part)
         work = BlockTasks(self, effort, np.arange(n_images) if order is None else order, blocks)
-        for (start, stop), found in work.results(sum(start < n_known for start, _ in blocks)):
-            parts.append(found)
+        for (start, stop), part in work.results(sum(start < found.n_done for start, _ in blocks)):
+            found.append(part)
             self._teller(stage, start, stop, n_images)(1.0)
-            stage.keep(lambda: Ranking.concatenate(parts).arrays())
-        ranking = Ranking.concatenate(parts)
-        return ranking if order is None else ranking.reordered(order)
+            stage.keep(found.arrays)
+        return found.ranking
 
 
 class BlockTasks:
