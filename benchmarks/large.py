@@ -250,9 +250,10 @@ def fit_on_workers(folder: str, n_workers: int, n_killed: int) -> Row:
         def follow(stage: str, done: int, total: int) -> None:
             if stage == "finding neighbours" and waiting and done >= waiting[0] * total:
                 waiting.pop(0)
-                os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+                os.kill(processes.pop(), signal.SIGKILL)
 
         client.run(fit_small_part, Path(folder))
+        processes = list(client.run(os.getpid).values())
         model = ImageClusterer(N_CLASSES, random_state=0)
         path = Path(folder) / "images.npy"
         needed = seconds(lambda: cluster(path, client, model=model, progress=follow))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tubal import ImageClusterer
-from tubal.clustering import affinity, clusterer, quality
+from tubal import GTSC, ImageClusterer
+from tubal.clustering import affinity, clusterer, quality, spectral
 from tubal.datasets import make_shifted_shapes
 from tubal.estimators import validation
 from tubal.estimators.validation import StackInParts
@@ -79,6 +79,21 @@ def test_interrupted_fit_of_many_images_resumes(images, few_are_many, tmp_path):
     searched = [call for call in seen if call[0] == "finding neighbours"]
     assert searched == [("finding neighbours", 300, 300)]
     assert_array_equal(resumed.labels_, fitted(images).labels_)
+
+
+def test_codes_and_eigenvectors_are_kept(images, few_are_many, tmp_path, monkeypatch):
+    def stop(stage, done, total):
+        if stage == "cutting the graph":
+            raise KeyboardInterrupt
+
+    path, expected = tmp_path / "fit.ckpt", fitted(images)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(images, checkpoint=Checkpoint(path, every_seconds=0.0), progress=stop)
+    monkeypatch.setattr(GTSC, "_features_alone", None)
+    monkeypatch.setattr(spectral, "spectrum", None)
+    resumed = fitted(images, checkpoint=Checkpoint(path, resume=True))
+    assert_array_equal(resumed.features_, expected.features_)
+    assert_array_equal(resumed.labels_, expected.labels_)
 
 
 def test_wrong_value_is_found_in_its_part(images, few_are_many):

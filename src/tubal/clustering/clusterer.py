@@ -58,10 +58,11 @@ from tubal.clustering.spectral import (
     ClusterCount,
     Float64Array,
     LabelArray,
+    Spectrum,
     estimate_n_clusters,
+    find_or_recall_spectrum,
     graph_map,
     most_clusters,
-    spectrum,
 )
 from tubal.clustering.views import (
     LEAST_SIDE,
@@ -386,8 +387,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             views, cut = replace(views, trust=fusion.trust), Graph(fusion.weights)
         affinity = build_affinity(cut, features[distinct.kept], self.code_power)
         n_clusters, counted = self._count_clusters(affinity, seed, stages)
-        n_vectors = n_cut_vectors(n_clusters, affinity.shape[0])
-        eigenpairs = counted.eigenpairs if counted else spectrum(affinity, n_vectors, seed=seed)
+        eigenpairs = counted.eigenpairs if counted else self._eigenpairs(affinity, n_clusters, seed, stages)
         affinity = distinct.spread(affinity)
         pieces = Pieces(affinity, graph, features, distinct.copy_of, eigenpairs)
         labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
@@ -562,7 +562,11 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             model = self._fit_coder(images[restore_like(chosen, images)], settings, part, seed, stages)
             model.graph_ = graph
             model.set_params(graph=graph)
-            features = unit_rows(engine.features(model, images))
+            stage = stages.stage("features")
+            features = stage.kept().get("features")
+            if features is None:
+                features = unit_rows(engine.features(model, images))
+                stage.keep(lambda: {"features": to_numpy(features)}, finished=True)
         if forget:
             model._forget_codes()
         return model, to_numpy(features)
@@ -602,6 +606,13 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         shown = stages.stage(stage, "counting clusters")
         found = estimate_n_clusters(affinity, max_clusters=self.max_clusters, seed=seed, stage=shown)
         return found.n_clusters, found
+
+    def _eigenpairs(self, affinity: SparseMatrix, n_clusters: int, seed: int, stages: Stages) -> Spectrum:
+        """Return the eigenpairs that a cut into so many clusters uses; large collections keep them."""
+        n_images = affinity.shape[0]
+        large = n_images > LEARNED_WHOLE
+        stage = stages.stage("eigenvectors", "finding eigenvectors") if large else None
+        return find_or_recall_spectrum(affinity, n_cut_vectors(n_clusters, n_images), seed, stage)
 
     def _new_coder(self, settings: Preset, graph: Graph, n_images: int, seed: int) -> GTSC:
         return settings.coder(

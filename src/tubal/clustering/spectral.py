@@ -118,6 +118,20 @@ def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0) -> Spect
     )
 
 
+def find_or_recall_spectrum(adjacency: SparseMatrix, n_vectors: int, seed: int, stage: Stage | None = None) -> Spectrum:
+    """Return the leading eigenpairs: those that an interrupted run of the stage kept, or new ones."""
+    stage, shape = stage or Stage(), (adjacency.shape[0], min(n_vectors, adjacency.shape[0]))
+    stage.show(0, shape[1])
+    kept = stage.kept()
+    if kept.get("vectors", np.empty(0)).shape == shape:
+        pairs = Spectrum(kept["values"], kept["vectors"])
+    else:
+        pairs = spectrum(adjacency, n_vectors, seed=seed)
+        stage.keep(lambda: {"values": pairs.values, "vectors": pairs.vectors})
+    stage.show(shape[1], shape[1])
+    return pairs
+
+
 def _component_vectors(adjacency: SparseMatrix, degrees: Float64Array, at_most: int) -> Float64Array:
     """Return unit vectors (n, c), each proportional to ``sqrt(degrees)`` on one component, heaviest first."""
     n_components, component = connected_components(adjacency, directed=False)
@@ -352,16 +366,8 @@ def estimate_n_clusters(
     most = most_clusters(n_images, max_clusters)
     if adjacency.nnz == 0 or most < 2:
         return ClusterCount(1, np.array([1], np.intp), np.array([1], np.intp), np.zeros(1))
-    stage = stage or Stage()
-    stage.show(0, most)
     n_vectors = min(most + max(1, round(max(_WINDOWS) * most)), n_images)
-    kept = stage.kept()
-    if kept.get("vectors", np.empty(0)).shape == (n_images, n_vectors):
-        pairs = Spectrum(kept["values"], kept["vectors"])
-    else:
-        pairs = spectrum(adjacency, n_vectors, seed=seed)
-        stage.keep(lambda: {"values": pairs.values, "vectors": pairs.vectors})
-    stage.show(most, most)
+    pairs = find_or_recall_spectrum(adjacency, n_vectors, seed, stage)
     numbers = np.arange(2, most + 1, dtype=np.intp)
     gap = np.mean([_relative_gaps(pairs.values, numbers, window) for window in _WINDOWS], axis=0)
     candidates = _separate_peaks(numbers, gap)

@@ -7,9 +7,10 @@ all others, and as many cells are searched as are needed to find nearly all of t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from tubal.backends.arrays import Array, is_torch, namespace, parallel_ranges, r
 from tubal.backends.cpu import deformation as _kernels
 from tubal.graph.affine import Float32, field_stack
 from tubal.graph.structure import IndexArray
+
+# Returns the cell of every descriptor, and how near cells are to each other, given the centres.
+Assign: TypeAlias = Callable[[Float32], tuple[IndexArray, NDArray[np.uint8]]]
 
 # Share of the exact candidates of a sample that must be found, and the size of the sample.
 RECALL, _N_CHECKED = 0.995, 512
@@ -80,13 +84,23 @@ class CellPlan:
 
     @classmethod
     def of(
-        cls, descriptors: Array, reach: int, *, random_state: int, threads: int, n_cells: int | None = None
+        cls,
+        descriptors: Array,
+        reach: int,
+        *,
+        random_state: int,
+        threads: int,
+        n_cells: int | None = None,
+        assign: Assign | None = None,
     ) -> CellPlan:
-        """Divide descriptors (n, dimensions) into cells, and choose those to search for ``reach`` candidates."""
+        """Divide descriptors (n, dimensions) into cells, and choose those to search for ``reach`` candidates.
+
+        ``assign`` does what :func:`assign_cells` does for all descriptors, given the centres, if it is done elsewhere.
+        """
         if n_cells is None:
             n_cells = max(1, round(_CELLS_PER_ROOT * len(descriptors) ** 0.5))
         rng = np.random.default_rng(random_state)
-        cells = Cells.of(descriptors, min(n_cells, len(descriptors)), rng, threads)
+        cells = Cells.of(descriptors, min(n_cells, len(descriptors)), rng, threads, assign)
         return cls(cells.order, cells.starts, cells.choose_searched(descriptors, reach, rng, threads))
 
     def lists(self, descriptors: Array, start: int, stop: int, reach: int, threads: int) -> Array:
@@ -126,20 +140,14 @@ class Cells:
     near: IndexArray
 
     @classmethod
-    def of(cls, descriptors: Array, n_cells: int, rng: np.random.Generator, threads: int) -> Cells:
+    def of(
+        cls, descriptors: Array, n_cells: int, rng: np.random.Generator, threads: int, assign: Assign | None = None
+    ) -> Cells:
         """Divide descriptors into cells, numbered such that similar ones follow each other."""
         centers = learn_centers(descriptors, n_cells, rng, threads)
         if n_cells > 1:
             centers = centers[leaves_list(linkage(centers, method="ward"))]
-        n_probes = min(_MOST_PROBES, n_cells)
-        cell = np.empty(len(descriptors), np.intp)
-        rank = np.full((n_cells, n_cells), 255, np.uint8)
-        places = np.arange(n_probes, dtype=np.uint8)
-        for start in range(0, len(descriptors), _ROWS):
-            rows = _single(descriptors[start : start + _ROWS])
-            probes = to_numpy(most_similar(rows, restore_like(centers, rows), n_probes, threads))
-            cell[start : start + len(rows)] = probes[:, 0]
-            np.minimum.at(rank, (probes[:, :1], probes), places)
+        cell, rank = assign_cells(descriptors, centers, threads) if assign is None else assign(centers)
         order = np.argsort(cell, kind="stable")
         starts = np.searchsorted(cell[order], np.arange(n_cells + 1))
         similarity = centers @ centers.T
@@ -177,6 +185,21 @@ class Cells:
             before = np.cumsum(self.sizes[near]) - self.sizes[near]
             wanted |= before <= reach
         return np.asarray(near[wanted])
+
+
+def assign_cells(descriptors: Array, centers: Float32, threads: int) -> tuple[IndexArray, NDArray[np.uint8]]:
+    """Return the nearest cell (n,) of each descriptor, and the ``rank`` of :class:`Cells` that they give."""
+    n_cells = len(centers)
+    n_probes = min(_MOST_PROBES, n_cells)
+    cell = np.empty(len(descriptors), np.intp)
+    rank = np.full((n_cells, n_cells), 255, np.uint8)
+    places = np.arange(n_probes, dtype=np.uint8)
+    for start in range(0, len(descriptors), _ROWS):
+        rows = _single(descriptors[start : start + _ROWS])
+        probes = to_numpy(most_similar(rows, restore_like(centers, rows), n_probes, threads))
+        cell[start : start + len(rows)] = probes[:, 0]
+        np.minimum.at(rank, (probes[:, :1], probes), places)
+    return cell, rank
 
 
 def learn_centers(descriptors: Array, n_cells: int, rng: np.random.Generator, threads: int) -> Float32:

@@ -31,7 +31,7 @@ from tubal.graph.affine import (
     measure_pairs,
     write_fields,
 )
-from tubal.graph.cells import MOST_FITTED, CellPlan, CoarseMap, cell_candidates, most_similar
+from tubal.graph.cells import MOST_FITTED, Assign, CellPlan, CoarseMap, cell_candidates, most_similar
 from tubal.graph.neighbors import (
     HUB_FACTOR,
     ImageSearch,
@@ -523,10 +523,15 @@ class DeformableSearch(ImageSearch):
         kept: tuple[int, CellPlan] | None = self.__dict__.get("_cell_plan")
         if kept is None or kept[0] != reach:
             with own_threads() as threads:
-                plan = CellPlan.of(self.prepared.descriptors, reach, random_state=self.random_state, threads=threads)
+                described, seed = self.prepared.descriptors, self.random_state
+                plan = CellPlan.of(described, reach, random_state=seed, threads=threads, assign=self._assign())
             kept = reach, plan
             self.__dict__["_cell_plan"] = kept
         return kept[1]
+
+    def _assign(self) -> Assign | None:
+        """Return what assigns all descriptors to cells, see :class:`CellPlan`; None to do it here."""
+        return None
 
     def training_candidates(self, reach: int) -> Int32 | None:
         """Return approximate candidates of all training images, or None if all pairs are compared."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tubal.backends.arrays import own_threads
 from tubal.graph.affine import Float32, Int32, MotionCoefficients, WorkingImages, WorkingSize
-from tubal.graph.cells import MOST_FITTED, CellPlan, CoarseMap, most_similar
+from tubal.graph.cells import MOST_FITTED, Assign, CellPlan, CoarseMap, assign_cells, most_similar
 from tubal.graph.deformable import (
     Comparison,
     DeformableSearch,
@@ -87,6 +87,17 @@ class TaskSearch(DeformableSearch):
         ]
         vars(self)["_described"] = parts
         return replace(found, descriptors=np.concatenate(self.tasks.fetch(parts)))
+
+    def _assign(self) -> Assign:
+        """Return what assigns the descriptors of every part to cells by a task."""
+        parts = vars(self)["_described"]
+
+        def assign(centers: Float32) -> tuple[IndexArray, NDArray[np.uint8]]:
+            sent = self.tasks.submit(constant, centers)
+            found = self.tasks.fetch([self.tasks.submit(assign_part, part, sent) for part in parts])
+            return np.concatenate([cell for cell, _ in found]), np.minimum.reduce([rank for _, rank in found])
+
+        return assign
 
     def _load(self, images: WorkingImages, chosen: IndexArray) -> Any:
         """Return the future of some distinct training images."""
@@ -215,6 +226,12 @@ def describe_part(tools: Toolbox, originals: NDArray[Any]) -> NDArray[Any]:
     with own_threads() as threads:
         images = tools.size.apply(originals, tools.largest)
         return tools.compact(tools.coarse.descriptors(images, threads))
+
+
+def assign_part(descriptors: NDArray[Any], centers: Float32) -> tuple[IndexArray, NDArray[np.uint8]]:
+    """Return the cells of some descriptors, see :func:`assign_cells`."""
+    with own_threads() as threads:
+        return assign_cells(descriptors, centers, threads)
 
 
 def prepare_part(tools: Toolbox, originals: NDArray[Any]) -> KnownImages:
