@@ -31,7 +31,7 @@ def few_are_many(monkeypatch):
     """Treat 300 images as the library treats more than 20 000."""
     effort = Effort(30, 20, 16, 0, exact_limit=100)
     monkeypatch.setattr(affinity, "clustering_effort", lambda n_images, n_neighbors: effort)
-    monkeypatch.setattr(clusterer, "LEARNED_WHOLE", 100)
+    monkeypatch.setattr(clusterer, "LEARNED_WHOLE", 10)
     monkeypatch.setattr(validation, "READ_WHOLE", 100)
     monkeypatch.setattr(validation, "_IN_PART", 64)
 
