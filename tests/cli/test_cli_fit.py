@@ -149,6 +149,26 @@ def test_resumed_cluster_command_gives_the_same_labels(
     assert (tmp_path / "out" / "labels.csv").read_bytes() == (results / "labels.csv").read_bytes()
 
 
+def test_run_killed_at_the_end_draws_and_explains_nothing_again(
+    shapes: Path, results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["cluster", str(shapes), "-k", "3", "--labels", "folders", "--out", str(tmp_path / "out"), "-q"]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no room is left")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tubal.report.write_report", refuse)
+        assert run(arguments) == 2
+    kept = {"out.checkpoint", "out.checkpoint.later", "out.checkpoint.pictures"}
+    assert {entry.name for entry in tmp_path.iterdir()} == kept
+    monkeypatch.setattr("tubal.estimators.explanation._few_terms", refuse)
+    monkeypatch.setattr("tubal.clustering.clusterer.graph_map", refuse)
+    assert run([*arguments, "--resume"]) == 0
+    assert {entry.name for entry in tmp_path.iterdir()} == {"out"}
+    assert (tmp_path / "out" / "labels.csv").read_bytes() == (results / "labels.csv").read_bytes()
+
+
 def test_resume_without_checkpoint_starts_from_the_beginning(
     shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

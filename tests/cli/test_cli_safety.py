@@ -102,7 +102,9 @@ def test_picture_added_to_the_sorted_ones_is_not_deleted(
 
 
 # --- checkpoints -------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("place", ["res.checkpoint", "res.checkpoint/notes", "res.checkpoint.codes/notes"])
+@pytest.mark.parametrize(
+    "place", ["res.checkpoint", "res.checkpoint/notes", "res.checkpoint.codes/notes", "res.checkpoint.later"]
+)
 @pytest.mark.parametrize("options", [[], ["--force"], ["--resume"]])
 @pytest.mark.parametrize("command", ["cluster", "fit"])
 def test_file_named_like_a_checkpoint_survives(

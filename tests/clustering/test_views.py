@@ -237,6 +237,18 @@ def test_model_file_keeps_views(tmp_path, images, telling_features):
     assert_array_equal(loaded.predict(new, views={"own": telling_features}), fitted.labels_)
 
 
+def test_view_without_trust_keeps_no_features_and_the_collection_still_grows(tmp_path, images):
+    noise = np.random.default_rng(3).normal(size=(len(images), 4000))
+    model = ImageClusterer(3, views={"shape": None, "noise": noise[:-3]}, random_state=0).fit(images[:-3])
+    assert model.view_weights_["noise"] == 0.0
+    assert model.view_graphs_["noise"].search is None
+    tubal.save(model, tmp_path / "model.tubal")
+    assert (tmp_path / "model.tubal").stat().st_size < noise.astype(np.float32).nbytes
+    loaded = tubal.load(tmp_path / "model.tubal").update(images[-3:]).remove([1])
+    assert len(loaded.labels_) == len(images) - 1
+    assert_array_equal(loaded.predict(images[:1]), loaded.labels_[:1])
+
+
 def test_views_place_added_images(tmp_path, telling_features):
     pictures, order = blank_shapes(), np.random.default_rng(6).permutation(len(TRUTH))
     old, new = order[:27], order[27:]

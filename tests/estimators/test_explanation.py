@@ -12,6 +12,7 @@ from sklearn.linear_model import Lasso
 
 import tubal
 from tubal import CSC, GTSC, GraphSC, ImageClusterer, SparseCoding, TenSR, TubSC
+from tubal.checkpoints import Checkpoint
 from tubal.cli import run
 from tubal.datasets import make_shifted_shapes
 from tubal.estimators import explain_images
@@ -132,6 +133,36 @@ def test_zero_code_is_explained_at_a_readable_sparsity(shapes):
     assert not model.encode(faint).any()
     assert explanation.explained() > 0.5
     assert "own code of this image is zero" in explanation.note
+
+
+@pytest.mark.parametrize("estimator", [GTSC, GraphSC])
+def test_interrupted_explanations_continue_where_they_stopped(shapes, estimator, tmp_path, monkeypatch):
+    monkeypatch.setattr("tubal.estimators.explanation.BATCH", 8)
+    model = estimator(4, n_neighbors=2, max_iter=2, random_state=0).fit(shapes)
+    whole = explain_images(model, shapes)
+    place, counts = Checkpoint(tmp_path / "fit.ckpt", every_seconds=0.0, resume=True), []
+
+    def stop(done, total):
+        counts.append(done)
+        if done == 16:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        explain_images(model, shapes, stage=place.stages_after("model").stage("explanations", report=stop))
+    again = explain_images(model, shapes, stage=place.stages_after("model").stage("explanations", report=stop))
+    assert counts == [8, 16, 24, 30]
+    for expected, found in zip(whole, again, strict=True):
+        assert_array_equal(found.table(), expected.table())
+        assert found.norm == expected.norm
+    others = explain_images(model, shapes[::-1], stage=place.stages_after("model").stage("explanations"))
+    assert_allclose(others[0].table(), whole[-1].table(), atol=1e-5)
+
+
+def test_what_was_kept_for_another_model_is_not_used(tmp_path):
+    place = Checkpoint(tmp_path / "fit.ckpt", resume=True)
+    place.stages_after("first").stage("map").keep(lambda: {"embedding": np.ones(3)}, finished=True)
+    assert_array_equal(place.stages_after("first").stage("map").kept()["embedding"], np.ones(3))
+    assert not place.stages_after("second").stage("map").kept()
 
 
 def test_blank_image_has_no_terms(shapes):

@@ -125,10 +125,10 @@ def test_a_line_without_scores_is_left_open(tmp_path):
 def test_network_features_are_those_of_the_fit():
     images = hints.load("digits")[0][:40]
     rows = np.random.default_rng(0).random((40, 6))
-    model = hints.ImageClusterer(3, n_atoms=4, max_iter=1, views={"shape": None, "semantic": rows}, random_state=0)
-    seen = hints.network_features(model.fit(images))
+    model = hints.ImageClusterer(3, n_atoms=4, max_iter=1, views={"semantic": rows}, random_state=0)
+    seen = hints.network_features(model.fit(images), images)
     assert_allclose(seen, rows / np.linalg.norm(rows, axis=1, keepdims=True), rtol=1e-4)
-    assert hints.network_features(hints.ImageClusterer(3, n_atoms=4, max_iter=1).fit(images)) is None
+    assert hints.network_features(hints.ImageClusterer(3, n_atoms=4, max_iter=1).fit(images), images) is None
 
 
 def test_a_trial_measures_answers_and_growth():

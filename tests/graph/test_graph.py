@@ -49,6 +49,8 @@ def test_block_size_does_not_change_the_graph(rng, monkeypatch):
     assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
     monkeypatch.setattr(neighbors_module, "_COMPILED_FROM", 100)
     assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
+    monkeypatch.setattr(neighbors_module, "_COMPARED_BYTES", 2**10)
+    assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
 
 
 def test_float32_is_exact_far_from_the_origin(rng):

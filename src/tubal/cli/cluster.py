@@ -172,6 +172,7 @@ def cluster_sources(
         stack = inputs.read_images(
             terminal, state, sources, settings, look=look, kept=kept, listed_in=str(out / "skipped.csv")
         )
+        network.save(stage / "views.npz")
         known_labels = inputs.read_labels(asked.labels, stack, is_collection=inputs.is_collection(sources))
         pipeline.check_sorting(asked.sort, stack, stage)
         chosen = inputs.choose_views(terminal, asked.views, asked.preset, stack)
@@ -186,7 +187,6 @@ def cluster_sources(
             given,
             out,
             chosen,
-            network,
             client,
         )
         return pipeline.cluster_images(plan, stack, stage, terminal, state, checkpoint, teach)

@@ -164,9 +164,10 @@ class NetworkLook:
         return self._seen.describe(pictures)
 
     def save(self, path: Path) -> None:
-        """Write what was seen for a later run, if anything was."""
+        """Write what was seen for a later run, if anything was, and forget it."""
         if self._seen is not None:
             self._seen.save(path)
+            self._seen = None
 
 
 def second_look(network: NetworkLook, views: str, preset: str) -> SecondLook | None:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.cli.console import ProgressBar, Terminal
-from tubal.cli.inputs import NetworkLook, compare_with_labels, model_file
+from tubal.cli.inputs import compare_with_labels, model_file
 from tubal.cli.options import State
 from tubal.images.folders import copy_members
 from tubal.storage.files import (
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from tubal.checkpoints import Checkpoint
     from tubal.clustering import ImageClusterer
+    from tubal.graph.structure import Stage
     from tubal.images.reading import KeptPictures
 
 __all__ = [
@@ -81,8 +82,8 @@ DESKTOP_FILES = (".DS_Store", "Thumbs.db", "desktop.ini")
 class Plan:
     """The request for a clustering; ``settings`` is written to ``run.json`` unchanged.
 
-    ``out`` is where the results will stand, from which the report finds the original pictures. ``network`` keeps
-    what the network saw, which is written beside the other results. ``client`` is that of a Dask cluster.
+    ``out`` is where the results will stand, from which the report finds the original pictures. ``client`` is that of a
+    Dask cluster.
     """
 
     source: str
@@ -94,7 +95,6 @@ class Plan:
     settings: dict[str, Any] = field(default_factory=dict)
     out: Path | None = None
     views: str | dict[str, NDArray[Any] | None] = "auto"
-    network: NetworkLook | None = None
     client: Client | None = None
 
 
@@ -268,23 +268,34 @@ def cluster_images(
     if teach is not None:
         with terminal.stage("applying hints"):
             teach(clusterer, stack)
-    return write_clusters(plan, stack, clusterer, stage, terminal, state)
+    return write_clusters(plan, stack, clusterer, stage, terminal, state, checkpoint)
 
 
 def write_clusters(
-    plan: Plan, stack: Bunch, clusterer: ImageClusterer, stage: Path, terminal: Terminal, state: State
+    plan: Plan,
+    stack: Bunch,
+    clusterer: ImageClusterer,
+    stage: Path,
+    terminal: Terminal,
+    state: State,
+    checkpoint: Checkpoint | None = None,
 ) -> dict[str, Any]:
-    """Write all results of a clusterer into the folder ``stage``, and return the record of the run."""
+    """Write all results of a clusterer into the folder ``stage``, and return the record of the run.
+
+    With a checkpoint, a later run need not draw the map nor explain images again.
+    """
+    from tubal.learning.checkpoints import Stages
+
+    later = Stages() if checkpoint is None else checkpoint.stages_after(_hash_fitted(clusterer))
     scores = compare_with_labels(clusterer.labels_, plan.known_labels) if plan.known_labels is not None else None
     with terminal.stage("writing results") as bar:
-        _write_results(stack, clusterer, stage, bar)
-        if plan.network is not None:
-            plan.network.save(stage / "views.npz")
+        _write_results(stack, clusterer, stage, later.stage("map"), bar)
         if plan.sort:
             _sort_images(stage / SORTED_FOLDER, plan.sort, stack, clusterer, bar)
     record = _describe_run(plan, stack, clusterer, scores, state)
     with terminal.stage("drawing the report") as bar:
-        _write_page(plan, stack, clusterer, record, stage / "report.html", bar)
+        explaining = later.stage("explanations", report=bar)
+        _write_page(plan, stack, clusterer, record, stage / "report.html", explaining)
     record["seconds"] = dict(terminal.seconds)
     outputs = sorted(file for file in stage.iterdir() if file.is_file())
     record["outputs"] = {file.name: sha256_of(file) for file in outputs}
@@ -311,10 +322,10 @@ def fit_clusterer(
     distributed.cluster(images, client, model=model, checkpoint=checkpoint, progress=bar.part)
 
 
-def _write_results(stack: Bunch, clusterer: ImageClusterer, stage: Path, bar: ProgressBar) -> None:
+def _write_results(stack: Bunch, clusterer: ImageClusterer, stage: Path, drawing: Stage, bar: ProgressBar) -> None:
     """Write the tables and the model."""
     steps: list[tuple[str, Callable[[], object]]] = [
-        ("drawing the map", lambda: clusterer.embedding_),
+        ("drawing the map", lambda: _draw_map(clusterer, drawing)),
         ("writing the tables", lambda: _write_tables(stack, clusterer, stage)),
         ("saving the model", lambda: save_model(clusterer, stack, stage / "model.tubal")),
     ]
@@ -323,6 +334,16 @@ def _write_results(stack: Bunch, clusterer: ImageClusterer, stage: Path, bar: Pr
         bar(done, len(steps))
         step()
     bar(len(steps), len(steps))
+
+
+def _draw_map(clusterer: ImageClusterer, drawing: Stage) -> None:
+    """Draw the map, or take the one that an interrupted run has drawn."""
+    kept = drawing.kept()
+    if "embedding" in kept:
+        clusterer.embedding_ = kept["embedding"]
+    found = {"embedding": clusterer.embedding_}
+    if not kept:
+        drawing.keep(lambda: found, finished=True)
 
 
 def _write_tables(stack: Bunch, clusterer: ImageClusterer, stage: Path) -> None:
@@ -457,7 +478,7 @@ def _open_csv(path: Path) -> IO[str]:
 
 
 def _write_page(
-    plan: Plan, stack: Bunch, clusterer: ImageClusterer, record: Mapping[str, Any], path: Path, bar: ProgressBar
+    plan: Plan, stack: Bunch, clusterer: ImageClusterer, record: Mapping[str, Any], path: Path, explaining: Stage
 ) -> None:
     """Write report.html."""
     from tubal.report import write_report
@@ -477,7 +498,7 @@ def _write_page(
         provenance=record,
         originals=originals,
         title=f"{Path(plan.source).name or plan.source}: {count(record['clusters'], 'cluster')}",
-        progress=bar,
+        stage=explaining,
     )
     write_report(data, path)
 
@@ -534,6 +555,15 @@ def _hash_images(images: NDArray[np.float32]) -> str:
     digest = hashlib.sha256(repr(images.shape).encode())
     digest.update(np.ascontiguousarray(images).data)
     return digest.hexdigest()
+
+
+def _hash_fitted(clusterer: ImageClusterer) -> str:
+    """Return a digest of what the map and the explanations depend on."""
+    from tubal.backends.arrays import to_numpy
+    from tubal.learning.alternation import digest_arrays
+
+    arrays = [to_numpy(clusterer.labels_), to_numpy(clusterer.model_.atoms_), clusterer.affinity_.data]
+    return digest_arrays((clusterer.seed_,), arrays)
 
 
 def _is_real_folder(path: Path) -> bool:

@@ -243,7 +243,7 @@ def check_features(name: str, values: NDArray[Any], n_images: int) -> Features:
             f"the view {name!r} has features of shape {rows.shape} and type {rows.dtype} for "
             f"{count(n_images, 'image')}; one row of numbers per image is wanted"
         )
-    rows = rows.reshape(len(rows), -1).astype(np.float32)
+    rows = rows.reshape(len(rows), -1).astype(np.float32, copy=False)
     if not np.isfinite(rows).all():
         raise ValueError(f"the view {name!r} has features that are infinite or not a number")
     return rows
@@ -283,8 +283,15 @@ class Views:
         }
 
     def fitted(self) -> dict[str, Any]:
-        """Return the fitted attributes of a clusterer with these views."""
-        tables = {"views_": {**self.sources}, "view_weights_": {**self.trust}, "view_graphs_": {**self.graphs}}
+        """Return the fitted attributes of a clusterer with these views.
+
+        A view without any trust is not asked again, so its features are not kept: a network's take more memory than
+        the pictures.
+        """
+        graphs = {
+            name: graph if self.trust[name] > 0.0 else Graph(graph.adjacency) for name, graph in self.graphs.items()
+        }
+        tables = {"views_": {**self.sources}, "view_weights_": {**self.trust}, "view_graphs_": graphs}
         return {**tables, "white_": self.white}
 
 

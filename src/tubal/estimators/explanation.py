@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from tubal.backends.arrays import Array, own_threads, to_numpy
 from tubal.backends.cpu.coding import descend
 from tubal.estimators.validation import check_new_stack
+from tubal.graph.structure import Stage
+from tubal.learning.alternation import digest_arrays
 from tubal.problems.layout import Layout
 
 # Images are explained at this share of the smallest sparsity that leaves no term. So every image that is not blank has
@@ -190,7 +192,7 @@ def explain_images(
     images: ArrayLike | Array,
     *,
     with_graph: bool = False,
-    progress: Callable[[int, int], object] | None = None,
+    stage: Stage | None = None,
 ) -> list[Explanation]:
     """Explain every image of a stack by the atoms of a fitted coder or clusterer.
 
@@ -205,8 +207,9 @@ def explain_images(
         By default an image is coded alone, at 5 % of the smallest sparsity that leaves no term, which gives an
         explanation that a person can follow. Coders without a graph explain their own codes, and code an image in this
         way where its own code is zero.
-    progress : callable or None, default=None
-        Called with the number of images explained and the number of all images.
+    stage : Stage or None, default=None
+        Reports the number of images explained and the number of all images. With a checkpoint, images that an
+        interrupted run has coded alone are not coded again.
 
     Returns
     -------
@@ -220,14 +223,14 @@ def explain_images(
     layout = coder._layout_
     stack = to_numpy(check_new_stack(images, coder.image_shape, coder))
     if getattr(coder, "graph_weight", 0.0) and not with_graph:
-        return _explain_alone(coder, stack, _ALONE, progress)
+        return _explain_alone(coder, stack, _ALONE, stage or Stage())
     codes, atoms, norms = to_numpy(coder.by_atom(coder.encode(images))), to_numpy(coder.atoms_), _norms(coder, stack)
     explanations = [
         _explanation(image, code, atoms, layout, float(norm), "")
         for image, code, norm in zip(stack, codes, norms, strict=True)
     ]
     for index in [i for i, explanation in enumerate(explanations) if not len(explanation)]:
-        explanations[index] = _explain_alone(coder, stack[index : index + 1], _ZERO)[0]
+        explanations[index] = _explain_alone(coder, stack[index : index + 1], _ZERO, Stage())[0]
     return explanations
 
 
@@ -257,13 +260,12 @@ def _explanation(
 
 # --- readable codes ---------------------------------------------------------------------------------------------
 @own_threads()
-def _explain_alone(
-    coder: FittedCoder, stack: NDArray[Any], note: str, progress: Callable[[int, int], object] | None = None
-) -> list[Explanation]:
+def _explain_alone(coder: FittedCoder, stack: NDArray[Any], note: str, stage: Stage) -> list[Explanation]:
     """Return explanations of images (n, *image_shape), each coded alone at the readable sparsity."""
     atoms = to_numpy(coder.atoms_)
-    explanations, shifted_atom = [], _shifted_atoms(atoms, coder._layout_)
-    for start in range(0, len(stack), BATCH):
+    explained = _KeptTerms(stack, atoms, coder._layout_, note)
+    explanations, shifted_atom = explained.recall(stage), _shifted_atoms(atoms, coder._layout_)
+    for start in range(len(explanations), len(stack), BATCH):
         images = stack[start : start + BATCH]
         found_terms = _few_terms(coder, images.astype(atoms.dtype, copy=False), shifted_atom)
         for image, few in zip(images, found_terms, strict=True):
@@ -271,9 +273,48 @@ def _explain_alone(
             codes[few.places] = few.codes
             found = codes.reshape(few.shape)
             explanations.append(_explanation(image, found, atoms, coder._layout_, few.norm, note))
-        if progress is not None:
-            progress(len(explanations), len(stack))
+        stage.keep(partial(explained.arrays, explanations), finished=len(explanations) == len(stack))
+        stage.show(len(explanations), len(stack))
     return explanations
+
+
+@dataclass(frozen=True, eq=False)
+class _KeptTerms:
+    """The terms of the first of some images as arrays, which a checkpoint keeps."""
+
+    stack: NDArray[Any]
+    atoms: NDArray[Any]
+    layout: Layout
+    note: str
+
+    @cached_property
+    def digest(self) -> NDArray[np.uint8]:
+        text = digest_arrays((*self.stack.shape, *self.atoms.shape), [self.stack, self.atoms])
+        return np.frombuffer(text.encode(), np.uint8)
+
+    def arrays(self, explanations: Sequence[Explanation]) -> dict[str, NDArray[Any]]:
+        """Return the terms of explanations as arrays."""
+        return {
+            "images": self.digest,
+            "norms": np.array([explanation.norm for explanation in explanations]),
+            "counts": np.array([len(explanation) for explanation in explanations], np.intp),
+            "atoms": np.concatenate([explanation.atoms for explanation in explanations]),
+            "shifts": np.concatenate([explanation.shifts for explanation in explanations]),
+            "coefficients": np.concatenate([explanation.coefficients for explanation in explanations]),
+        }
+
+    def recall(self, stage: Stage) -> list[Explanation]:
+        """Return the explanations that an interrupted run has kept; none if they are those of other images."""
+        kept = stage.kept()
+        if not kept or not np.array_equal(kept["images"], self.digest):
+            return []
+        ends = np.cumsum(kept["counts"])[:-1]
+        atoms, shifts, coefficients = (np.split(kept[name], ends) for name in ("atoms", "shifts", "coefficients"))
+        terms = zip(self.stack, atoms, shifts, coefficients, kept["norms"].tolist(), strict=False)
+        return [
+            Explanation(image, which, where, weights, self.atoms, self.layout, norm, self.note)
+            for image, which, where, weights, norm in terms
+        ]
 
 
 def _shifted_atoms(atoms: NDArray[Any], layout: Layout) -> ShiftedAtom:

@@ -29,6 +29,7 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 from tubal import ImageClusterer
+from tubal.clustering.views import SEMANTIC, built_in_views, in_unit_range
 from tubal.datasets import fetch, load_images
 from tubal.experiments.methods import normalize_images
 from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
@@ -205,11 +206,15 @@ def name_clusters(clusters: Labels, answered: NDArray[np.intp], target: Labels) 
     return names[clusters]
 
 
-def network_features(clusterer: ImageClusterer) -> NDArray[np.floating[Any]] | None:
+def network_features(clusterer: ImageClusterer, images: Images) -> NDArray[np.floating[Any]] | None:
     """Return what the network sees in the images (n, d), rows of unit length; None if the fit had no such view."""
-    graph = clusterer.view_graphs_.get("semantic")
-    search: Any = None if graph is None else graph.search
-    return None if search is None else unit_rows(np.asarray(search.images))
+    graph = clusterer.view_graphs_.get(SEMANTIC)
+    if graph is None:
+        return None
+    search: Any = graph.search  # a view without any trust has forgotten its features
+    if search is not None:
+        return np.asarray(unit_rows(np.asarray(search.images)))
+    return np.asarray(unit_rows(built_in_views()[SEMANTIC].describe(in_unit_range(images, clusterer.white_))))
 
 
 def linear_classifier(rows: NDArray[np.floating[Any]], answered: NDArray[np.intp], target: Labels) -> Labels:
@@ -259,7 +264,7 @@ def _random_scores(
     rows = normalize_images(images, "unit").reshape(len(images), -1)
     clusters = KMeans(n_classes, n_init=3, random_state=seed).fit_predict(rows).astype(np.intp)
     graphs = {"ours": affinity, "umap": umap_graph(images)}
-    seen = network_features(clusterer)
+    seen = network_features(clusterer, images)
     for per_class in PER_CLASS:
         answered = draw_answers(target, per_class, seed)
         results: dict[str, tuple[Labels, Labels]] = {"kmeans": (name_clusters(clusters, answered, target), clusters)}

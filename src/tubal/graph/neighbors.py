@@ -82,9 +82,14 @@ def unit_directions(rows: Array, metric: str) -> Array:
     if metric == "euclidean":
         return rows
     xp = namespace(rows)
-    lengths = xp.sqrt((rows * rows).sum(axis=1))[:, None]
-    # A blank image has no direction; it stays zero and is equally far from everything else.
-    return rows / xp.where(lengths > 0, lengths, xp.ones_like(lengths))
+    found = xp.empty_like(rows)
+    step = len(rows) if is_torch(rows) else rows_per_block(rows.shape[1] * rows.itemsize)
+    for start in range(0, len(rows), max(1, step)):
+        part = rows[start : start + step]
+        lengths = xp.sqrt((part * part).sum(axis=1))[:, None]
+        # A blank image has no direction; it stays zero and is equally far from everything else.
+        found[start : start + step] = part / xp.where(lengths > 0, lengths, xp.ones_like(lengths))
+    return found
 
 
 # --- exact copies ----------------------------------------------------------------------------------------
@@ -329,6 +334,8 @@ def limit_in_degree(
 # --- the blocked search ----------------------------------------------------------------------------------
 # Bytes of results per block: what stays in a core's cache, or keeps a device busy.
 _BLOCK_BYTES, _DEVICE_BLOCK_BYTES = 2**22, 2**25
+# Bytes of known rows that queries are compared with at a time.
+_COMPARED_BYTES = 2**25
 # Candidates beyond the wanted number, so that rounding in the product cannot change the answer.
 SPARE = 8
 # Queries between two reports of the progress.
@@ -357,7 +364,7 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class RowsInMemory:
-    """Rows ``(n, n_features)`` of one array or tensor, as one block."""
+    """Rows ``(n, n_features)`` of one array or tensor."""
 
     rows: Array
 
@@ -370,8 +377,10 @@ class RowsInMemory:
         return len(self.rows)
 
     def blocks(self) -> Iterator[tuple[int, Array]]:
-        """Yield all rows at once."""
-        yield 0, self.rows
+        """Yield consecutive blocks of rows, each with the number of its first row; a tensor is one block."""
+        step = len(self.rows) if is_torch(self.rows) else _COMPARED_BYTES // max(1, self.rows[:1].nbytes)
+        for start in range(0, len(self.rows), max(1, step)):
+            yield start, self.rows[start : start + step]
 
     def take(self, numbers: Array) -> Array:
         """Return the rows ``(*numbers.shape, n_features)``."""

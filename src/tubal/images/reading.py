@@ -184,9 +184,8 @@ class KeptPictures:
 
         try:
             return read_missing(headers, stack, n_threads, report)
-        except KeyboardInterrupt:
+        finally:
             self.keep(keys, stack)
-            raise
 
     def restore(self, keys: Sequence[bytes], pages: PageStack) -> None:
         """Fill in the pages that were read before."""

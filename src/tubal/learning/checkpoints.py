@@ -22,6 +22,7 @@ True
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -104,20 +105,44 @@ class Checkpoint:
         """Folder in which a fit in chunks keeps its codes."""
         return Path(f"{os.fspath(self.path)}.codes")
 
+    @property
+    def later_path(self) -> Path:
+        """File that keeps what is computed after the fit."""
+        return Path(f"{os.fspath(self.path)}.later")
+
     def check_place(self) -> None:
-        """Raise an error if the file, or the folder of codes, exists and was not written by tubal."""
-        path = Path(self.path)
-        if os.path.lexists(path) and archive_kind(path) != "checkpoint":
-            raise FileExistsError(
-                f"{str(path)!r} is not a checkpoint of tubal, and a checkpoint would replace it; move or rename it"
-            )
+        """Raise an error if a file, or the folder of codes, exists and was not written by tubal."""
+        for path in (Path(self.path), self.later_path):
+            if os.path.lexists(path) and archive_kind(path) != "checkpoint":
+                raise FileExistsError(
+                    f"{str(path)!r} is not a checkpoint of tubal, and a checkpoint would replace it; move or rename it"
+                )
         check_marked_folder(self.codes_folder, "the codes")
 
     def delete(self) -> None:
-        """Delete the file and the codes on disk; what was not written by tubal stays."""
-        if archive_kind(self.path) == "checkpoint":
-            Path(self.path).unlink(missing_ok=True)
+        """Delete the files and the codes on disk; what was not written by tubal stays."""
+        for path in (Path(self.path), self.later_path):
+            if archive_kind(path) == "checkpoint":
+                path.unlink(missing_ok=True)
         delete_marked_folder(self.codes_folder, CODES_FILES)
+
+    def stages_after(self, fitted: str) -> Stages:
+        """Return the stages of what is computed after the fit, such as a map; they have a file of their own.
+
+        Parameters
+        ----------
+        fitted : str
+            Digest of the fitted model. What was kept for another model is not used.
+
+        Returns
+        -------
+        Stages
+            Stages that keep their arrays in :attr:`later_path`.
+        """
+        stages, identity = Stages(), {"model": fitted, "images": ":"}
+        with contextlib.suppress(ValueError):  # kept for another model, after which it is replaced
+            stages.keep_in(replace(self, path=self.later_path), identity)
+        return stages
 
     def identity(self, recipe: Recipe, images: str) -> dict[str, str]:
         """Return what identifies a fit: model, parameters and images.
@@ -265,7 +290,7 @@ class Stages:
         _check_same_fit(stored["fingerprint"], self._identity, checkpoint.path)
         self._arrays = stored["arrays"]
 
-    def stage(self, name: str, title: str | None = None) -> Stage:
+    def stage(self, name: str, title: str | None = None, report: Report | None = None) -> Stage:
         """Return one stage.
 
         Parameters
@@ -274,13 +299,16 @@ class Stages:
             Name under which its arrays are kept.
         title : str or None, default=None
             Name under which its progress is reported; None to report none.
+        report : callable or None, default=None
+            Called with what is done and the total, in place of the function that all stages share.
 
         Returns
         -------
         Stage
             The stage.
         """
-        report = None if self._progress is None or title is None else partial(self._progress, title)
+        if report is None and self._progress is not None and title is not None:
+            report = partial(self._progress, title)
         return Stage(report) if self.checkpoint is None else _KeptStage(report, name, self)
 
     def arrays_of(self, name: str) -> dict[str, NDArray[Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from tubal.report.page import MAX_IMAGES, build_report, choose_sample
 if TYPE_CHECKING:
     from tubal.clustering import ImageClusterer
     from tubal.graph import Graph
+    from tubal.graph.structure import Stage
 
 __all__ = ["Gallery", "gallery", "report_data"]
 
@@ -34,7 +35,7 @@ def report_data(
     provenance: Mapping[str, object] | None = None,
     originals: Sequence[str] | None = None,
     title: str = "Image clusters",
-    progress: Callable[[int, int], object] | None = None,
+    stage: Stage | None = None,
     explain: bool = True,
 ) -> ReportData:
     """Return what a report shows of a fitted clusterer.
@@ -60,8 +61,8 @@ def report_data(
         Addresses of the original pictures relative to the page; "" for none.
     title : str, default="Image clusters"
         Heading of the page.
-    progress : callable or None, default=None
-        Called with the number of images explained and the number of all images.
+    stage : Stage or None, default=None
+        Reports how many images are explained, and keeps their explanations if it has a checkpoint.
     explain : bool, default=True
         Also explain images; a live page asks for explanations of single images.
 
@@ -97,18 +98,14 @@ def report_data(
     )
     if not explain:
         return data
-    return replace(data, **_explained(clusterer, images, choose_sample(data, MAX_IMAGES), progress))
+    return replace(data, **_explained(clusterer, images, choose_sample(data, MAX_IMAGES), stage))
 
 
-def _explained(
-    clusterer: ImageClusterer, images: Array, shown: Array, progress: Callable[[int, int], object] | None
-) -> dict[str, Any]:
+def _explained(clusterer: ImageClusterer, images: Array, shown: Array, stage: Stage | None) -> dict[str, Any]:
     """Return the terms of the images shown, as fields of ReportData; the other images have none."""
     from tubal.estimators.explanation import explain_images  # a server starts without it
 
-    explanations = dict(
-        zip(shown.tolist(), explain_images(clusterer.model_, images[shown], progress=progress), strict=True)
-    )
+    explanations = dict(zip(shown.tolist(), explain_images(clusterer.model_, images[shown], stage=stage), strict=True))
     counts, norms = np.zeros(len(images), int), np.ones(len(images))
     shares = np.full(len(images), np.nan)
     for i, explanation in explanations.items():
