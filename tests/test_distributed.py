@@ -251,6 +251,8 @@ def test_clusters_that_cannot_be_found_on_a_cluster_are_named(shapes, client):
         cluster(shapes, client, model=tubal.ImageClusterer(3, graph="cosine"))
     with pytest.raises(ValueError, match="n_clusters and a model"):
         cluster(shapes, client, n_clusters=3, model=settings())
+    with pytest.raises(ValueError, match="rows without a shape"):
+        cluster(shapes.reshape(len(shapes), -1), client, n_clusters=3)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         cluster("nothing.npy", client, n_clusters=3)
 

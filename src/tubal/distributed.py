@@ -227,9 +227,13 @@ def cluster(
         raise ValueError("only the deformable graph of the preset 'default' is built on a cluster; call model.fit")
     client = connect(scheduler)
     opened: Any = open_if_path(images)
-    path = None if opened is images else os.path.abspath(fspath(images))  # type: ignore[arg-type]
-    saved = None if checkpoint is None else as_checkpoint(checkpoint)
     given = opened if hasattr(opened, "shape") and not is_torch(opened) else to_numpy(opened)
+    if len(given.shape) == 2 and model.image_shape is None:
+        raise ValueError("images came as rows without a shape and cannot be deformed; set image_shape in the model")
+    # The workers read images, not rows that have to be given a shape first.
+    in_file = opened is not images and len(given.shape) > 2
+    path = os.path.abspath(fspath(images)) if in_file else None  # type: ignore[arg-type]
+    saved = None if checkpoint is None else as_checkpoint(checkpoint)
     with _lost_scheduler_explained(client, saved):
         return model._fit(given, RemoteEngine(Cluster(client), len(given), path), saved, progress)
 
