@@ -139,40 +139,32 @@ def fit(
       tubal fit scans.h5 --method tubsc --scheduler tcp://10.0.0.5:8786
       tubal encode more-photos/ --model photos.tubal
     """
+    from tubal.cli import pipeline
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import read_images
-    from tubal.cli.pipeline import (
-        check_output_file,
-        check_scheduler,
-        checkpoint_beside,
-        connected,
-        fit_clusterer,
-        fit_with_progress,
-        save_model,
-    )
     from tubal.storage.files import reserve
     from tubal.text import count
 
     terminal = Terminal(state)
-    check_scheduler(scheduler, state)
+    pipeline.check_scheduler(scheduler, state)
     given = (clusters, atoms, filter_size, sparsity, graph_weight, neighbors, graph)
     parameters = dict(zip(PARAMETERS, given, strict=True))
     model = _build(method, parameters, seed)
-    check_output_file(out, force=force, source=source)
+    pipeline.check_output_file(out, force=force, source=source)
     with (
         reserve(out),
         terminal.announce_compiling(),
-        checkpoint_beside(out, resume, terminal, state) as (checkpoint, kept),
-        connected(scheduler) as client,
+        pipeline.checkpoint_beside(out, resume, terminal, state) as (checkpoint, kept),
+        pipeline.connected(scheduler) as client,
     ):
         stack = read_images(terminal, state, source, image_settings, kept=kept)
         with terminal.stage(f"fitting {METHODS[method]}") as bar:
             if client is None or method == "clusterer":
-                fit_clusterer(model, stack.images, bar, state, checkpoint, client)
+                pipeline.fit_clusterer(model, stack.images, bar, state, checkpoint, client)
             else:
-                fit_with_progress(model, bar, _cluster_call(model, stack.images, client, checkpoint))
+                pipeline.fit_with_progress(model, bar, _cluster_call(model, stack.images, client, checkpoint))
         with terminal.stage("writing the model"):
-            save_model(model, stack, out, force=force)
+            pipeline.save_model(model, stack, out, force=force)
     terminal.print_line(f"fitted {METHODS[method]} to {count(len(stack.images), 'image')}; the model is in {out}")
     terminal.print_json({"model": str(out), "method": METHODS[method], "images": len(stack.images), "rule": stack.rule})
 
