@@ -69,6 +69,8 @@ MEASUREMENTS = {
     "hints": Measurement(lambda: clustering.hints_and_growth(10000), lambda: clustering.hints_and_growth(1000)),
     "many images": Measurement(lambda: clustering.preset_by_images((20000, 35000, 50000))),
     "scale": Measurement(large.preset_against_umap),
+    "million": Measurement(lambda: large.preset_by_size((50_000, 100_000, 200_000))),
+    "workers": Measurement(large.workers_against_one_process),
 }
 
 
@@ -77,7 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under three minutes: fewer repeats and sizes")
     parser.add_argument("--only", help=f"some sections, comma-separated: {', '.join(SECTIONS)}")
-    parser.add_argument("--images", type=int, default=70_000, help="number of images of the section scale")
+    parser.add_argument("--images", type=int, default=70_000, help="number of images of scale and workers")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="device of the section scale")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the results")
     options = parser.parse_args()
@@ -96,8 +98,12 @@ def main() -> None:
         if measure is None:
             continue
         began = time.perf_counter()
-        scale = name == "scale"
-        record["tables"][name] = large.preset_against_umap(options.images, options.device) if scale else measure()
+        if name == "scale":
+            record["tables"][name] = large.preset_against_umap(options.images, options.device)
+        elif name == "workers":
+            record["tables"][name] = large.workers_against_one_process(options.images)
+        else:
+            record["tables"][name] = measure()
         if name == "algorithm 1":
             record["curves"] = {
                 "ORL, no graph": coding.convergence_curves(),

@@ -18,8 +18,8 @@ from tubal.backends.arrays import own_threads, thread_count
 from tubal.datasets import fetch
 from tubal.experiments.runner import resident_bytes
 from tubal.graph import Graph, candidate_recall, deformable_graph
-from tubal.graph.cells import cell_candidates, most_similar
-from tubal.graph.deformable import CoarseMap, DeformableSearch, Deformation, Effort, distinct_images
+from tubal.graph.cells import CoarseMap, cell_candidates, most_similar
+from tubal.graph.deformable import DeformableSearch, Deformation, Effort, working_images
 from tubal.graph.neighbors import as_float_stack
 from tubal.metrics import clustering_accuracy, clustering_nmi
 
@@ -254,10 +254,11 @@ def candidate_search(n_images: int = 30_000, reach: int = 50) -> list[Row]:
 
 def describe_digits(n_images: int) -> NDArray[np.float32]:
     """Return the descriptors of deformed digits; kernels are compiled afterwards."""
-    images, _ = shifted_digits(n_images)
-    search = DeformableSearch(as_float_stack(images), Deformation(), Effort.for_collection(n_images, 5))
+    digits, _ = shifted_digits(n_images)
+    search = DeformableSearch(as_float_stack(digits), Deformation(), Effort.for_collection(n_images, 5))
     with own_threads() as threads:
-        return CoarseMap.fit(distinct_images(search)[0], search.size.shape, threads)[1]
+        images = working_images(search, hold=True)[0]
+        return CoarseMap.fit(images.range(0, len(images)), search.size.shape, threads)[1]
 
 
 def share_of_lists(found: NDArray[np.int32], exact: NDArray[np.int32], n_sample: int = 2000) -> float:

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import gzip
 import os
+import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 from numpy.typing import NDArray
+from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.clustering import umap_and_kmeans
+from benchmarks.scaling import log_log_slope
 from benchmarks.timing import Row, call_in_new_process, seconds, timed
 from tubal import ImageClusterer
 from tubal.backends.arrays import thread_count, to_device
 from tubal.experiments.runner import resident_bytes
+from tubal.graph.affine import bilinear_table
 from tubal.metrics import clustering_accuracy, clustering_nmi
 
 FOLDER = "/usr/share/datasets/fashion-mnist"
@@ -49,6 +53,35 @@ def fashion_mnist(n_images: int = 70_000) -> tuple[NDArray[np.uint8], NDArray[np
 def _read(path: Path, header: int) -> NDArray[np.uint8]:
     with gzip.open(path) as stream:
         return np.frombuffer(stream.read(), np.uint8)[header:]
+
+
+def write_deformed_copies(path: Path, n_images: int, *, chunk: int = 10_000) -> NDArray[np.uint8]:
+    """Write deformed Fashion-MNIST images (n, 28, 28) to a ``.npy`` file; return their classes.
+
+    The first 70 000 are the originals, in random order. All others are originals after a random rotation of up to 15
+    degrees, scaling of up to 15 %, shift of up to 2 pixels, and change of brightness, so no two are equal.
+    """
+    images, labels = fashion_mnist()
+    rng = np.random.default_rng(0)
+    start = rng.permutation(len(images))
+    chosen = np.concatenate([start, rng.integers(len(images), size=max(0, n_images - len(images)))])[:n_images]
+    tables = [
+        bilinear_table((28, 28), rng.uniform(-15, 15), rng.uniform(0.87, 1.15), *rng.uniform(-2, 2, size=2))
+        for _ in range(500)
+    ]
+    found = np.lib.format.open_memmap(path, "w+", np.uint8, (n_images, 28, 28))
+    for first in range(0, n_images, chunk):
+        block = images[chosen[first : first + chunk]].reshape(-1, 784).astype(np.float32)
+        motions = rng.integers(len(tables), size=len(block))
+        for motion in range(len(tables)):
+            moved = np.flatnonzero((motions == motion) & (np.arange(first, first + len(block)) >= len(images)))
+            corners, weights = tables[motion]
+            block[moved] = (block[moved][:, corners] * weights).sum(axis=1) * rng.uniform(
+                0.8, 1.0, size=(len(moved), 1)
+            )
+        found[first : first + len(block)] = np.rint(block).reshape(-1, 28, 28)
+    found.flush()
+    return np.asarray(labels[chosen])
 
 
 def preset_against_umap(n_images: int = 70_000, device: str = "cpu") -> list[Row]:
@@ -128,3 +161,101 @@ def floor_seconds(n_images: int) -> Row:
         "graph MB": n_images * _EDGES * _EDGE_BYTES / 2**20,
         "graph MB read": n_images * _EDGES * _EDGE_BYTES * _VECTORS / 2**20,
     }
+
+
+# --- a file of many images -------------------------------------------------------------------------------------
+def preset_by_size(sizes: Sequence[int], most: int = 1_000_000) -> list[Row]:
+    """Measure time and memory of growing collections in files, and continue both to ``most`` images."""
+    rows = []
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            target = write_deformed_copies(Path(folder) / "images.npy", size)
+            np.save(Path(folder) / "target.npy", target)
+            rows.append(call_in_new_process("large:fit_file", folder=folder))
+    counts = [row["images"] for row in rows]
+    slope = log_log_slope(counts, [row["processor seconds"] for row in rows])
+    growth = most / counts[-1]
+    per_image = (rows[-1]["peak MB"] - rows[0]["peak MB"]) / (counts[-1] - counts[0])
+    continued: Row = {
+        "problem": f"{most} images, continued",
+        "images": most,
+        "processor seconds": rows[-1]["processor seconds"] * growth**slope,
+        "peak MB": rows[-1]["peak MB"] + per_image * (most - counts[-1]),
+        "slope": slope,
+        "slope limit": 1.15,
+        "MB limit": 12_000.0,
+    }
+    return [*rows, continued]
+
+
+def fit_file(folder: str) -> Row:
+    """Cluster the images of a file; return seconds, scores and the peak memory."""
+    fit_small_part(Path(folder))
+    target = np.load(Path(folder) / "target.npy")
+    began, before = time.perf_counter(), time.process_time()
+    labels = ImageClusterer(N_CLASSES, random_state=0).fit(Path(folder) / "images.npy").labels_
+    return {
+        "problem": f"{len(target)} images",
+        "images": len(target),
+        "threads": thread_count(),
+        "seconds": time.perf_counter() - began,
+        "processor seconds": time.process_time() - before,
+        "accuracy": 100 * float(clustering_accuracy(target, labels)),
+        "NMI": 100 * float(clustering_nmi(target, labels)),
+        "peak MB": resident_bytes("VmHWM") / 2**20,
+    }
+
+
+def fit_small_part(folder: Path) -> None:
+    """Compile, or load from the cache, what a fit needs."""
+    ImageClusterer(3, random_state=0).fit(np.load(folder / "images.npy", mmap_mode="r")[:300])
+
+
+# --- a local cluster -------------------------------------------------------------------------------------------
+def workers_against_one_process(n_images: int = 200_000, n_workers: int = 4) -> list[Row]:
+    """Measure the same clusters in one process and on a local Dask cluster that loses two workers."""
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "target.npy", write_deformed_copies(Path(folder) / "images.npy", n_images))
+        one = call_in_new_process("large:fit_and_keep", folder=folder)
+        rows = [one]
+        for n_killed in (0, 2):
+            row = call_in_new_process("large:fit_on_workers", folder=folder, n_workers=n_workers, n_killed=n_killed)
+            agreement = float(adjusted_rand_score(np.load(Path(folder) / "labels.npy"), row.pop("labels")))
+            row |= {"agreement": agreement, "least": 0.98, "relative time": row["seconds"] / one["seconds"]}
+            rows.append(row | ({} if n_killed else {"limit": 1.3}))
+    return rows
+
+
+def fit_and_keep(folder: str) -> Row:
+    """Cluster the images of a file in this process, and keep the labels beside them."""
+    fit_small_part(Path(folder))
+    work = ImageClusterer(N_CLASSES, random_state=0)
+    needed = seconds(lambda: work.fit(Path(folder) / "images.npy"))
+    np.save(Path(folder) / "labels.npy", work.labels_)
+    return {"problem": "one process", "images": len(work.labels_), "threads": thread_count(), "seconds": needed}
+
+
+def fit_on_workers(folder: str, n_workers: int, n_killed: int) -> Row:
+    """Cluster the images of a file on a local cluster while some of its workers are killed."""
+    from distributed import Client, LocalCluster
+
+    from tubal.distributed import cluster
+
+    waiting = [(number + 1) / (n_killed + 1) for number in range(n_killed)]
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, silence_logs=50) as local,
+        Client(local) as client,
+    ):
+
+        def follow(stage: str, done: int, total: int) -> None:
+            if stage == "finding neighbours" and waiting and done >= waiting[0] * total:
+                waiting.pop(0)
+                os.kill(processes.pop(), signal.SIGKILL)
+
+        client.run(fit_small_part, Path(folder))
+        processes = list(client.run(os.getpid).values())
+        model = ImageClusterer(N_CLASSES, random_state=0)
+        path = Path(folder) / "images.npy"
+        needed = seconds(lambda: cluster(path, client, model=model, progress=follow))
+    title = f"{n_workers} workers" + (f", {n_killed} killed" if n_killed else "")
+    return {"problem": title, "images": len(model.labels_), "seconds": needed, "labels": model.labels_.tolist()}

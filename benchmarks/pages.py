@@ -137,6 +137,17 @@ SECTIONS: Mapping[str, Section] = {
         "cold, the second warm. The floor is what the counted operations would take at the speed of a matrix product "
         "on the same cores. Accuracy and NMI are those of the second call.",
     },
+    "million": {
+        "title": "Deformed copies of Fashion-MNIST from a file",
+        "text": "Images beyond the first 70 000 are originals after a random rotation, scaling and shift. Each size is "
+        "clustered in a new process, with compiled functions in the cache. Seconds of the processor are those of all "
+        "threads. The last row continues the measured sizes by their power law and is not measured.",
+    },
+    "workers": {
+        "title": "The same on a local Dask cluster, against one process",
+        "text": "One process uses all cores; the workers, one thread each, share them. In the last row two workers are "
+        "killed during the search for neighbours. The agreement is the adjusted Rand index of both partitions.",
+    },
 }
 
 
@@ -204,6 +215,10 @@ TARGETS = (
     Target("scale", "the same from an empty cache", "cold relative time", "cold limit", False),
     Target("scale", "the same: peak memory in MB", "peak MB", "MB limit", False),
     Target("scale", "number estimated: time relative to a given number", "relative to given", "estimate limit", False),
+    Target("million", "clusters of 50 000 to 200 000 images: log-log slope of the time", "slope", "slope limit", False),
+    Target("million", "the same, continued to a million: MB at the peak", "peak MB", "MB limit", False),
+    Target("workers", "four Dask workers: agreement with one process", "agreement", "least", True),
+    Target("workers", "the same: time relative to one process on these cores", "relative time", "limit", False),
     Target("images", "coding against the number of images: log-log slope", "seconds", "limit", False),
     Target("memory", "peak memory of coding relative to the codes", "peak / codes", "limit", False),
     Target("thread", "speed-up by a second thread relative to that of a matrix product"),

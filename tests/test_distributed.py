@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import tubal
-from tubal.datasets import fetch_coil20
+from tubal.datasets import fetch_coil20, make_shifted_shapes
 from tubal.graph import knn_graph
 from tubal.learning.checkpoints import Checkpoint
 from tubal.solvers import Admm
@@ -22,7 +22,9 @@ da = pytest.importorskip("dask.array")
 
 from distributed import Client, LocalCluster  # noqa: E402
 
-from tubal.distributed import connect, fit  # noqa: E402
+from tubal.clustering import affinity, clusterer  # noqa: E402
+from tubal.distributed import cluster, connect, fit  # noqa: E402
+from tubal.graph.deformable import Effort  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -192,6 +194,67 @@ def test_errors_state_their_cause(images, client):
         fit(coder(), images * np.nan, client)
     with pytest.raises(ValueError, match="not built on a cluster"):
         fit(coder(graph="deformable"), images, client)
+
+
+# --- clusters --------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def shapes():
+    """Three kinds of shapes that move, as many that cells are searched and atoms come from a sample."""
+    found = make_shifted_shapes(360, n_classes=3, image_shape=(12, 12), random_state=0).images
+    return (found + 0.3 * np.random.default_rng(0).random(found.shape)).astype(np.float32)
+
+
+@pytest.fixture(params=[100, 20_000], ids=["cells", "all pairs"])
+def small_effort(request, monkeypatch):
+    effort = Effort(30, 20, 16, 0, exact_limit=request.param)
+    monkeypatch.setattr(affinity, "clustering_effort", lambda n_images, n_neighbors: effort)
+    monkeypatch.setattr(clusterer, "LEARNED_WHOLE", request.param)
+    monkeypatch.setattr(clusterer, "LEARNED_FROM", 90)
+
+
+def settings(n_clusters=3):
+    return tubal.ImageClusterer(n_clusters, n_atoms=4, random_state=0)
+
+
+def assert_same_clusters(found, expected):
+    assert_array_equal(found.labels_, expected.labels_)
+    assert_array_equal(found.graph_.neighbors, expected.graph_.neighbors)
+    assert_allclose(found.features_, expected.features_, atol=1e-5)
+
+
+def test_clusters_equal_those_of_one_process(shapes, small_effort, client, tmp_path):
+    expected = settings().fit(shapes)
+    found = cluster(shapes, client, model=settings())
+    assert_same_clusters(found, expected)
+    assert_array_equal(found.predict(shapes[:5] + np.float32(0.01)), expected.predict(shapes[:5] + np.float32(0.01)))
+    np.save(tmp_path / "images.npy", shapes)
+    assert_same_clusters(cluster(tmp_path / "images.npy", client, model=settings()), expected)
+
+
+def test_killed_worker_does_not_change_the_clusters(shapes, killable_client, monkeypatch):
+    effort = Effort(30, 20, 16, 0, exact_limit=100)
+    monkeypatch.setattr(affinity, "clustering_effort", lambda n_images, n_neighbors: effort)
+    expected, killers = settings(None).fit(shapes), []
+
+    def kill_in_the_middle(stage, done, total):
+        if stage == "finding neighbours" and 0 < done < total and not killers:
+            killers.append(kill_worker(killable_client, 0.0))
+            killers[0].join()
+
+    found = cluster(shapes, killable_client, model=settings(None), progress=kill_in_the_middle)
+    assert killers
+    assert_same_clusters(found, expected)
+
+
+def test_clusters_that_cannot_be_found_on_a_cluster_are_named(shapes, client):
+    with pytest.raises(ValueError, match="only the deformable graph"):
+        cluster(shapes, client, model=tubal.ImageClusterer(3, graph="cosine"))
+    with pytest.raises(ValueError, match="n_clusters and a model"):
+        cluster(shapes, client, n_clusters=3, model=settings())
+    with pytest.raises(ValueError, match="rows without a shape"):
+        cluster(shapes.reshape(len(shapes), -1), client, n_clusters=3)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        cluster("nothing.npy", client, n_clusters=3)
 
 
 @pytest.mark.collection("coil20")

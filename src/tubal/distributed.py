@@ -1,4 +1,4 @@
-"""The same fit on a Dask cluster: images and codes stay on the workers; only statistics and atoms are sent.
+"""The same fits on a Dask cluster: of coders, whose images and codes stay on the workers, and of clusters.
 
 >>> from distributed import Client                                                        # doctest: +SKIP
 >>> model = fit(GTSC(n_atoms=45), dask_array, Client("tcp://scheduler:8786"))             # doctest: +SKIP
@@ -15,6 +15,11 @@ With a graph all partitions are coded at the same time. An edge (i, j) between p
 with equality at the present codes. The majoriser separates over partitions, and minimising it cannot raise the
 objective (Hunter and Lange 2004). No edge is dropped. Images are first reordered along the graph, so that few edges
 join two partitions.
+
+>>> clusters = cluster("images.npy", Client("tcp://scheduler:8786"), n_clusters=10)        # doctest: +SKIP
+
+Clusters come from the same steps as in one process. The search for neighbours, which takes most of the time, is a few
+tasks for every block of images, see :mod:`tubal.graph.tasks`; the graph is put together and cut here.
 """
 
 from __future__ import annotations
@@ -23,10 +28,12 @@ import copy
 import hashlib
 import itertools
 import operator
+import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -34,9 +41,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tubal.backends.arrays import Array
-from tubal.estimators.image_coder import ImageCoder
-from tubal.estimators.validation import check_parameters
+from tubal.backends.arrays import Array, is_torch, to_numpy
+from tubal.clustering.affinity import Engine, Finder
+from tubal.clustering.clusterer import ImageClusterer
+from tubal.estimators.coders import GTSC
+from tubal.estimators.image_coder import ENCODE_BATCH, ImageCoder
+from tubal.estimators.validation import check_parameters, open_if_path
 from tubal.graph import Graph, Neighbors, Weighting, laplacian
 from tubal.graph.build import order_along_graph
 from tubal.graph.neighbors import (
@@ -55,6 +65,7 @@ from tubal.graph.neighbors import (
     unit_directions,
 )
 from tubal.graph.structure import symmetric_adjacency
+from tubal.graph.tasks import TaskSearch, constant
 from tubal.learning.alternation import (
     ChunkCodes,
     Collection,
@@ -67,7 +78,7 @@ from tubal.learning.alternation import (
     digest_arrays,
     learn,
 )
-from tubal.learning.checkpoints import Checkpoint, DiskStore, as_checkpoint
+from tubal.learning.checkpoints import Checkpoint, DiskStore, StageReport, as_checkpoint
 from tubal.learning.chunks import LazyTensor
 from tubal.learning.fitting import (
     GraphSettings,
@@ -88,10 +99,9 @@ if TYPE_CHECKING:
     from distributed import Client, Future
     from scipy import sparse
 
-__all__ = ["connect", "fit"]
+__all__ = ["cluster", "connect", "fit"]
 
 Coder = TypeVar("Coder", bound=ImageCoder)
-Value = TypeVar("Value")
 RemoteSource: TypeAlias = "da.Array | Sequence[str | PathLike[str]] | ArrayLike"
 
 # Partitions exchange codes this many times within one coding step with a graph. After each exchange codes start from
@@ -163,11 +173,69 @@ def fit(
     client = connect(scheduler)
     saved = None if checkpoint is None else as_checkpoint(checkpoint)
     if n_partitions is None:
-        n_partitions = max(1, sum(client.nthreads().values()))
+        n_partitions = Cluster(client).n_parallel
     with _lost_scheduler_explained(client, saved):
         attributes = _fit(Cluster(client), model, images, n_partitions, saved, gather)
     replace_fitted(model, attributes)
     return model
+
+
+def cluster(
+    images: ArrayLike | str | PathLike[str],
+    scheduler: Client | str | None = None,
+    *,
+    n_clusters: int | None = None,
+    model: ImageClusterer | None = None,
+    checkpoint: Checkpoint | str | PathLike[str] | None = None,
+    progress: StageReport | None = None,
+) -> ImageClusterer:
+    """Cluster images on a cluster of machines; labels are those of one process, up to rounding.
+
+    Workers describe the images, find the candidates of every cell, compare them under small deformations, and code the
+    images. The graph is put together and cut here. Tasks of a worker that is lost are run again by others.
+
+    Parameters
+    ----------
+    images : array-like of shape (n_images, height, width[, channels]), or path
+        The images. Workers read the path of a ``.npy`` file themselves, so it must be the same for all of them; parts
+        of an array are sent to them. This machine also holds all images, in single precision.
+    scheduler : distributed.Client, str or None, default=None
+        A client, the address of a scheduler, or None for the client in use.
+    n_clusters : int or None, default=None
+        Number of clusters; None estimates it.
+    model : ImageClusterer or None, default=None
+        A clusterer with other settings, which is fitted in place; ``n_clusters`` is then left out.
+    checkpoint : path, Checkpoint or None, default=None
+        File on this machine that keeps what every stage has found so far.
+    progress : callable or None, default=None
+        Called as ``progress(stage, done, total)`` with the name of the stage, what is done of it, and its total.
+
+    Returns
+    -------
+    ImageClusterer
+        The fitted clusterer.
+
+    Examples
+    --------
+    >>> found = cluster("images.npy", "tcp://scheduler:8786", n_clusters=10)               # doctest: +SKIP
+    """
+    if model is not None and n_clusters is not None:
+        raise ValueError("n_clusters and a model were given; set the number in the model, ImageClusterer(n_clusters)")
+    model = ImageClusterer(n_clusters) if model is None else model
+    named = model.graph is None or (isinstance(model.graph, str) and model.graph == "deformable")
+    if model.preset != "default" or not named:
+        raise ValueError("only the deformable graph of the preset 'default' is built on a cluster; call model.fit")
+    client = connect(scheduler)
+    opened: Any = open_if_path(images)
+    given = opened if hasattr(opened, "shape") and not is_torch(opened) else to_numpy(opened)
+    if len(given.shape) == 2 and model.image_shape is None:
+        raise ValueError("images came as rows without a shape and cannot be deformed; set image_shape in the model")
+    # The workers read images, not rows that have to be given a shape first.
+    in_file = opened is not images and len(given.shape) > 2
+    path = os.path.abspath(fspath(images)) if in_file else None  # type: ignore[arg-type]
+    saved = None if checkpoint is None else as_checkpoint(checkpoint)
+    with _lost_scheduler_explained(client, saved):
+        return model._fit(given, RemoteEngine(Cluster(client), len(given), path), saved, progress)
 
 
 @contextmanager
@@ -319,6 +387,44 @@ def _code_with_exchanges(
     return total
 
 
+class RemoteEngine(Engine):
+    """Finds neighbours and codes images on the workers.
+
+    ``path`` is the file with all ``n_images`` images that the workers can read, or None.
+    """
+
+    def __init__(self, cluster: Cluster, n_images: int, path: str | None = None) -> None:
+        self.cluster, self.n_images, self.path = cluster, n_images, path
+
+    def finder(self, images: Array) -> Finder:
+        """Return what lists the neighbours of scaled images."""
+        return lambda search: TaskSearch.of(search, self.cluster, partial(self._load, images))
+
+    def features(self, model: GTSC, images: Array) -> Array:
+        """Return the features of scaled images, each coded alone by a task."""
+        coder = self.cluster.submit(constant, _coder_alone(model))
+        share = -(-len(images) // (2 * self.cluster.n_parallel))
+        step = -(-share // ENCODE_BATCH) * ENCODE_BATCH
+        starts = range(0, len(images), step)
+        loaded = [self._load(images, np.arange(start, min(start + step, len(images)))) for start in starts]
+        return np.concatenate(self.cluster.fetch([self.cluster.submit(features_alone, coder, part) for part in loaded]))
+
+    def _load(self, images: Array, chosen: Indices) -> Future:
+        """Return the future of some scaled images: read by the worker if they are in its file, else sent."""
+        if self.path is not None and len(images) == self.n_images:
+            return self.cluster.submit(read_scaled, self.path, chosen)
+        return self.cluster.submit(constant, images[chosen])
+
+
+def _coder_alone(model: GTSC) -> GTSC:
+    """Return a coder without its training images and their codes, which are not needed to code others."""
+    alone = copy.copy(model)
+    for name in {"codes_", "graph_"} & set(vars(alone)):
+        delattr(alone, name)
+    alone.set_params(graph="euclidean", callbacks=None)
+    return alone
+
+
 # --- tasks: images ----------------------------------------------------------------------------------------------
 def read_file(path: str) -> NDArray[Any]:
     """Return the images of a file."""
@@ -330,9 +436,14 @@ def read_file(path: str) -> NDArray[Any]:
     return np.asarray(load_images(path, crop="none").images)
 
 
-def constant(value: Value) -> Value:
-    """Return the value; as a task, it keeps the value on the cluster."""
-    return value
+def read_scaled(path: str, chosen: Indices) -> NDArray[Any]:
+    """Return some images of a ``.npy`` file, scaled to unit length."""
+    return scaled_stack(as_float_stack(np.load(path, mmap_mode="r", allow_pickle=False)[chosen]), "unit", 1.0)
+
+
+def features_alone(coder: GTSC, images: NDArray[Any]) -> NDArray[Any]:
+    """Return the features of some scaled images."""
+    return np.asarray(coder._features_alone(images))
 
 
 def checked_stack(block: ArrayLike, as_stack: Callable[[Array], Array]) -> NDArray[Any]:
@@ -483,6 +594,11 @@ class Cluster:
 
     def __init__(self, client: Client) -> None:
         self.client, self.token, self.numbers = client, uuid.uuid4().hex[:8], itertools.count()
+
+    @property
+    def n_parallel(self) -> int:
+        """Number of tasks that can run at the same time."""
+        return max(1, int(sum(self.client.nthreads().values())))
 
     def submit(self, work: Callable[..., object], *arguments: object) -> Future:
         """Start a task; arguments that are futures stand for their results."""

@@ -47,7 +47,6 @@ def test_fit_saves_every_kind_of_coder(options, kind, codes, shapes: Path, tmp_p
         (["--method", "tubsc", "--graph-weight", "2"], "--graph-weight does not apply to --method tubsc"),
         (["--method", "gtsc", "--clusters", "3"], "--clusters does not apply"),
         (["--method", "gtsc", "--filter-size", "3x3"], "--filter-size does not apply"),
-        (["--scheduler", "tcp://127.0.0.1:9"], "not the clusterer"),
         (["--method", "gtsc", "--scheduler", "tcp://127.0.0.1:9", "--device", "cpu"], "leave one out"),
         (["--atoms", "many"], "'many' is not"),
     ],
@@ -77,6 +76,16 @@ def test_fit_on_a_dask_cluster_equals_local_fit(shapes: Path, tmp_path: Path) ->
     home, away = (tubal.load(tmp_path / f"{name}.tubal") for name in ("home", "away"))
     np.testing.assert_allclose(away.objective_[-1], home.objective_[-1], rtol=1e-4)
     assert away.codes_.shape == home.codes_.shape
+
+
+def test_clusters_on_a_dask_cluster_equal_local_ones(shapes: Path, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tubal[dask]'")
+    command = ["cluster", str(shapes), "-k", "3", "--quiet", "--out"]
+    assert run([*command, str(tmp_path / "home")]) == 0
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as local:
+        assert run([*command, str(tmp_path / "away"), "--scheduler", local.scheduler_address]) == 0
+    home, away = ((tmp_path / name / "labels.csv").read_text() for name in ("home", "away"))
+    assert away == home
 
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, n_iter: int) -> None:

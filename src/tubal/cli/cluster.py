@@ -19,6 +19,7 @@ from tubal.cli.options import (
     learning_options,
     out_option,
     run_options,
+    scheduler_option,
 )
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 @click.option(
     "--sort", type=click.Choice(["copy", "link"]), help="Also copy or link the images into one folder per cluster."
 )
+@scheduler_option
 @learning_options
 @click.pass_obj
 def cluster(
@@ -76,6 +78,7 @@ def cluster(
     labels: str | None,
     hints: str | None,
     sort: str | None,
+    scheduler: str | None,
     resume: bool,
     seed: int,
     **image_settings: Unpack[ImageSettings],
@@ -111,14 +114,16 @@ def cluster(
       tubal cluster june/ july/ august.zip         several folders and archives
       find . -name '*.jpg' | tubal cluster -       a list of files
       tubal cluster photos/ --resume               continue after Ctrl-C or a crash
+      tubal cluster scans.npy --scheduler tcp://10.0.0.5:8786    on a Dask cluster
     """
     from tubal.cli.console import Terminal
 
     terminal = Terminal(state)
-    request = ClusterRequest(sources, out, clusters, force, preset, views, labels, hints, sort, resume, seed)
+    request = ClusterRequest(sources, out, clusters, force, preset, views, labels, hints, sort, resume, seed, scheduler)
     with terminal.compile_and_tell():  # before the long imports of the rest
-        from tubal.cli.pipeline import show_summary
+        from tubal.cli.pipeline import check_scheduler, show_summary
 
+        check_scheduler(scheduler, state, preset)
         show_summary(terminal, cluster_sources(terminal, state, request, image_settings), out)
 
 
@@ -137,6 +142,7 @@ class ClusterRequest:
     sort: str | None = None
     resume: bool = False
     seed: int = 0
+    scheduler: str | None = None
 
 
 def cluster_sources(
@@ -160,6 +166,7 @@ def cluster_sources(
     with (
         nullcontext(hidden) if hidden is not None else reserve(out) as reserved,
         pipeline.checkpoint_beside(out, asked.resume, terminal, state) as (checkpoint, kept),
+        pipeline.connected(asked.scheduler) as client,
         staged_folder(out, force=asked.force, stale=stale, hidden=reserved) as stage,
     ):
         look = inputs.second_look(network, asked.views, asked.preset)
@@ -181,6 +188,7 @@ def cluster_sources(
             given,
             out,
             chosen,
+            client,
         )
         return pipeline.cluster_images(plan, stack, stage, terminal, state, checkpoint, teach)
 

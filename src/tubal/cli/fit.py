@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -20,6 +19,7 @@ from tubal.cli.options import (
     force_option,
     learning_options,
     out_option,
+    scheduler_option,
 )
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ PARAMETERS = {
     help="Distance that defines the neighbours; 'deformable' tolerates small shifts, rotations and scalings.",
     show_default="euclidean; clusterer: deformable",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Fit on the Dask cluster with this scheduler; not for clusterer.")
+@scheduler_option
 @learning_options
 @click.pass_obj
 def fit(
@@ -139,44 +139,34 @@ def fit(
       tubal fit scans.h5 --method tubsc --scheduler tcp://10.0.0.5:8786
       tubal encode more-photos/ --model photos.tubal
     """
-    from tubal.backends.arrays import to_device
+    from tubal.cli import pipeline
     from tubal.cli.console import Terminal
     from tubal.cli.inputs import read_images
-    from tubal.cli.pipeline import check_output_file, checkpoint_beside, fit_with_progress, save_model
     from tubal.storage.files import reserve
     from tubal.text import count
 
     terminal = Terminal(state)
-    _check_scheduler(scheduler, method, state)
+    pipeline.check_scheduler(scheduler, state)
     given = (clusters, atoms, filter_size, sparsity, graph_weight, neighbors, graph)
     parameters = dict(zip(PARAMETERS, given, strict=True))
     model = _build(method, parameters, seed)
-    check_output_file(out, force=force, source=source)
+    pipeline.check_output_file(out, force=force, source=source)
     with (
         reserve(out),
         terminal.announce_compiling(),
-        checkpoint_beside(out, resume, terminal, state) as (checkpoint, kept),
-        _connect(scheduler) as client,
+        pipeline.checkpoint_beside(out, resume, terminal, state) as (checkpoint, kept),
+        pipeline.connected(scheduler) as client,
     ):
         stack = read_images(terminal, state, source, image_settings, kept=kept)
         with terminal.stage(f"fitting {METHODS[method]}") as bar:
-            if client is None:
-                model.fit(to_device(stack.images, state.device), checkpoint=checkpoint, progress=bar.part)
+            if client is None or method == "clusterer":
+                pipeline.fit_clusterer(model, stack.images, bar, state, checkpoint, client)
             else:
-                fit_with_progress(model, bar, _cluster_call(model, stack.images, client, checkpoint))
+                pipeline.fit_with_progress(model, bar, _cluster_call(model, stack.images, client, checkpoint))
         with terminal.stage("writing the model"):
-            save_model(model, stack, out, force=force)
+            pipeline.save_model(model, stack, out, force=force)
     terminal.print_line(f"fitted {METHODS[method]} to {count(len(stack.images), 'image')}; the model is in {out}")
     terminal.print_json({"model": str(out), "method": METHODS[method], "images": len(stack.images), "rule": stack.rule})
-
-
-def _check_scheduler(scheduler: str | None, method: str, state: State) -> None:
-    if scheduler is None:
-        return
-    if method == "clusterer":
-        raise click.UsageError("--scheduler can fit coders, but not the clusterer; add --method gtsc, for example.")
-    if state.device != "auto":
-        raise click.UsageError("--device is about this machine and --scheduler computes on others; leave one out.")
 
 
 def _build(method: str, options: Mapping[str, object], seed: int) -> BaseEstimator:
@@ -193,18 +183,6 @@ def _build(method: str, options: Mapping[str, object], seed: int) -> BaseEstimat
         wanted = "rows x columns such as 8x8" if method == "tensr" else "one number such as 45"
         raise click.UsageError(f"--atoms must be {wanted} with --method {method}.")
     return kind(**{PARAMETERS[name]: value for name, value in given.items()}, random_state=seed)
-
-
-@contextlib.contextmanager
-def _connect(scheduler: str | None) -> Iterator[Client | None]:
-    """Yield a client of the Dask cluster, or None; a cluster that cannot be reached fails before any work is done."""
-    if scheduler is None:
-        yield None
-        return
-    from tubal import distributed
-
-    with distributed.connect(scheduler) as client:
-        yield client
 
 
 def _cluster_call(

@@ -32,6 +32,7 @@ __all__ = [
     "model_option",
     "out_option",
     "run_options",
+    "scheduler_option",
 ]
 
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -228,6 +229,9 @@ _threads = click.option(
     callback=_store_threads,
     help="Use at most N processor cores.",
     show_default="all",
+)
+scheduler_option = click.option(
+    "--scheduler", metavar="ADDRESS", help="Compute on the Dask cluster with this scheduler, such as tcp://host:8786."
 )
 _size = click.option(
     "--size",

@@ -42,6 +42,7 @@ from tubal.storage.files import (
 from tubal.text import count, from_table_cell, safe_file_name, shape_text, table_cell
 
 if TYPE_CHECKING:
+    from distributed import Client
     from sklearn.base import BaseEstimator
     from sklearn.utils import Bunch
 
@@ -54,11 +55,14 @@ __all__ = [
     "Plan",
     "check_apart",
     "check_output_file",
+    "check_scheduler",
     "check_sorting",
     "checkpoint_beside",
     "cluster_images",
+    "connected",
     "content_digests",
     "earlier_sorted_folder",
+    "fit_clusterer",
     "fit_with_progress",
     "save_model",
     "show_summary",
@@ -78,7 +82,8 @@ DESKTOP_FILES = (".DS_Store", "Thumbs.db", "desktop.ini")
 class Plan:
     """The request for a clustering; ``settings`` is written to ``run.json`` unchanged.
 
-    ``out`` is where the results will stand, from which the report finds the original pictures.
+    ``out`` is where the results will stand, from which the report finds the original pictures. ``client`` is that of a
+    Dask cluster.
     """
 
     source: str
@@ -90,6 +95,7 @@ class Plan:
     settings: dict[str, Any] = field(default_factory=dict)
     out: Path | None = None
     views: str | dict[str, NDArray[Any] | None] = "auto"
+    client: Client | None = None
 
 
 class Iteration(Protocol):
@@ -171,6 +177,28 @@ def checkpoint_beside(
     kept.delete()
 
 
+def check_scheduler(scheduler: str | None, state: State, preset: str = "default") -> None:
+    """Raise an error for options that contradict ``--scheduler``."""
+    if scheduler is None:
+        return
+    if state.device != "auto":
+        raise click.UsageError("--device is about this machine and --scheduler computes on others; leave one out.")
+    if preset == "paper":
+        raise click.UsageError("--scheduler computes what the preset 'paper' does not need; leave one of them out.")
+
+
+@contextlib.contextmanager
+def connected(scheduler: str | None) -> Iterator[Client | None]:
+    """Yield a client of the Dask cluster, or None; a cluster that cannot be reached fails before any work is done."""
+    if scheduler is None:
+        yield None
+        return
+    from tubal import distributed
+
+    with distributed.connect(scheduler) as client:
+        yield client
+
+
 def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], object]) -> None:
     """Call ``fit`` while the stage's bar follows its iterations; the fitted model keeps no reference to the bar."""
     bar.describe("finding neighbours")
@@ -232,7 +260,11 @@ def cluster_images(
 
     ``teach`` is called with the fitted clusterer, to give it the hints that are known.
     """
-    clusterer = _fit_clusterer(plan, stack, terminal, state, checkpoint)
+    from tubal import ImageClusterer
+
+    clusterer = ImageClusterer(plan.n_clusters, preset=plan.preset, views=plan.views, random_state=plan.seed)
+    with terminal.stage("clustering") as bar:
+        fit_clusterer(clusterer, stack.images, bar, state, checkpoint, plan.client)
     if teach is not None:
         with terminal.stage("applying hints"):
             teach(clusterer, stack)
@@ -271,17 +303,23 @@ def write_clusters(
     return record
 
 
-def _fit_clusterer(
-    plan: Plan, stack: Bunch, terminal: Terminal, state: State, checkpoint: Checkpoint | None
-) -> ImageClusterer:
-    """Fit a clusterer as planned, on the device that was chosen, while a bar shows the progress."""
-    with terminal.stage("clustering") as bar:
-        from tubal import ImageClusterer
+def fit_clusterer(
+    model: BaseEstimator,
+    images: NDArray[Any],
+    bar: ProgressBar,
+    state: State,
+    checkpoint: Checkpoint | None,
+    client: Client | None = None,
+) -> None:
+    """Fit a model while a bar shows the progress: on the device that was chosen, or a clusterer on a cluster."""
+    if client is None:
         from tubal.backends.arrays import to_device
 
-        clusterer = ImageClusterer(plan.n_clusters, preset=plan.preset, views=plan.views, random_state=plan.seed)
-        images = to_device(stack.images, state.device)
-        return clusterer.fit(images, checkpoint=checkpoint, progress=bar.part)
+        model.fit(to_device(images, state.device), checkpoint=checkpoint, progress=bar.part)
+        return
+    from tubal import distributed
+
+    distributed.cluster(images, client, model=model, checkpoint=checkpoint, progress=bar.part)
 
 
 def _write_results(stack: Bunch, clusterer: ImageClusterer, stage: Path, drawing: Stage, bar: ProgressBar) -> None:

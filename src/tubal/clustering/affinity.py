@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,16 @@ from scipy.sparse.csgraph import connected_components
 
 from tubal.backends.arrays import Array, own_threads, parallel_ranges
 from tubal.clustering.spectral import LabelArray
+from tubal.estimators.coders import GTSC
 from tubal.graph import Graph, Stage, deformable_graph, knn_graph
 from tubal.graph.deformable import DeformableSearch, Effort
-from tubal.graph.neighbors import HUB_FACTOR, METRICS, as_rows, exact_copies, limit_in_degree
+from tubal.graph.neighbors import HUB_FACTOR, METRICS, TrainingSearch, as_rows, exact_copies, limit_in_degree
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, symmetric_adjacency
 from tubal.learning.fitting import resolve_graph
+
+# Returns what lists the neighbours of all images, given the search of a graph.
+Finder: TypeAlias = Callable[[DeformableSearch], TrainingSearch]
+
 
 # --- neighbour lists -------------------------------------------------------------------------------------
 # Lists are this many times longer than needed; the second half can move up when distances are rescaled.
@@ -51,18 +56,38 @@ def neighbor_lists(
     n_neighbors: int,
     seed: int,
     stage: Stage | None = None,
+    finder: Finder | None = None,
 ) -> Graph:
-    """Return the graph that is named or given; one that is built here has ``n_neighbors`` neighbours."""
+    """Return the graph that is named or given; one that is built here has ``n_neighbors`` neighbours.
+
+    ``finder`` lists the neighbours in a deformable graph, see :func:`deformable_graph`.
+    """
     if isinstance(graph, str) and graph in METRICS:
         return knn_graph(images, n_neighbors, metric=graph, compare_all=False, stage=stage)
     if not (isinstance(graph, str) and graph == "deformable"):
         return resolve_graph(graph, images, n_neighbors=n_neighbors)
     effort = clustering_effort(len(images), n_neighbors)
-    found = deformable_graph(images, n_neighbors, effort=effort, random_state=seed, stage=stage)
+    # Two kilobytes an image let the best motions be found among enough numbers, however many images there are.
+    budget = max(1e9, 2000.0 * len(images))
+    found = deformable_graph(
+        images, n_neighbors, effort=effort, memory_budget=budget, random_state=seed, stage=stage, finder=finder
+    )
     if len(images) > effort.exact_limit and isinstance(found.search, DeformableSearch):
         # Coding needs the memory next; a query for new images would compute this again.
         found.search.release_memory()
     return found
+
+
+class Engine:
+    """Where the steps run that look at all images: here, or, in a subclass, on other machines."""
+
+    def finder(self, images: Array) -> Finder | None:
+        """Return what lists the neighbours of scaled images in a deformable graph; None for the search itself."""
+        return None
+
+    def features(self, model: GTSC, images: Array) -> Array:
+        """Return the features (n, n_atoms) of scaled images, each coded alone."""
+        return model._features_alone(images)
 
 
 def choose_neighbors(lists: Graph, n_neighbors: int) -> Graph:

@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from tubal.clustering.affinity import (
     LEARNED_WHOLE,
     LIST_FACTOR,
     DistinctImages,
+    Engine,
     build_affinity,
     choice_weights,
     choose_neighbors,
@@ -57,10 +58,11 @@ from tubal.clustering.spectral import (
     ClusterCount,
     Float64Array,
     LabelArray,
+    Spectrum,
     estimate_n_clusters,
+    find_or_recall_spectrum,
     graph_map,
     most_clusters,
-    spectrum,
 )
 from tubal.clustering.views import (
     LEAST_SIDE,
@@ -80,12 +82,15 @@ from tubal.estimators.coders import GTSC, GraphSC
 from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.validation import (
+    StackInParts,
     check_new_stack,
     check_parameters,
-    check_stack,
     check_stored,
     check_stored_shape,
     column_names,
+    open_if_path,
+    open_stack,
+    unit_images,
 )
 from tubal.graph import Graph, Neighbors
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
@@ -324,7 +329,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     # --- fitting -----------------------------------------------------------------------------------------
     def fit(
         self,
-        X: ArrayLike,
+        X: ArrayLike | str | os.PathLike[str],
         y: object = None,
         *,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
@@ -336,8 +341,9 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
 
         Parameters
         ----------
-        X : array-like of shape (n_images, height, width[, channels]) or (n_images, n_features)
-            Images, NumPy or torch.
+        X : array-like of shape (n_images, height, width[, channels]) or (n_images, n_features), or path
+            Images: NumPy or torch, a memory map, an HDF5 dataset, or the path of a ``.npy`` file. More than 20 000
+            are converted to floating point a part at a time.
         y : object, default=None
             Ignored.
         checkpoint : path, Checkpoint or None, default=None
@@ -350,39 +356,52 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         ImageClusterer
             The fitted clusterer itself.
         """
-        stack = check_stack(X, self.image_shape, self)
-        images = scale_images(stack, "unit")[0]
+        return self._fit(open_if_path(X), Engine(), checkpoint, progress)
+
+    def _fit(
+        self,
+        X: ArrayLike,
+        engine: Engine,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None,
+        progress: StageReport | None,
+    ) -> ImageClusterer:
+        """Cluster images; ``engine`` finds neighbours and codes images."""
+        stack = open_stack(X, self.image_shape, self)
+        in_parts = isinstance(stack, StackInParts)
         are_rows = self.image_shape is None and np.ndim(X) == 2
-        settings = self._settings(len(images), are_rows=are_rows)
+        settings = self._settings(len(stack), are_rows=are_rows)
         request = self._request(stack, are_rows=are_rows)
+        images = unit_images(stack, None if progress is None else partial(progress, "reading images"))
         stages = self._stages(images, checkpoint, progress)
         seed = recall_seed(stages, self.random_state)
 
-        lists, distinct = self._find_neighbors(images, settings, seed, stages)
+        lists, distinct = self._find_neighbors(images, settings, seed, stages, engine)
         graph = choose_neighbors(lists, settings.n_neighbors)
         cut = graph if distinct.lists is lists else choose_neighbors(distinct.lists, settings.n_neighbors)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
-        model, features = self._learn(images, settings, joined, seed, stages)
+        model, features = self._learn(images, settings, joined, seed, stages, engine)
         views = SHAPE_ALONE
         if request is not ONLY_SHAPE:
-            views = look_at(request, stack, distinct, settings.n_neighbors, stages)
+            whole = stack[:] if in_parts else stack
+            views = look_at(request, whole, distinct, settings.n_neighbors, stages)
             n_clusters, _ = self._count_clusters(with_second_order(choice_weights(cut)), seed, stages, "count by shape")
             fusion = fuse_views(views.edges(cut, settings.n_neighbors), n_clusters, seed=seed)
             views, cut = replace(views, trust=fusion.trust), Graph(fusion.weights)
         affinity = build_affinity(cut, features[distinct.kept], self.code_power)
         n_clusters, counted = self._count_clusters(affinity, seed, stages)
-        n_vectors = n_cut_vectors(n_clusters, affinity.shape[0])
-        eigenpairs = counted.eigenpairs if counted else spectrum(affinity, n_vectors, seed=seed)
+        eigenpairs = counted.eigenpairs if counted else self._eigenpairs(affinity, n_clusters, seed, stages)
         affinity = distinct.spread(affinity)
         pieces = Pieces(affinity, graph, features, distinct.copy_of, eigenpairs)
         labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
 
         shape = tuple(int(extent) for extent in stack.shape[1:])
-        fitted = {**column_names(X), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
+        fitted = {**({} if in_parts else column_names(X)), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
         fitted |= {**views.fitted(), "affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters)
-        fitted |= describe_images(labels, pieces, seed, to_numpy(stack.reshape(len(images), -1) if are_rows else stack))
+        if not isinstance(stack, StackInParts):
+            stack = to_numpy(stack.reshape(len(images), -1) if are_rows else stack)
+        fitted |= describe_images(labels, pieces, seed, stack)
         fitted |= {"hints_": Hints(), "names_": [None] * fitted["n_clusters_"]}
         replace_fitted(self, fitted)
         return self
@@ -497,7 +516,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return found
 
     def _find_neighbors(
-        self, images: Array, settings: Preset, seed: int, stages: Stages
+        self, images: Array, settings: Preset, seed: int, stages: Stages, engine: Engine
     ) -> tuple[Graph, DistinctImages]:
         """Return the neighbour lists of all images, and the images that are cut.
 
@@ -511,7 +530,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             number = next(rounds)
             title = "finding neighbours" if number == 1 else f"finding neighbours, round {number}"
             length = min((LIST_FACTOR if diffusion else 1) * settings.n_neighbors, len(chosen) - 1)
-            return neighbor_lists(settings.graph, chosen, length, seed, stages.stage(f"neighbors {number}", title))
+            stage = stages.stage(f"neighbors {number}", title)
+            return neighbor_lists(settings.graph, chosen, length, seed, stage, engine.finder(chosen))
 
         lists = build(images)
         if not diffusion or not isinstance(settings.graph, str):
@@ -527,7 +547,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return lists, distinct
 
     def _learn(
-        self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages
+        self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages, engine: Engine
     ) -> tuple[GTSC, NDArray[Any]]:
         """Return the fitted coder, and features (n, n_atoms) of all images.
 
@@ -544,7 +564,11 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             model = self._fit_coder(images[restore_like(chosen, images)], settings, part, seed, stages)
             model.graph_ = graph
             model.set_params(graph=graph)
-            features = unit_rows(model._features_alone(images))
+            stage = stages.stage("features")
+            features = stage.kept().get("features")
+            if features is None:
+                features = unit_rows(engine.features(model, images))
+                stage.keep(lambda: {"features": to_numpy(features)}, finished=True)
         if forget:
             model._forget_codes()
         return model, to_numpy(features)
@@ -584,6 +608,13 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         shown = stages.stage(stage, "counting clusters")
         found = estimate_n_clusters(affinity, max_clusters=self.max_clusters, seed=seed, stage=shown)
         return found.n_clusters, found
+
+    def _eigenpairs(self, affinity: SparseMatrix, n_clusters: int, seed: int, stages: Stages) -> Spectrum:
+        """Return the eigenpairs that a cut into so many clusters uses; large collections keep them."""
+        n_images = affinity.shape[0]
+        large = n_images > LEARNED_WHOLE
+        stage = stages.stage("eigenvectors", "finding eigenvectors") if large else None
+        return find_or_recall_spectrum(affinity, n_cut_vectors(n_clusters, n_images), seed, stage)
 
     def _new_coder(self, settings: Preset, graph: Graph, n_images: int, seed: int) -> GTSC:
         return settings.coder(

@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 from tubal.backends.arrays import own_threads, parallel_ranges
 from tubal.clustering.cuts import Pieces, cluster_means, diffusion_coordinates, groups_after_merges, nearest_centers
 from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum
-from tubal.estimators.validation import check_stored
+from tubal.estimators.validation import StackInParts, check_stored
 from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix, check_adjacency
 from tubal.solvers.base import check_integer, check_number
 
@@ -49,10 +49,18 @@ def confidence(adjacency: SparseMatrix, labels: LabelArray) -> Float64Array:
     >>> confidence(chain, np.array([0, 0, 1]))
     array([1. , 0.5, 0. ])
     """
-    edges = adjacency.tocoo()
-    own = np.bincount(edges.row, edges.data * (labels[edges.row] == labels[edges.col]), minlength=len(labels))
-    total = np.bincount(edges.row, edges.data, minlength=len(labels))
-    return own / np.where(total > 0.0, total, 1.0)
+    edges, small = sparse.csr_matrix(adjacency), labels.astype(np.int32)
+
+    def share(start: int, stop: int) -> Float64Array:
+        inside = slice(edges.indptr[start], edges.indptr[stop])
+        rows = np.repeat(np.arange(stop - start), np.diff(edges.indptr[start : stop + 1]))
+        same = small[start:stop][rows] == small[edges.indices[inside]]
+        own = np.bincount(rows, edges.data[inside] * same, minlength=stop - start)
+        total = np.bincount(rows, edges.data[inside], minlength=stop - start)
+        return np.asarray(own / np.where(total > 0.0, total, 1.0))
+
+    with own_threads() as threads:
+        return np.concatenate(parallel_ranges(share, len(labels), grain=4096, threads=threads))
 
 
 def stability(eigenpairs: Spectrum, labels: LabelArray, *, seed: int = 0) -> Float64Array:
@@ -171,7 +179,7 @@ def neighbor_outlier_scores(distances: FloatArray) -> Float64Array:
     return robust_scores(np.where(listed, lengths, 0.0).sum(axis=1) / np.maximum(listed.sum(axis=1), 1))
 
 
-def stranger_scores(images: NDArray[Any], *, seed: int = 0) -> Float64Array:
+def stranger_scores(images: NDArray[Any] | StackInParts, *, seed: int = 0) -> Float64Array:
     """Return how unlike the rest of a collection each image is, as a robust score.
 
     A few pictures of another kind are neighbours of each other, so distances to the nearest neighbours do not show
@@ -198,7 +206,8 @@ def stranger_scores(images: NDArray[Any], *, seed: int = 0) -> Float64Array:
     >>> np.flatnonzero(stranger_scores(images) > OUTLIER_CUTOFF)
     array([7, 8])
     """
-    rows = np.asarray(appearance(images) if images.ndim > 2 else images, dtype=np.float32)
+    plain: Any = appearance(images) if images.ndim > 2 else images
+    rows = np.asarray(plain, dtype=np.float32)
     n_images = len(rows)
     chosen = np.random.default_rng(seed).permutation(n_images)[:_REFERENCES]
     references = rows[chosen]
@@ -218,7 +227,7 @@ def stranger_scores(images: NDArray[Any], *, seed: int = 0) -> Float64Array:
     return robust_scores(means)
 
 
-def appearance(images: NDArray[Any]) -> Float64Array:
+def appearance(images: NDArray[Any] | StackInParts) -> Float64Array:
     """Return square roots of histograms (n, b) of images (n, height, width[, channels]).
 
     The first 8 bins of each channel are of its values, between the smallest and largest value of all images. The
@@ -226,14 +235,14 @@ def appearance(images: NDArray[Any]) -> Float64Array:
     these rows are Hellinger distances of the histograms; values and gradients count the same.
     """
     step = max(1, round(max(images.shape[1:3]) / _HISTOGRAM_SIDE))
-    low, high = float(images.min()), float(images.max())
+    low, high = _extremes(images)
     scale = 1.0 / max(high - low, 1e-12)
 
     def describe(start: int, stop: int) -> list[Float64Array]:
         parts = []
         for first in range(start, stop, 1024):
             last = min(first + 1024, stop)
-            block = (np.asarray(images[first:last, ::step, ::step], dtype=np.float64) - low) * scale
+            block = (np.asarray(images[first:last][:, ::step, ::step], dtype=np.float64) - low) * scale
             block = block.reshape(*block.shape[:3], -1)
             levels = np.minimum((block * _VALUE_BINS).astype(np.intp), _VALUE_BINS - 1)
             values = [_histograms(levels[..., channel], _VALUE_BINS) for channel in range(block.shape[3])]
@@ -246,6 +255,13 @@ def appearance(images: NDArray[Any]) -> Float64Array:
         parts = parallel_ranges(describe, len(images), grain=1024, threads=threads)
     rows: Float64Array = np.sqrt(np.concatenate(list(chain.from_iterable(parts))))
     return rows
+
+
+def _extremes(images: NDArray[Any] | StackInParts) -> tuple[float, float]:
+    """Return the smallest and the largest value of images, read a part at a time."""
+    parts = (images[start : start + 4096] for start in range(0, len(images), 4096))
+    found = [(part.min(), part.max()) for part in parts]
+    return float(min(low for low, _ in found)), float(max(high for _, high in found))
 
 
 def _gradient_sizes(images: Float64Array) -> Float64Array:
@@ -500,7 +516,7 @@ def describe_images(
     labels: LabelArray,
     pieces: Pieces,
     seed: int,
-    images: NDArray[Any] | None,
+    images: NDArray[Any] | StackInParts | None,
     known: tuple[Float64Array, NDArray[np.bool_], list[IndexArray]] | None = None,
 ) -> dict[str, Any]:
     """Return the fitted attributes that describe clusters and single images.
@@ -528,7 +544,7 @@ def describe_images(
 
 
 def _unusual_images(
-    graph: Graph, n_images: int, seed: int, images: NDArray[Any] | None
+    graph: Graph, n_images: int, seed: int, images: NDArray[Any] | StackInParts | None
 ) -> tuple[Float64Array, NDArray[np.bool_], list[IndexArray]]:
     """Return scores of unusual images, which images are unusual, and groups of near-duplicates."""
     odd = np.zeros(n_images) if images is None else stranger_scores(images, seed=seed)

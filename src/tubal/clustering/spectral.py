@@ -105,13 +105,31 @@ def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0) -> Spect
         if missing == 0:
             return Spectrum(np.ones(n_vectors), trivial)
         inverse_root = 1.0 / np.sqrt(np.where(degrees > 0.0, degrees, 1.0))
-        scaling = sparse.diags_array(inverse_root)
-        normalised = sparse.csr_matrix(scaling @ adjacency.astype(np.float64) @ scaling)
-        values, vectors = _leading_in_complement(normalised, trivial, missing, seed)
+        if n_images > _BLOCK_FROM and n_vectors <= n_images // 3:
+            ranges = RowRanges.normalised(sparse.csr_matrix(adjacency), inverse_root)
+            values, vectors = _block_eigenpairs(ranges, trivial.astype(np.float32), missing, seed)
+        else:
+            scaling = sparse.diags_array(inverse_root)
+            normalised = sparse.csr_matrix(scaling @ adjacency.astype(np.float64) @ scaling)
+            values, vectors = _leading_in_complement(normalised, trivial, missing, seed)
     return Spectrum(
         np.concatenate([np.ones(trivial.shape[1]), values]),
         _fix_signs(np.concatenate([trivial, vectors], axis=1)),
     )
+
+
+def find_or_recall_spectrum(adjacency: SparseMatrix, n_vectors: int, seed: int, stage: Stage | None = None) -> Spectrum:
+    """Return the leading eigenpairs: those that an interrupted run of the stage kept, or new ones."""
+    stage, shape = stage or Stage(), (adjacency.shape[0], min(n_vectors, adjacency.shape[0]))
+    stage.show(0, shape[1])
+    kept = stage.kept()
+    if kept.get("vectors", np.empty(0)).shape == shape:
+        pairs = Spectrum(kept["values"], kept["vectors"])
+    else:
+        pairs = spectrum(adjacency, n_vectors, seed=seed)
+        stage.keep(lambda: {"values": pairs.values, "vectors": pairs.vectors})
+    stage.show(shape[1], shape[1])
+    return pairs
 
 
 def _component_vectors(adjacency: SparseMatrix, degrees: Float64Array, at_most: int) -> Float64Array:
@@ -138,8 +156,6 @@ def _leading_in_complement(
 
     # Single precision halves the memory traffic, and six digits are more than a partition needs.
     matrix, known = normalised.astype(np.float32), trivial.astype(np.float32)
-    if n_images > _BLOCK_FROM:
-        return _block_eigenpairs(matrix, known, n_vectors, seed)
 
     def deflated(vector: NDArray[np.float32]) -> NDArray[np.float32]:
         product: NDArray[np.float32] = matrix @ vector - np.float32(_DEFLATION) * (known @ (known.T @ vector))
@@ -154,7 +170,7 @@ def _leading_in_complement(
 
 
 def _block_eigenpairs(
-    matrix: SparseMatrix, known: Float32Array, n_vectors: int, seed: int
+    ranges: RowRanges, known: Float32Array, n_vectors: int, seed: int
 ) -> tuple[Float64Array, Float64Array]:
     """Return the leading eigenpairs orthogonal to the columns of ``known``, by a block Lanczos iteration on all cores.
 
@@ -165,7 +181,6 @@ def _block_eigenpairs(
     """
     rng, width = np.random.default_rng(seed), _BLOCK_WIDTH
     n_kept, most = n_vectors + width, 3 * n_vectors + 2 * width
-    ranges = RowRanges.of(matrix)
     basis, products = (np.empty((len(known), most), np.float32) for _ in range(2))
     block = ranges.orthonormal(rng.standard_normal((len(known), width), np.float32), known, basis[:, :0])
     n_filled = 0
@@ -180,7 +195,8 @@ def _block_eigenpairs(
         values, turn = _ritz(ranges.inner(basis[:, :n_filled], products[:, :n_filled]), n_kept)
         for part in (basis, products):
             part[:, :n_kept] = ranges.turned(part[:, :n_filled], turn)
-        lacks = products[:, :n_vectors] - basis[:, :n_vectors] * values[:n_vectors].astype(np.float32)
+        lacks = basis[:, :n_vectors] * -values[:n_vectors].astype(np.float32)
+        lacks += products[:, :n_vectors]
         unfinished = np.flatnonzero(np.linalg.norm(lacks, axis=0) > _BLOCK_TOLERANCE)
         if len(unfinished) == 0:
             break
@@ -206,11 +222,18 @@ class RowRanges:
     bounds: list[tuple[int, int]]
 
     @classmethod
-    def of(cls, matrix: SparseMatrix) -> RowRanges:
-        """Cut a matrix into at most 64 ranges."""
+    def normalised(cls, matrix: SparseMatrix, scaling: Float64Array) -> RowRanges:
+        """Cut the matrix into at most 64 ranges, its rows and columns multiplied by ``scaling``; indices are shared."""
         step = -(-matrix.shape[0] // 64)
         bounds = [(start, min(start + step, matrix.shape[0])) for start in range(0, matrix.shape[0], step)]
-        return cls([matrix[start:stop] for start, stop in bounds], bounds)
+        rows = []
+        for start, stop in bounds:
+            own = slice(matrix.indptr[start], matrix.indptr[stop])
+            columns, starts = matrix.indices[own], matrix.indptr[start : stop + 1] - matrix.indptr[start]
+            weights = np.repeat(scaling[start:stop], np.diff(starts)) * matrix.data[own] * scaling[columns]
+            part = (weights.astype(np.float32), columns, starts)
+            rows.append(sparse.csr_matrix(part, shape=(stop - start, matrix.shape[1])))
+        return cls(rows, bounds)
 
     def _each(self, work: Callable[[int], Result]) -> list[Result]:
         """Return ``work(number)`` of every range."""
@@ -343,16 +366,8 @@ def estimate_n_clusters(
     most = most_clusters(n_images, max_clusters)
     if adjacency.nnz == 0 or most < 2:
         return ClusterCount(1, np.array([1], np.intp), np.array([1], np.intp), np.zeros(1))
-    stage = stage or Stage()
-    stage.show(0, most)
     n_vectors = min(most + max(1, round(max(_WINDOWS) * most)), n_images)
-    kept = stage.kept()
-    if kept.get("vectors", np.empty(0)).shape == (n_images, n_vectors):
-        pairs = Spectrum(kept["values"], kept["vectors"])
-    else:
-        pairs = spectrum(adjacency, n_vectors, seed=seed)
-        stage.keep(lambda: {"values": pairs.values, "vectors": pairs.vectors})
-    stage.show(most, most)
+    pairs = find_or_recall_spectrum(adjacency, n_vectors, seed, stage)
     numbers = np.arange(2, most + 1, dtype=np.intp)
     gap = np.mean([_relative_gaps(pairs.values, numbers, window) for window in _WINDOWS], axis=0)
     candidates = _separate_peaks(numbers, gap)

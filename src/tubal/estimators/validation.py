@@ -5,6 +5,7 @@ Every error says what came, what is wanted and what to do.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
@@ -14,13 +15,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
 from tubal.backends.arrays import Array, is_floating, is_torch, namespace, to_numpy
 from tubal.graph import Graph
+from tubal.graph.structure import Report
 from tubal.learning.alternation import PassTotals, code_chunk
+from tubal.learning.fitting import scale_images
 from tubal.problems.base import Statistics
 from tubal.problems.layout import ImageLayout, ImageShape, Layout, SeparableLayout
 from tubal.solvers.base import check_integer, check_number
@@ -64,6 +67,92 @@ def check_stack(images: ArrayLike | Array, image_shape: ImageShape | None, estim
     if min(stack.shape[1:]) < 1:
         raise ValueError(f"images of shape {tuple(stack.shape[1:])} have no pixels; every side must be at least 1")
     return stack
+
+
+# More images than this are converted to floating point a part at a time, so that they are not in memory twice.
+READ_WHOLE = 20_000
+_IN_PART = 4096
+
+
+class StackInParts:
+    """Many images, in memory or on disk, that are checked and converted to floating point when they are read.
+
+    Parameters
+    ----------
+    images : array of shape (n, height, width[, channels])
+        A NumPy array, a memory map, an HDF5 dataset or a Zarr array.
+    """
+
+    def __init__(self, images: Any) -> None:
+        _check_kind(images)
+        self.images, self.shape = images, tuple(int(extent) for extent in images.shape)
+        if len(self.shape) > 4 or min(self.shape) < 1:
+            raise ValueError(
+                f"images came with shape {self.shape}; (n, height, width) or (n, height, width, channels) with at "
+                "least one pixel is wanted"
+            )
+        self.ndim, wide = len(self.shape), images.dtype in (np.float64, np.int32, np.int64, np.uint32, np.uint64)
+        self.dtype = np.dtype(np.float64 if wide else np.float32)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, part: slice) -> NDArray[Any]:
+        """Return some images, finite and in floating point."""
+        found = np.ascontiguousarray(self.images[part], dtype=self.dtype)
+        start, _, step = part.indices(len(self))
+        _check_finite(found, start, step)
+        return found
+
+    def parts(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Yield all images, a few thousand at a time, each time with the index of the first."""
+        for start in range(0, len(self), _IN_PART):
+            yield start, self[start : start + _IN_PART]
+
+
+def open_stack(
+    images: ArrayLike | Array, image_shape: ImageShape | None, estimator: BaseEstimator
+) -> Array | StackInParts:
+    """Return images as :func:`check_stack` does, or in parts if there are many of them."""
+    shape: tuple[int, ...] = () if is_torch(images) or hasattr(images, "dask") else getattr(images, "shape", ())
+    sliceable = all(hasattr(images, name) for name in ("dtype", "__getitem__"))
+    if not sliceable or len(shape) <= _ROWS or shape[0] <= READ_WHOLE:
+        return check_stack(images, image_shape, estimator)
+    check_plain(images)
+    check_image_shape(shape, image_shape)
+    return StackInParts(images)
+
+
+def unit_images(stack: Array | StackInParts, report: Report | None = None) -> Array:
+    """Return images of unit length; ``report`` is called with the number of images that are read, and that of all."""
+    if not isinstance(stack, StackInParts):
+        return scale_images(stack, "unit")[0]
+    found = np.empty(stack.shape, stack.dtype)
+    for start, part in stack.parts():
+        found[start : start + len(part)] = scale_images(part, "unit")[0]
+        if report is not None:
+            report(start + len(part), len(stack))
+    return found
+
+
+def open_if_path(images: ArrayLike | Array | str | os.PathLike[str]) -> ArrayLike | Array:
+    """Return the array in a ``.npy`` file as a memory map if its path came, and anything else as it is."""
+    if not isinstance(images, os.PathLike) and not (isinstance(images, str) and images.endswith(".npy")):
+        return images
+    name = os.fspath(images)
+    if not os.path.exists(name):
+        raise FileNotFoundError(f"there is no file {name!r}; pass images, or the path of a .npy file that holds them")
+    try:
+        found = np.load(name, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(
+            f"{name!r} is not a .npy file with numbers; read other files with tubal.datasets.load_images"
+        ) from error
+    if not isinstance(found, np.ndarray):
+        found.close()
+        raise ValueError(f"{name!r} holds several arrays; load it with numpy.load and pass one of them")
+    mapped: NDArray[Any] = found
+    return mapped
 
 
 def check_plain(images: object) -> None:
@@ -110,11 +199,7 @@ def as_stack(images: Array, image_shape: ImageShape | None) -> Array:
             "(n, features) is wanted"
         )
     if images.ndim > _ROWS:
-        if image_shape is not None and image_shape != tuple(images.shape[1:]):
-            raise ValueError(
-                f"image_shape={image_shape} but the images have shape {tuple(images.shape[1:])}; "
-                "leave image_shape out for image stacks"
-            )
+        check_image_shape(images.shape, image_shape)
         return images
     if image_shape is None:
         return images.reshape(images.shape[0], 1, images.shape[1])
@@ -127,6 +212,15 @@ def as_stack(images: Array, image_shape: ImageShape | None) -> Array:
             "the product of image_shape must equal the number of features"
         )
     return images.reshape(images.shape[0], *shape)
+
+
+def check_image_shape(shape: Sequence[int], image_shape: ImageShape | None) -> None:
+    """Raise an error if images of this stack are not of the ``image_shape`` that was given."""
+    if image_shape is not None and image_shape != tuple(shape[1:]):
+        raise ValueError(
+            f"image_shape={image_shape} but the images have shape {tuple(shape[1:])}; "
+            "leave image_shape out for image stacks"
+        )
 
 
 def _check_array(images: ArrayLike, estimator: BaseEstimator) -> Array:
@@ -184,8 +278,8 @@ def _complex_error(dtype: object) -> ValueError:
     )
 
 
-def _check_finite(images: Array) -> None:
-    """Raise an error for NaN and infinity that says where the first one is."""
+def _check_finite(images: Array, start: int = 0, step: int = 1) -> None:
+    """Raise an error for NaN and infinity that says where the first one is; images are numbered from ``start``."""
     xp = namespace(images)
     with np.errstate(over="ignore", invalid="ignore"):  # finite values whose sum overflows are checked below
         if bool(xp.isfinite(images.sum())):
@@ -197,8 +291,8 @@ def _check_finite(images: Array) -> None:
     first = tuple(int(index) for index in np.argwhere(to_numpy(bad))[0])
     value = "NaN" if bool(xp.isnan(images[first])) else "infinity"
     raise ValueError(
-        f"Input X contains {value}: image {first[0]} has it at {first[1:]}, and {count} value(s) in all are NaN or "
-        "infinity; replace or drop them first"
+        f"Input X contains {value}: image {start + step * first[0]} has it at {first[1:]}, and {count} value(s) in all "
+        "are NaN or infinity; replace or drop them first"
     )
 
 

@@ -15,9 +15,13 @@ from scipy import sparse
 
 from tubal.backends.arrays import own_threads, parallel_ranges
 from tubal.backends.cpu import deformation as _kernels
+from tubal.graph.structure import IndexArray
 
 Float32 = NDArray[np.float32]
 Int32 = NDArray[np.int32]
+
+# Images that one thread brings to the working size at a time.
+_IMAGES_AT_A_TIME = 512
 
 
 def bilinear_table(
@@ -101,30 +105,77 @@ class WorkingSize:
             factor = float(np.sqrt(least / n_pixels))
         return cls(source, (max(1, round(height * factor)), max(1, round(width * factor))))
 
-    def apply(self, stack: NDArray[Any]) -> Float32:
-        """Return a stack of images as ``(n, channels, pixels)`` at the working size, with values of at most 1."""
+    def apply(self, stack: NDArray[Any], largest: float | None = None) -> Float32:
+        """Return a stack of images as ``(n, channels, pixels)`` at the working size, with values of at most 1.
+
+        ``largest`` is the largest absolute value of all images if the stack is a part of them.
+        """
         planes = channel_planes(stack)
         result = np.empty((*planes.shape[:2], self.shape[0] * self.shape[1]), dtype=np.float32)
         down, across = (_resampling(*pair) for pair in zip(self.source, self.shape, strict=True))
 
         def fill(start: int, stop: int) -> None:
-            part = planes[start:stop]
-            sizes = np.abs(part).max(axis=(2, 3), keepdims=True)
-            flat = np.ptp(part, axis=(2, 3), keepdims=True) <= 1e-6 * sizes
-            # A constant plane becomes exactly zero, so that rounding errors do not count as a gradient.
-            part = np.where(flat, 0, part / planes.dtype.type(largest)).astype(np.float32)
-            if self.shape != self.source:
-                part = down @ part @ across.T
-            result[start:stop] = part.reshape(*part.shape[:2], -1)
+            for first in range(start, stop, _IMAGES_AT_A_TIME):
+                own = slice(first, min(first + _IMAGES_AT_A_TIME, stop))
+                sizes = np.abs(planes[own]).max(axis=(2, 3), keepdims=True)
+                flat = np.ptp(planes[own], axis=(2, 3), keepdims=True) <= 1e-6 * sizes
+                # A constant plane becomes exactly zero, so that rounding errors do not count as a gradient.
+                part = np.where(flat, 0, planes[own] / planes.dtype.type(divisor)).astype(np.float32)
+                if self.shape != self.source:
+                    part = np.asarray(down @ part @ across.T, dtype=np.float32)
+                result[own] = part.reshape(*part.shape[:2], -1)
 
+        # Fields are normalised later; dividing here only keeps squares inside the range of float32.
+        divisor = largest_value(stack) if largest is None else largest
         with own_threads() as threads:
-            sizes = parallel_ranges(
-                lambda start, stop: float(np.abs(planes[start:stop]).max()), len(planes), grain=512, threads=threads
-            )
-            # Fields are normalised later; dividing here only keeps squares inside the range of float32.
-            largest = max(sizes) or 1.0
-            parallel_ranges(fill, len(planes), grain=512, threads=threads)
+            parallel_ranges(fill, len(planes), grain=_IMAGES_AT_A_TIME, threads=threads)
         return result
+
+
+def largest_value(stack: NDArray[Any]) -> float:
+    """Return the largest absolute value of a stack, read a few images at a time; 1 if all are zero."""
+
+    def find(start: int, stop: int) -> float:
+        firsts = range(start, stop, _IMAGES_AT_A_TIME)
+        blocks = (stack[first : min(first + _IMAGES_AT_A_TIME, stop)] for first in firsts)
+        return max(float(np.abs(block).max()) for block in blocks)
+
+    with own_threads() as threads:
+        return max(parallel_ranges(find, len(stack), grain=_IMAGES_AT_A_TIME, threads=threads)) or 1.0
+
+
+@dataclass(frozen=True)
+class WorkingImages:
+    """Distinct images at the working size: all of them in memory, or computed from the originals when they are needed.
+
+    ``numbers`` (n,) are the distinct ones among the ``originals``. ``held`` (n, channels, pixels) are the images at
+    the working size, or None. ``largest`` is the largest absolute value of the originals.
+    """
+
+    originals: NDArray[Any]
+    numbers: IndexArray
+    size: WorkingSize
+    largest: float
+    held: Float32 | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Number of images, channels and pixels."""
+        n_channels = self.originals.shape[3] if self.originals.ndim == 4 else 1
+        return len(self.numbers), n_channels, self.size.shape[0] * self.size.shape[1]
+
+    def take(self, chosen: IndexArray | Int32) -> Float32:
+        """Return some images (m, channels, pixels)."""
+        if self.held is not None:
+            return np.asarray(self.held[chosen])
+        return self.size.apply(self.originals[self.numbers[chosen]], self.largest)
+
+    def range(self, start: int, stop: int) -> Float32:
+        """Return consecutive images (stop - start, channels, pixels)."""
+        return self.held[start:stop] if self.held is not None else self.take(np.arange(start, stop))
 
 
 def channel_planes(stack: NDArray[Any]) -> NDArray[Any]:
@@ -188,7 +239,7 @@ class MotionCoefficients:
     shift_map: Float32
 
     @classmethod
-    def fit(cls, images: Float32, bank: MotionBank, rank: int, rng: np.random.Generator) -> MotionCoefficients:
+    def fit(cls, images: WorkingImages, bank: MotionBank, rank: int, rng: np.random.Generator) -> MotionCoefficients:
         """Learn the basis from fields of randomly moved images ``(n, channels, pixels)``.
 
         A basis of unmoved images would favour the identity, which lowers the accuracy on faces under changing light.
@@ -255,14 +306,15 @@ def _inverse_length(energy: Float32) -> Float32:
     return np.where(energy > 0, 1 / np.sqrt(np.maximum(energy, 1e-30)), 0).astype(np.float32)
 
 
-def _moved_fields(images: Float32, bank: MotionBank, rng: np.random.Generator) -> Float32:
+def _moved_fields(images: WorkingImages, bank: MotionBank, rng: np.random.Generator) -> Float32:
     """Return the unit fields ``(samples, 2 channels * pixels)`` of randomly chosen and moved images."""
     n_samples = min(_BASIS_SAMPLES, 8 * len(images))
     warp_tables, shift_tables = bank.warp_tables(), bank.shift_tables()
     moved = np.empty((n_samples, *images.shape[1:]), dtype=np.float32)
     for sample in range(n_samples):
         warp, shift = rng.integers(len(bank.warps)), rng.integers(len(bank.shifts))
-        image = images[rng.integers(len(images))]
+        chosen = int(rng.integers(len(images)))
+        image = images.range(chosen, chosen + 1)[0]
         for (corners, weights), motion in ((warp_tables, warp), (shift_tables, shift)):
             image = (image[:, corners[motion]] * weights[motion]).sum(axis=1)
         moved[sample] = image

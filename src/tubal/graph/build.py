@@ -24,14 +24,15 @@ from tubal.graph.structure import (
 )
 
 if TYPE_CHECKING:
-    from tubal.graph.deformable import Deformation, Effort
+    from tubal.graph.deformable import DeformableSearch, Deformation, Effort
+    from tubal.graph.neighbors import TrainingSearch
 
 
 import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def deformable_graph(
     memory_budget: float = 1e9,
     random_state: int = 0,
     stage: Stage | None = None,
+    finder: Callable[[DeformableSearch], TrainingSearch] | None = None,
 ) -> Graph:
     """Join every image to its nearest others under small deformations.
 
@@ -88,6 +90,9 @@ def deformable_graph(
         Seed that draws the images from which the basis of the motions is learned.
     stage : Stage or None, default=None
         Follows the search and keeps what it finds; None to do neither.
+    finder : callable or None, default=None
+        Returns what lists the neighbours of the training images, given the search for new images; None for that
+        search itself. :class:`tubal.graph.tasks.TaskSearch` lists them on a cluster.
 
     Returns
     -------
@@ -114,7 +119,7 @@ def deformable_graph(
         from tubal.graph.deformable_torch import DeviceSearch
 
         search = DeviceSearch.of(search, images)
-    found = find_or_recall(search, wanted, stage)
+    found = find_or_recall(search if finder is None else finder(search), wanted, stage)
     return Graph.from_neighbors(found, weighting=Weighting(), search=search, n_neighbors=wanted)
 
 

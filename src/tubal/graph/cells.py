@@ -1,4 +1,4 @@
-"""Nearest descriptors of many images: only descriptors in nearby cells are compared.
+"""Short descriptors of images, and the nearest ones of many: only descriptors in nearby cells are compared.
 
 K-means on a sample divides the descriptors into cells. The images of one cell are compared with all images of the cells
 around it, in one matrix product. Which cells lie around it is measured and not assumed: a few images are compared with
@@ -7,6 +7,7 @@ all others, and as many cells are searched as are needed to find nearly all of t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -14,12 +15,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.cluster.hierarchy import leaves_list, linkage
 
 from tubal.backends.arrays import Array, is_torch, namespace, parallel_ranges, restore_like, to_numpy
 from tubal.backends.cpu import deformation as _kernels
+from tubal.graph.affine import Float32, field_stack
 from tubal.graph.structure import IndexArray
 
-Float32: TypeAlias = NDArray[np.float32]
+# Returns the cell of every descriptor, and how near cells are to each other, given the centres.
+Assign: TypeAlias = Callable[[Float32], tuple[IndexArray, NDArray[np.uint8]]]
 
 # Share of the exact candidates of a sample that must be found, and the size of the sample.
 RECALL, _N_CHECKED = 0.995, 512
@@ -43,7 +47,7 @@ def cell_candidates(
     Parameters
     ----------
     descriptors : array of shape (n, dimensions)
-        Rows of unit length in single precision, NumPy or torch.
+        Rows of unit length, NumPy or torch.
     reach : int
         Candidates per image, less than ``n``.
     random_state : int
@@ -58,24 +62,66 @@ def cell_candidates(
     array of shape (n, reach)
         Indices, int32 for NumPy and int64 for torch.
     """
-    if n_cells is None:
-        n_cells = max(1, round(_CELLS_PER_ROOT * len(descriptors) ** 0.5))
-    rng = np.random.default_rng(random_state)
-    cells = Cells.of(descriptors, min(n_cells, len(descriptors)), rng, threads)
-    searched = cells.choose_searched(descriptors, reach, rng, threads)
+    plan = CellPlan.of(descriptors, reach, random_state=random_state, threads=threads, n_cells=n_cells)
+    found = plan.lists(descriptors, 0, len(descriptors), reach, threads)
     xp = namespace(descriptors)
-    kind = {"dtype": xp.int64, "device": descriptors.device} if is_torch(descriptors) else {"dtype": np.int32}
-    lists = xp.empty((len(descriptors), reach), **kind)
-    order = restore_like(cells.order, descriptors)
-
-    def fill(first: int, last: int) -> None:
-        for cell in range(first, last):
-            if cells.sizes[cell]:
-                others = _members(order, cells.starts, searched[cell])
-                _fill_lists(descriptors, others, int(cells.sizes[cell]), lists)
-
-    parallel_ranges(fill, len(searched), grain=1, threads=1 if is_torch(descriptors) else threads)
+    lists = xp.empty_like(found)
+    lists[restore_like(plan.order, descriptors)] = found
     return lists
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """Which images are compared with which: all images in an order, and the cells that are searched for each cell.
+
+    ``order`` (n,) are all images, sorted by cell, and similar cells are next to each other; those of cell ``c`` begin
+    at ``starts[c]``. ``searched[c]`` are the cells that are searched for the images of ``c``, which is the first.
+    """
+
+    order: IndexArray
+    starts: IndexArray
+    searched: list[IndexArray]
+
+    @classmethod
+    def of(
+        cls,
+        descriptors: Array,
+        reach: int,
+        *,
+        random_state: int,
+        threads: int,
+        n_cells: int | None = None,
+        assign: Assign | None = None,
+    ) -> CellPlan:
+        """Divide descriptors (n, dimensions) into cells, and choose those to search for ``reach`` candidates.
+
+        ``assign`` does what :func:`assign_cells` does for all descriptors, given the centres, if it is done elsewhere.
+        """
+        if n_cells is None:
+            n_cells = max(1, round(_CELLS_PER_ROOT * len(descriptors) ** 0.5))
+        rng = np.random.default_rng(random_state)
+        cells = Cells.of(descriptors, min(n_cells, len(descriptors)), rng, threads, assign)
+        return cls(cells.order, cells.starts, cells.choose_searched(descriptors, reach, rng, threads))
+
+    def lists(self, descriptors: Array, start: int, stop: int, reach: int, threads: int) -> Array:
+        """Return the candidates (stop - start, reach) of the images ``order[start:stop]``, most similar first."""
+        xp, order = namespace(descriptors), restore_like(self.order, descriptors)
+        kind = {"dtype": xp.int64, "device": descriptors.device} if is_torch(descriptors) else {"dtype": np.int32}
+        lists = xp.empty((stop - start, reach), **kind)
+        first = int(np.searchsorted(self.starts, start, side="right")) - 1
+        last = int(np.searchsorted(self.starts, stop))
+
+        def fill(low: int, high: int) -> None:
+            for cell in range(first + low, first + high):
+                begin = int(self.starts[cell])
+                own = range(max(start, begin), min(stop, int(self.starts[cell + 1])))
+                if own:
+                    others = _members(order, self.starts, self.searched[cell])
+                    wanted = range(own.start - begin, own.stop - begin)
+                    _fill_lists(descriptors, others, wanted, lists[own.start - start : own.stop - start])
+
+        parallel_ranges(fill, last - first, grain=1, threads=1 if is_torch(descriptors) else threads)
+        return lists
 
 
 @dataclass(frozen=True)
@@ -94,18 +140,14 @@ class Cells:
     near: IndexArray
 
     @classmethod
-    def of(cls, descriptors: Array, n_cells: int, rng: np.random.Generator, threads: int) -> Cells:
-        """Divide descriptors into cells."""
+    def of(
+        cls, descriptors: Array, n_cells: int, rng: np.random.Generator, threads: int, assign: Assign | None = None
+    ) -> Cells:
+        """Divide descriptors into cells, numbered such that similar ones follow each other."""
         centers = learn_centers(descriptors, n_cells, rng, threads)
-        n_probes = min(_MOST_PROBES, n_cells)
-        cell = np.empty(len(descriptors), np.intp)
-        rank = np.full((n_cells, n_cells), 255, np.uint8)
-        places = np.arange(n_probes, dtype=np.uint8)
-        for start in range(0, len(descriptors), _ROWS):
-            rows = descriptors[start : start + _ROWS]
-            probes = to_numpy(most_similar(rows, restore_like(centers, rows), n_probes, threads))
-            cell[start : start + len(rows)] = probes[:, 0]
-            np.minimum.at(rank, (probes[:, :1], probes), places)
+        if n_cells > 1:
+            centers = centers[leaves_list(linkage(centers, method="ward"))]
+        cell, rank = assign_cells(descriptors, centers, threads) if assign is None else assign(centers)
         order = np.argsort(cell, kind="stable")
         starts = np.searchsorted(cell[order], np.arange(n_cells + 1))
         similarity = centers @ centers.T
@@ -126,7 +168,7 @@ class Cells:
         a sample. A cell with too few images around it searches the next nearest, too.
         """
         checked = rng.permutation(len(descriptors))[:_N_CHECKED]
-        queries = descriptors[restore_like(checked, descriptors)]
+        queries = _single(descriptors[restore_like(checked, descriptors)])
         # One more than needed, because each image is the nearest to itself.
         exact = to_numpy(most_similar(queries, descriptors, reach + 1, threads))
         ranks = self.rank[self.cell[checked][:, None], self.cell[exact]][exact != checked[:, None]]
@@ -143,6 +185,21 @@ class Cells:
             before = np.cumsum(self.sizes[near]) - self.sizes[near]
             wanted |= before <= reach
         return np.asarray(near[wanted])
+
+
+def assign_cells(descriptors: Array, centers: Float32, threads: int) -> tuple[IndexArray, NDArray[np.uint8]]:
+    """Return the nearest cell (n,) of each descriptor, and the ``rank`` of :class:`Cells` that they give."""
+    n_cells = len(centers)
+    n_probes = min(_MOST_PROBES, n_cells)
+    cell = np.empty(len(descriptors), np.intp)
+    rank = np.full((n_cells, n_cells), 255, np.uint8)
+    places = np.arange(n_probes, dtype=np.uint8)
+    for start in range(0, len(descriptors), _ROWS):
+        rows = _single(descriptors[start : start + _ROWS])
+        probes = to_numpy(most_similar(rows, restore_like(centers, rows), n_probes, threads))
+        cell[start : start + len(rows)] = probes[:, 0]
+        np.minimum.at(rank, (probes[:, :1], probes), places)
+    return cell, rank
 
 
 def learn_centers(descriptors: Array, n_cells: int, rng: np.random.Generator, threads: int) -> Float32:
@@ -178,6 +235,8 @@ def most_similar(queries: Array, known: Array, count: int, threads: int, *, firs
             for low in range(0, len(queries), step)
         ]
         return namespace(queries).concatenate(parts)
+    if known.dtype == np.float16:
+        return _most_similar_in_parts(queries, known, count, threads)
     found = np.empty((len(queries), count), dtype=np.int32)
     rows = max(16, min(256, 2**22 // len(known)))
 
@@ -188,6 +247,25 @@ def most_similar(queries: Array, known: Array, count: int, threads: int, *, firs
 
     parallel_ranges(fill, len(queries), grain=rows, threads=threads)
     return found
+
+
+def _most_similar_in_parts(queries: Float32, known: NDArray[np.float16], count: int, threads: int) -> NDArray[np.int32]:
+    """Return the same for rows that are stored in two bytes, which are read in parts; ``queries`` are few."""
+    numbers = np.empty((len(queries), 0), np.int32)
+    scores = np.empty((len(queries), 0), np.float32)
+    for start in range(0, len(known), _ROWS):
+        rows = known[start : start + _ROWS].astype(np.float32)
+        found = most_similar(queries, rows, min(count, len(rows)), threads)
+        products = np.stack([rows[near] @ query for near, query in zip(found, queries, strict=True)])
+        numbers, scores = np.hstack([numbers, found + np.int32(start)]), np.hstack([scores, products])
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
+        numbers, scores = np.take_along_axis(numbers, best, axis=1), np.take_along_axis(scores, best, axis=1)
+    return numbers
+
+
+def _single(rows: Array) -> Array:
+    """Return rows in single precision, in which they are multiplied; tensors have it."""
+    return rows if is_torch(rows) else np.asarray(rows, dtype=np.float32)
 
 
 def _top(scores: Array, count: int, own: int | None) -> Array:
@@ -210,10 +288,97 @@ def _members(order: Array, starts: IndexArray, cells: IndexArray) -> Array:
     return namespace(order).concatenate([order[starts[cell] : starts[cell + 1]] for cell in cells])
 
 
-def _fill_lists(descriptors: Array, others: Array, n_queries: int, lists: Array) -> None:
-    """Write the candidates, among ``others``, of the first ``n_queries`` of them; no image is its own candidate."""
-    known, reach = descriptors[others], lists.shape[1]
+def _fill_lists(descriptors: Array, others: Array, wanted: range, lists: Array) -> None:
+    """Write the candidates, among ``others``, of the ``wanted`` ones of them; no image is its own candidate."""
+    known, reach = _single(descriptors[others]), lists.shape[1]
     step = max(16, (_DEVICE_BLOCK if is_torch(descriptors) else _BLOCK) // len(known))
-    for start in range(0, n_queries, step):
-        stop = min(start + step, n_queries)
-        lists[others[start:stop]] = others[_top(known[start:stop] @ known.T, reach, start)]
+    for start in range(wanted.start, wanted.stop, step):
+        stop = min(start + step, wanted.stop)
+        found = _top(known[start:stop] @ known.T, reach, start)
+        lists[start - wanted.start : stop - wanted.start] = others[found]
+
+
+# --- descriptors -------------------------------------------------------------------------------------------
+_N_POOLS = 64
+# Collections above this size use the leading principal components of their descriptors, found on so many at most.
+PCA_FROM, N_COMPONENTS, MOST_FITTED = 2000, 128, 20_000
+# Images whose fields are in memory at a time, per thread.
+_IMAGES_AT_A_TIME = 64
+
+
+@dataclass(frozen=True)
+class CoarseMap:
+    """The projection from images to unit descriptors, fitted on the training images.
+
+    ``pooling`` is (cells, pixels), ``mean`` (dimensions,) and ``axes`` (dimensions, components) or None.
+    """
+
+    shape: tuple[int, int]
+    pooling: Float32
+    mean: Float32
+    axes: Float32 | None
+    use_pixels: bool = False
+
+    @classmethod
+    def fit(
+        cls, images: Float32, shape: tuple[int, int], threads: int, *, use_pixels: bool = False
+    ) -> tuple[CoarseMap, Float32]:
+        """Return the map fitted on ``images`` (n, channels, pixels), and their descriptors."""
+        pooling = cell_weights(shape)
+        pooled = _pooled(images, shape, pooling, threads, use_pixels=use_pixels)
+        mean = pooled.mean(axis=0)
+        axes = None
+        if len(images) > PCA_FROM and pooled.shape[1] > N_COMPONENTS:
+            centred = pooled - mean
+            axes = np.linalg.eigh((centred.T @ centred).astype(np.float64))[1][:, -N_COMPONENTS:].astype(np.float32)
+        fitted = cls(shape, pooling, mean, axes, use_pixels)
+        return fitted, fitted._project(pooled)
+
+    @property
+    def n_dimensions(self) -> int:
+        """Number of values of a descriptor."""
+        return len(self.mean) if self.axes is None else int(self.axes.shape[1])
+
+    def descriptors(self, images: Float32, threads: int) -> Float32:
+        """Return unit descriptors ``(n, dimensions)`` of images at the working size."""
+        return self._project(_pooled(images, self.shape, self.pooling, threads, use_pixels=self.use_pixels))
+
+    def _project(self, pooled: Float32) -> Float32:
+        """Return unit descriptors (n, dimensions) of pooled fields, centred and projected to the principal axes."""
+        centred = pooled - self.mean
+        projected = centred if self.axes is None else centred @ self.axes
+        lengths = np.linalg.norm(projected, axis=1, keepdims=True)
+        return np.ascontiguousarray(projected / np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
+def _pooled(images: Float32, shape: tuple[int, int], pooling: Float32, threads: int, *, use_pixels: bool) -> Float32:
+    """Return rectified fields pooled over the cells, ``(n, 4 channels * cells)``."""
+    n_images, n_channels, n_pixels = images.shape
+    pooled = np.empty((n_images, 2, 2 * n_channels, len(pooling)), dtype=np.float32)
+
+    def fill(start: int, stop: int) -> None:
+        for low in range(start, stop, _IMAGES_AT_A_TIME):
+            high = min(low + _IMAGES_AT_A_TIME, stop)
+            fields = field_stack(images[low:high], shape, use_pixels=use_pixels, threads=1)[0]
+            for sign, half in ((1, 0), (-1, 1)):
+                rectified = np.maximum(sign * fields, 0).reshape(-1, n_pixels)
+                pooled[low:high, half] = (rectified @ pooling.T).reshape(high - low, 2 * n_channels, -1)
+
+    parallel_ranges(fill, n_images, grain=_IMAGES_AT_A_TIME, threads=threads)
+    return pooled.reshape(n_images, -1)
+
+
+def cell_weights(shape: tuple[int, int]) -> Float32:
+    """Return Gaussian weights ``(cells, pixels)`` of about 64 overlapping cells spread over the image."""
+    height, width = shape
+    n_down = min(height, max(8, _N_POOLS // width))
+    n_across = min(width, max(8, _N_POOLS // n_down))
+    down, across = _cell_weights_1d(height, n_down), _cell_weights_1d(width, n_across)
+    return np.ascontiguousarray(np.kron(down, across), dtype=np.float32)
+
+
+def _cell_weights_1d(length: int, n_cells: int) -> Float32:
+    cell = length / n_cells
+    centres = (np.arange(n_cells) + 0.5) * cell - 0.5
+    weights = np.exp(-0.5 * ((np.arange(length) - centres[:, None]) / (0.7 * cell)) ** 2)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)

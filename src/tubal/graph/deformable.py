@@ -21,15 +21,17 @@ from tubal.graph.affine import (
     Int32,
     MotionBank,
     MotionCoefficients,
+    WorkingImages,
     WorkingSize,
     best_motions,
     empty_fields,
     field_layout,
     field_stack,
+    largest_value,
     measure_pairs,
     write_fields,
 )
-from tubal.graph.cells import cell_candidates, most_similar
+from tubal.graph.cells import MOST_FITTED, Assign, CellPlan, CoarseMap, cell_candidates, most_similar
 from tubal.graph.neighbors import (
     HUB_FACTOR,
     ImageSearch,
@@ -54,6 +56,8 @@ from tubal.graph.structure import (
 FARTHEST = 2.0
 # Pixels of pairs compared in one block of queries, about ten seconds, and between two reports of the progress.
 _BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**25
+# Images of a large collection that are described at a time.
+_IMAGES_IN_PART = 4096
 # Pairs whose warped images are in memory at a time, per thread.
 _PAIRS_AT_A_TIME = 64
 # Blocks are multiples of this many queries, so that matrix products run in the same pieces as in one large block.
@@ -252,11 +256,6 @@ class Ranking:
         nothing = np.zeros((n_rows, 0), dtype=np.int32)
         return cls(nothing, nothing.astype(np.float32), nothing, nothing)
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[Ranking]) -> Ranking:
-        """Return the lists of consecutive blocks of queries as one."""
-        return cls(*(np.concatenate([getattr(part, name.name) for part in parts]) for name in fields(cls)))
-
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the four arrays by name."""
         return {name.name: getattr(self, name.name) for name in fields(self)}
@@ -268,6 +267,31 @@ class Ranking:
             return Ranking(zeros, zeros.astype(np.float32), zeros, zeros)
         at = (rows, slots)
         return Ranking(self.indices[at], self.distances[at], self.warps[at], self.shifts[at])
+
+
+class GrowingRanking:
+    """The lists of all queries, filled block by block in an ``order``, or as the queries come if that is None."""
+
+    def __init__(self, n_queries: int, order: IndexArray | None = None) -> None:
+        self.n_queries, self.order, self.n_done = n_queries, order, 0
+        self.ranking = Ranking.empty(n_queries)
+
+    def append(self, block: Ranking) -> None:
+        """Add the lists of the next queries."""
+        if self.n_done == 0:
+            shape = (self.n_queries, block.indices.shape[1])
+            self.ranking = Ranking(*(np.empty(shape, part.dtype) for part in block.arrays().values()))
+        places = self._places(self.n_done, self.n_done + len(block.indices))
+        for name, values in block.arrays().items():
+            getattr(self.ranking, name)[places] = values
+        self.n_done += len(block.indices)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the lists that are done, in the order in which they were added."""
+        return {name: values[self._places(0, self.n_done)] for name, values in self.ranking.arrays().items()}
+
+    def _places(self, start: int, stop: int) -> IndexArray | slice:
+        return slice(start, stop) if self.order is None else self.order[start:stop]
 
 
 @dataclass(frozen=True)
@@ -325,7 +349,7 @@ class DeformableSearch(ImageSearch):
 
     def release_memory(self) -> None:
         """Free the arrays derived from the images (up to half the memory budget); a later query computes them again."""
-        for name in ("prepared", "_training_candidates"):
+        for name in ("prepared", "_cell_plan", "_training_candidates"):
             self.__dict__.pop(name, None)
 
     def grown(self, new_images: Array) -> DeformableSearch:
@@ -344,16 +368,22 @@ class DeformableSearch(ImageSearch):
         ranking = self._rank(self.prepared.images, self._effort_for(n_neighbors), stage)
         stage.show(len(self.images), len(self.images))
         length = min(len(self.images) - 1, max(3 * n_neighbors, 20))
-        lists, slots = spread_over_copies(ranking.indices, group, length, training=True)
-        spread = ranking.take(group[:, None], np.maximum(slots, 0))
-        distances = np.where(slots < 0, np.float32(0), spread.distances)
-        distances[lists < 0] = np.inf
+        if len(ranking.indices) == len(group) and ranking.indices.shape[1] == length:
+            # Without copies the lists are complete.
+            lists: NDArray[Any] = ranking.indices
+            spread, distances = ranking, ranking.distances
+            slots = np.broadcast_to(np.arange(length), lists.shape)
+        else:
+            lists, slots = spread_over_copies(ranking.indices, group, length, training=True)
+            spread = ranking.take(group[:, None], np.maximum(slots, 0))
+            distances = np.where(slots < 0, np.float32(0), spread.distances)
+            distances[lists < 0] = np.inf
         chosen = limit_in_degree(lists, distances, n_neighbors, HUB_FACTOR * n_neighbors)
         present = chosen >= 0
         kept = np.maximum(chosen, 0)
         rows = np.arange(len(lists))[:, None]
         alignments = self._alignments(spread.take(rows, kept), slots[rows, kept])
-        nearest = np.where(present, np.take_along_axis(lists, kept, axis=1), -1)
+        nearest = np.where(present, np.take_along_axis(lists, kept, axis=1), -1).astype(np.intp, copy=False)
         apart = np.where(present, np.take_along_axis(distances, kept, axis=1), np.inf)
         return Neighbors(nearest, apart, alignments)
 
@@ -386,25 +416,44 @@ class DeformableSearch(ImageSearch):
         n_candidates, n_kept = (max(n, n_neighbors) for n in (self.effort.n_candidates, self.effort.n_kept))
         return replace(self.effort, n_candidates=n_candidates, n_kept=n_kept)
 
-    def _rank(self, queries: Float32, effort: Effort, stage: Stage | None = None) -> Ranking:
+    def _rank(self, queries: Float32 | WorkingImages, effort: Effort, stage: Stage | None = None) -> Ranking:
         """Return the best candidates of queries ``(m, channels, pixels)``, block by block.
 
-        With a stage the queries are the distinct training images. Blocks that an interrupted run has kept are not
-        computed again.
+        With a stage the queries are the distinct training images, in the order of :meth:`_training_order`. Blocks that
+        an interrupted run has kept are not computed again.
         """
-        blocks = list(self._blocks(len(queries), queries.shape[1], effort))
-        parts = [] if stage is None else self._kept_blocks(stage, blocks)
-        n_known = sum(len(part.indices) for part in parts)
+        rank = self.prepared.coefficients.rank
+        blocks = list(self._block_ranges(len(queries), queries.shape[1], effort, rank))
+        order = None if stage is None else self._training_order(effort)
+        found = GrowingRanking(len(queries), order)
+        for part in [] if stage is None else self._kept_blocks(stage, blocks):
+            found.append(part)
         with own_threads() as threads:
             for start, stop in blocks:
-                if start < n_known:
+                if start < found.n_done:
                     continue
                 first = None if stage is None else start
                 tell = self._teller(stage, start, stop, len(queries))
-                parts.append(self._rank_block(queries[start:stop], effort, first, threads, tell))
+                own = self._queries(queries, order, start, stop)
+                found.append(self._rank_block(own, effort, first, threads, tell))
                 if stage is not None:
-                    stage.keep(lambda: Ranking.concatenate(parts).arrays())
-        return Ranking.concatenate(parts)
+                    stage.keep(found.arrays)
+        return found.ranking
+
+    def _queries(self, queries: Float32 | WorkingImages, order: IndexArray | None, start: int, stop: int) -> Float32:
+        """Return one block of queries; ``order`` is that of the training images if they have one."""
+        if not isinstance(queries, WorkingImages):
+            return queries[start:stop]
+        return queries.range(start, stop) if order is None else queries.take(order[start:stop])
+
+    def _training_order(self, effort: Effort) -> IndexArray | None:
+        """Return the order in which training images are compared: along the cells, or None for the given order.
+
+        Images of one block then have many candidates in common, which are brought to the working size and warped once.
+        """
+        if len(self.prepared.images) <= effort.exact_limit:
+            return None
+        return self._plan(min(effort.n_candidates, len(self.prepared.images) - 1)).order
 
     def _kept_blocks(self, stage: Stage, blocks: Sequence[tuple[int, int]]) -> list[Ranking]:
         """Return the lists of the first blocks that an interrupted run has kept, as one; none if they do not fit."""
@@ -428,10 +477,10 @@ class DeformableSearch(ImageSearch):
         n_images = len(self.images)
         return lambda share: stage.show(int((start + share * (stop - start)) * n_images / n_queries), n_images)
 
-    def _blocks(self, n_queries: int, n_channels: int, effort: Effort) -> Iterator[tuple[int, int]]:
+    def _block_ranges(self, n_queries: int, n_channels: int, effort: Effort, rank: int) -> Iterator[tuple[int, int]]:
         """Yield ranges of queries that take a few seconds and whose data fit half the memory budget."""
         n_pixels = self.size.shape[0] * self.size.shape[1]
-        floats = 8 * n_channels * n_pixels + len(self.bank.shifts) * self.prepared.coefficients.rank
+        floats = 8 * n_channels * n_pixels + len(self.bank.shifts) * rank
         per_query = 4 * floats + 24 * effort.n_candidates + 64 * effort.n_kept
         quick = _BLOCK_PIXELS // (effort.n_kept * n_channels * n_pixels) // _ROUND * _ROUND
         rows = max(64, min(int(0.5 * self.memory_budget / per_query), max(_ROUND, quick)))
@@ -441,25 +490,23 @@ class DeformableSearch(ImageSearch):
     def _rank_block(
         self, queries: Float32, effort: Effort, first: int | None, threads: int, tell: Callable[[float], None]
     ) -> Ranking:
-        """Run the stages for one block; ``first`` is the training index of its first query."""
+        """Run the stages for one block; ``first`` is the place of its first query in the training order."""
         prepared = self.prepared
         n_others = len(prepared.images) - (first is not None)
         if n_others == 0:
             return Ranking.empty(len(queries))
         reach = min(effort.n_candidates, n_others)
         candidates = self._candidates(queries, first, reach, threads)
-        query_fields, energies = field_stack(queries, self.size.shape, use_pixels=self.bank.use_pixels, threads=threads)
-        shifted = prepared.coefficients.of_shifts(queries, query_fields, energies, threads)
-        scores, warps, shifts = best_motions(shifted, prepared.warped, candidates, threads)
-        n_kept = min(effort.n_kept, reach)
-        best = np.argpartition(-scores, n_kept - 1, axis=1)[:, :n_kept]
-        rows = np.arange(len(queries))[:, None]
-        kept = Ranking(candidates, scores, warps, shifts).take(rows, np.sort(best, axis=1))
-        distances = self._local_distances(queries, kept, threads, tell)
-        blank = (energies[:, None] == 0) | (prepared.energies[kept.indices] == 0)
-        distances[blank] = FARTHEST
-        order = np.argsort(distances, axis=1, kind="stable")
-        return Ranking(kept.indices, distances, kept.warps, kept.shifts).take(rows, order)
+        numbers, known = prepared.around(candidates)
+        local = candidates if numbers is None else np.searchsorted(numbers, candidates).astype(np.int32)
+        comparison = self._comparison(prepared.coefficients)
+        found = comparison.rank(queries, local, known, effort.n_kept, threads, tell)
+        return found if numbers is None else replace(found, indices=numbers[found.indices])
+
+    def _comparison(self, coefficients: MotionCoefficients) -> Comparison:
+        """Return what the last two stages need besides the images."""
+        window_y, window_x = (self.deformation.pixels(self.deformation.window, side) for side in self.size.shape)
+        return Comparison(coefficients, (window_y, window_x), self.effort.context)
 
     def _candidates(self, queries: Float32, first: int | None, reach: int, threads: int) -> Int32:
         """Return the candidates ``(m, reach)`` of one block of queries by their descriptors."""
@@ -467,63 +514,32 @@ class DeformableSearch(ImageSearch):
         if first is None:
             descriptors = self.prepared.coarse.descriptors(queries, threads)
             return np.asarray(most_similar(descriptors, known, reach, threads))
-        own = slice(first, first + len(queries))
-        lists = self.training_candidates(reach)
-        if lists is not None:
-            return lists[own]
-        return np.asarray(most_similar(known[own], known, reach, threads, first=first))
+        if len(known) > self.effort.exact_limit:
+            return np.asarray(self._plan(reach).lists(known, first, first + len(queries), reach, threads))
+        return np.asarray(most_similar(known[first : first + len(queries)], known, reach, threads, first=first))
+
+    def _plan(self, reach: int) -> CellPlan:
+        """Return which images of a large collection are compared by their descriptors."""
+        kept: tuple[int, CellPlan] | None = self.__dict__.get("_cell_plan")
+        if kept is None or kept[0] != reach:
+            with own_threads() as threads:
+                described, seed = self.prepared.descriptors, self.random_state
+                plan = CellPlan.of(described, reach, random_state=seed, threads=threads, assign=self._assign())
+            kept = reach, plan
+            self.__dict__["_cell_plan"] = kept
+        return kept[1]
+
+    def _assign(self) -> Assign | None:
+        """Return what assigns all descriptors to cells, see :class:`CellPlan`; None to do it here."""
+        return None
 
     def training_candidates(self, reach: int) -> Int32 | None:
         """Return approximate candidates of all training images, or None if all pairs are compared."""
-        if len(self.prepared.images) <= self.effort.exact_limit:
+        known = self.prepared.descriptors
+        if len(known) <= self.effort.exact_limit:
             return None
-        lists: Int32 | None = self.__dict__.get("_training_candidates")
-        if lists is None or lists.shape[1] != reach:
-            with own_threads() as threads:
-                lists = cell_candidates(
-                    self.prepared.descriptors, reach, random_state=self.random_state, threads=threads
-                )
-            self.__dict__["_training_candidates"] = lists
-        return lists
-
-    def _local_distances(self, queries: Float32, kept: Ranking, threads: int, tell: Callable[[float], None]) -> Float32:
-        """Return the root mean squared context difference of every kept pair, after its motion and local warp."""
-        height, width = self.size.shape
-        margin, use_pixels = self.effort.context, self.bank.use_pixels
-        window_y, window_x = (self.deformation.pixels(self.deformation.window, side) for side in (height, width))
-        shifts = np.asarray(self.bank.shifts, dtype=np.int64)
-        gap = int(window_x + np.abs(shifts[:, 1]).max())
-        query_fields, _ = field_stack(
-            queries, self.size.shape, use_pixels=use_pixels, margin=margin, gap=gap, threads=threads
-        )
-        layout = field_layout(self.size.shape, margin=margin, gap=gap, window=(window_y, window_x))
-        tables = self.bank.warp_tables()
-        rows = np.broadcast_to(np.arange(len(queries), dtype=np.int32)[:, None], kept.indices.shape)
-        # Sorted by image and warp, because pairs side by side share the fields of their warps.
-        moves = np.stack([kept.indices, kept.warps], axis=2, dtype=np.int32).reshape(-1, 2)
-        order = np.lexsort((moves[:, 1], moves[:, 0]))
-        moves, images = moves[order], self.prepared.images
-        pairs = np.stack([rows, np.zeros_like(rows), kept.shifts], axis=2, dtype=np.int32).reshape(-1, 3)[order]
-        totals = np.empty(len(pairs), dtype=np.float32)
-        is_new = (moves != np.roll(moves, 1, axis=0)).any(axis=1)
-
-        def fill(start: int, stop: int) -> None:
-            energies = np.empty(_PAIRS_AT_A_TIME, dtype=np.float32)
-            others = empty_fields(_PAIRS_AT_A_TIME, images.shape[1], layout)
-            for low in range(start, stop, _PAIRS_AT_A_TIME):
-                part = slice(low, min(low + _PAIRS_AT_A_TIME, stop))
-                is_first = is_new[part].copy()
-                is_first[0] = True
-                pairs[part, 1] = np.cumsum(is_first) - 1
-                needed = moves[part][is_first]
-                fields = others[: len(needed)]
-                write_fields(images, needed, tables, layout, use_pixels, fields, energies)
-                measure_pairs(query_fields, fields, pairs[part], shifts, layout, totals[part])
-
-        in_order(fill, len(pairs), max(64, _TELL_PIXELS // (images.shape[1] * images.shape[2])), threads, tell)
-        distances = np.empty_like(totals)
-        distances[order] = np.sqrt(totals / np.float32(2 * (2 * margin + 1) ** 2))
-        return distances.reshape(kept.indices.shape)
+        with own_threads() as threads:
+            return np.asarray(cell_candidates(known, reach, random_state=self.random_state, threads=threads))
 
     # --- storage -----------------------------------------------------------------------------------------
     def state(self) -> SearchState:
@@ -545,29 +561,127 @@ class DeformableSearch(ImageSearch):
 
 
 @dataclass(frozen=True)
+class KnownImages:
+    """Images that queries are compared with: at the working size, the coefficients of every warp, and energies.
+
+    ``images`` is (n, channels, pixels), ``warped`` (n, warps, rank); ``energies`` (n,) are zero for blank images.
+    """
+
+    images: Float32
+    warped: Float32
+    energies: Float32
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The last two stages of the search: the best motion of every candidate, then the distance of the best ones.
+
+    ``window`` is how far single pixels may move, down and across, and ``context`` the radius of their surroundings.
+    """
+
+    coefficients: MotionCoefficients
+    window: tuple[int, int]
+    context: int
+
+    def rank(
+        self, queries: Float32, candidates: Int32, known: KnownImages, n_kept: int, threads: int,
+        tell: Callable[[float], None],
+    ) -> Ranking:  # fmt: skip
+        """Return the best of each query's candidates (m, reach), which are numbers among the known images."""
+        bank, reach = self.coefficients.bank, candidates.shape[1]
+        query_fields, energies = field_stack(queries, bank.shape, use_pixels=bank.use_pixels, threads=threads)
+        shifted = self.coefficients.of_shifts(queries, query_fields, energies, threads)
+        scores, warps, shifts = best_motions(shifted, known.warped, candidates, threads)
+        n_kept = min(n_kept, reach)
+        best = np.argpartition(-scores, n_kept - 1, axis=1)[:, :n_kept]
+        rows = np.arange(len(queries))[:, None]
+        kept = Ranking(candidates, scores, warps, shifts).take(rows, np.sort(best, axis=1))
+        distances = self._local_distances(queries, kept, known.images, threads, tell)
+        blank = (energies[:, None] == 0) | (known.energies[kept.indices] == 0)
+        distances[blank] = FARTHEST
+        order = np.argsort(distances, axis=1, kind="stable")
+        return Ranking(kept.indices, distances, kept.warps, kept.shifts).take(rows, order)
+
+    def _local_distances(
+        self, queries: Float32, kept: Ranking, images: Float32, threads: int, tell: Callable[[float], None]
+    ) -> Float32:
+        """Return the root mean squared context difference of every kept pair, after its motion and local warp."""
+        bank, margin = self.coefficients.bank, self.context
+        shifts = np.asarray(bank.shifts, dtype=np.int64)
+        gap = int(self.window[1] + np.abs(shifts[:, 1]).max())
+        query_fields, _ = field_stack(
+            queries, bank.shape, use_pixels=bank.use_pixels, margin=margin, gap=gap, threads=threads
+        )
+        layout = field_layout(bank.shape, margin=margin, gap=gap, window=self.window)
+        tables = bank.warp_tables()
+        rows = np.broadcast_to(np.arange(len(queries), dtype=np.int32)[:, None], kept.indices.shape)
+        # Sorted by image and warp, because pairs side by side share the fields of their warps.
+        moves = np.stack([kept.indices, kept.warps], axis=2, dtype=np.int32).reshape(-1, 2)
+        order = np.lexsort((moves[:, 1], moves[:, 0]))
+        moves = moves[order]
+        pairs = np.stack([rows, np.zeros_like(rows), kept.shifts], axis=2, dtype=np.int32).reshape(-1, 3)[order]
+        totals = np.empty(len(pairs), dtype=np.float32)
+        is_new = (moves != np.roll(moves, 1, axis=0)).any(axis=1)
+
+        def fill(start: int, stop: int) -> None:
+            energies = np.empty(_PAIRS_AT_A_TIME, dtype=np.float32)
+            others = empty_fields(_PAIRS_AT_A_TIME, images.shape[1], layout)
+            for low in range(start, stop, _PAIRS_AT_A_TIME):
+                part = slice(low, min(low + _PAIRS_AT_A_TIME, stop))
+                is_first = is_new[part].copy()
+                is_first[0] = True
+                pairs[part, 1] = np.cumsum(is_first) - 1
+                needed = moves[part][is_first]
+                fields = others[: len(needed)]
+                write_fields(images, needed, tables, layout, bank.use_pixels, fields, energies)
+                measure_pairs(query_fields, fields, pairs[part], shifts, layout, totals[part])
+
+        in_order(fill, len(pairs), max(64, _TELL_PIXELS // (images.shape[1] * images.shape[2])), threads, tell)
+        distances = np.empty_like(totals)
+        distances[order] = np.sqrt(totals / np.float32(2 * (2 * margin + 1) ** 2))
+        return distances.reshape(kept.indices.shape)
+
+
+@dataclass(frozen=True)
 class PreparedImages:
     """Distinct training images at the working size, and data that the stages derive from them.
 
     ``group`` (n,) says which distinct image each training image equals; ``warped`` (distinct, warps, rank) holds the
-    coefficients of every warp and ``energies`` (distinct,) is zero for blank images.
+    coefficients of every warp and ``energies`` (distinct,) is zero for blank images. In large collections descriptors
+    and coefficients have half precision.
     """
 
-    images: Float32
+    images: WorkingImages
     group: IndexArray
     coarse: CoarseMap
-    descriptors: Float32
+    descriptors: NDArray[Any]
     coefficients: MotionCoefficients
-    warped: Float32
+    warped: NDArray[Any]
     energies: Float32
 
     @classmethod
     def of(cls, search: DeformableSearch, threads: int) -> PreparedImages:
         """Derive everything from the training images of ``search``."""
-        images, group = distinct_images(search)
-        coarse, descriptors = CoarseMap.fit(images, search.size.shape, threads, use_pixels=search.bank.use_pixels)
+        images, group = working_images(search)
+        # A part of a large collection is enough for the mean and the axes of its descriptors.
+        chosen = np.arange(len(images))[:: -(-len(images) // MOST_FITTED)]
+        shape, use_pixels = search.size.shape, search.bank.use_pixels
+        coarse, descriptors = CoarseMap.fit(images.take(chosen), shape, threads, use_pixels=use_pixels)
         coefficients = fit_coefficients(search, images)
-        warped, energies = coefficients.of_warps(images, threads)
-        return cls(images, group, coarse, descriptors, coefficients, warped, energies)
+        if len(images) > search.effort.exact_limit:
+            parts = describe_in_parts(images, coarse, coefficients, threads)
+        else:
+            every = images.range(0, len(images))
+            parts = Described(descriptors, *coefficients.of_warps(every, threads))
+        return cls(images, group, coarse, parts.descriptors, coefficients, parts.warped, parts.energies)
+
+    def around(self, candidates: Int32) -> tuple[Int32 | None, KnownImages]:
+        """Return the images that are candidates of a block of queries, and their numbers, or None for all images."""
+        if self.images.held is not None and self.warped.dtype == np.float32:
+            return None, KnownImages(self.images.held, self.warped, self.energies)
+        numbers = np.unique(candidates)
+        warped = self.warped[numbers].astype(np.float32)
+        return numbers, KnownImages(self.images.take(numbers), warped, self.energies[numbers])
 
     def grown(self, search: DeformableSearch, threads: int) -> PreparedImages:
         """Return the same for a search with more images; the maps learned from the first ones are kept."""
@@ -578,30 +692,87 @@ class PreparedImages:
         numbers = len(self.images) + np.searchsorted(added, first)
         group = np.concatenate([self.group, np.where(first < n_old, self.group[np.minimum(first, n_old - 1)], numbers)])
         if len(added) == 0:
-            return replace(self, group=group)
+            return replace(self, images=replace(self.images, originals=search.images), group=group)
         new = search.size.apply(search.images[added])
+        held = None if self.images.held is None else np.concatenate([self.images.held, new])
+        together = np.concatenate([self.images.numbers, added])
         warped, energies = self.coefficients.of_warps(new, threads)
+        described = self.coarse.descriptors(new, threads).astype(self.descriptors.dtype)
         return replace(
             self,
-            images=np.concatenate([self.images, new]),
+            images=replace(self.images, originals=search.images, numbers=together, held=held),
             group=group,
-            descriptors=np.concatenate([self.descriptors, self.coarse.descriptors(new, threads)]),
-            warped=np.concatenate([self.warped, warped]),
+            descriptors=np.concatenate([self.descriptors, described]),
+            warped=np.concatenate([self.warped, warped.astype(self.warped.dtype)]),
             energies=np.concatenate([self.energies, energies]),
         )
 
 
-def distinct_images(search: DeformableSearch) -> tuple[Float32, IndexArray]:
-    """Return the distinct training images at the working size, and which of them each training image equals."""
-    working = search.size.apply(search.images)
-    firsts, group = exact_copies(as_rows(working))
-    return (working if len(firsts) == len(working) else working[firsts]), group
+@dataclass(frozen=True)
+class Described:
+    """What is derived from some images: descriptors, coefficients of all warps, and energies."""
+
+    descriptors: NDArray[Any]
+    warped: NDArray[Any]
+    energies: Float32
 
 
-def fit_coefficients(search: DeformableSearch, images: Float32) -> MotionCoefficients:
+def describe_in_parts(
+    images: WorkingImages, coarse: CoarseMap, coefficients: MotionCoefficients, threads: int
+) -> Described:
+    """Derive everything from many images, a part at a time, in half precision."""
+    n_images, n_values = len(images), coarse.n_dimensions
+    descriptors = np.empty((n_images, n_values), np.float16)
+    warped = np.empty((n_images, len(coefficients.bank.warps), coefficients.rank), np.float16)
+    energies = np.empty(n_images, np.float32)
+    for start in range(0, n_images, _IMAGES_IN_PART):
+        own = slice(start, min(start + _IMAGES_IN_PART, n_images))
+        part = images.range(own.start, own.stop)
+        descriptors[own] = coarse.descriptors(part, threads)
+        warped[own], energies[own] = coefficients.of_warps(part, threads)
+    return Described(descriptors, warped, energies)
+
+
+def working_images(search: DeformableSearch, *, hold: bool = False) -> tuple[WorkingImages, IndexArray]:
+    """Return the distinct training images at the working size, and which of them each training image equals.
+
+    All are held in memory if they are few or have another size than the originals, or with ``hold``.
+    """
+    originals, size = search.images, search.size
+    largest, every = largest_value(originals), np.arange(len(originals))
+    hold |= len(originals) <= search.effort.exact_limit or size.shape != size.source
+    images = WorkingImages(originals, every, size, largest, size.apply(originals, largest) if hold else None)
+    firsts, group = exact_copies(WorkingRows(images) if images.held is None else as_rows(images.held))
+    if len(firsts) < len(every):
+        images = replace(images, numbers=firsts, held=None if images.held is None else images.held[firsts])
+    return images, group
+
+
+@dataclass(frozen=True)
+class WorkingRows:
+    """Working images as rows that are read in slices, as :func:`exact_copies` reads them."""
+
+    images: WorkingImages
+    itemsize: ClassVar[int] = 4
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows, and of values in a row."""
+        n_images, n_channels, n_pixels = self.images.shape
+        return n_images, n_channels * n_pixels
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, part: slice) -> Float32:
+        return as_rows(self.images.range(*part.indices(len(self))[:2]))
+
+
+def fit_coefficients(search: DeformableSearch, images: WorkingImages) -> MotionCoefficients:
     """Learn the basis of all motions, no larger than the memory budget allows."""
-    rank = search.effort.rank
-    per_image, map_bytes = (4 * len(search.bank.warps) * count for count in (len(images), images[0].size))
+    rank, n_images, n_values = search.effort.rank, len(images), images.shape[1] * images.shape[2]
+    item = 2 if n_images > search.effort.exact_limit else 4
+    per_image, map_bytes = (bytes_ * len(search.bank.warps) for bytes_ in (item * n_images, 4 * n_values))
     while (per_image * rank > 0.5 * search.memory_budget or map_bytes * rank > _MOST_MAP_BYTES) and rank > 16:
         rank //= 2
     return MotionCoefficients.fit(images, search.bank, rank, np.random.default_rng(search.random_state))
@@ -656,84 +827,3 @@ def in_order(
         high = min(low + step, total)
         parallel_ranges(shifted(low), high - low, grain=64, threads=threads)
         tell(high / total)
-
-
-# --- coarse candidates --------------------------------------------------------------------------------------
-_N_CELLS = 64
-# Collections above this size use the leading principal components of their descriptors.
-PCA_FROM, N_COMPONENTS = 2000, 128
-# Images whose fields are in memory at a time, per thread.
-_IMAGES_AT_A_TIME = 64
-
-
-@dataclass(frozen=True)
-class CoarseMap:
-    """The projection from images to unit descriptors, fitted on the training images.
-
-    ``pooling`` is (cells, pixels), ``mean`` (dimensions,) and ``axes`` (dimensions, components) or None.
-    """
-
-    shape: tuple[int, int]
-    pooling: Float32
-    mean: Float32
-    axes: Float32 | None
-    use_pixels: bool = False
-
-    @classmethod
-    def fit(
-        cls, images: Float32, shape: tuple[int, int], threads: int, *, use_pixels: bool = False
-    ) -> tuple[CoarseMap, Float32]:
-        """Return the map fitted on ``images`` (n, channels, pixels), and their descriptors."""
-        pooling = cell_weights(shape)
-        pooled = _pooled(images, shape, pooling, threads, use_pixels=use_pixels)
-        mean = pooled.mean(axis=0)
-        axes = None
-        if len(images) > PCA_FROM and pooled.shape[1] > N_COMPONENTS:
-            centred = pooled - mean
-            axes = np.linalg.eigh((centred.T @ centred).astype(np.float64))[1][:, -N_COMPONENTS:].astype(np.float32)
-        fitted = cls(shape, pooling, mean, axes, use_pixels)
-        return fitted, fitted._project(pooled)
-
-    def descriptors(self, images: Float32, threads: int) -> Float32:
-        """Return unit descriptors ``(n, dimensions)`` of images at the working size."""
-        return self._project(_pooled(images, self.shape, self.pooling, threads, use_pixels=self.use_pixels))
-
-    def _project(self, pooled: Float32) -> Float32:
-        """Return unit descriptors (n, dimensions) of pooled fields, centred and projected to the principal axes."""
-        centred = pooled - self.mean
-        projected = centred if self.axes is None else centred @ self.axes
-        lengths = np.linalg.norm(projected, axis=1, keepdims=True)
-        return np.ascontiguousarray(projected / np.where(lengths > 0, lengths, 1), dtype=np.float32)
-
-
-def _pooled(images: Float32, shape: tuple[int, int], pooling: Float32, threads: int, *, use_pixels: bool) -> Float32:
-    """Return rectified fields pooled over the cells, ``(n, 4 channels * cells)``."""
-    n_images, n_channels, n_pixels = images.shape
-    pooled = np.empty((n_images, 2, 2 * n_channels, len(pooling)), dtype=np.float32)
-
-    def fill(start: int, stop: int) -> None:
-        for low in range(start, stop, _IMAGES_AT_A_TIME):
-            high = min(low + _IMAGES_AT_A_TIME, stop)
-            fields = field_stack(images[low:high], shape, use_pixels=use_pixels, threads=1)[0]
-            for sign, half in ((1, 0), (-1, 1)):
-                rectified = np.maximum(sign * fields, 0).reshape(-1, n_pixels)
-                pooled[low:high, half] = (rectified @ pooling.T).reshape(high - low, 2 * n_channels, -1)
-
-    parallel_ranges(fill, n_images, grain=_IMAGES_AT_A_TIME, threads=threads)
-    return pooled.reshape(n_images, -1)
-
-
-def cell_weights(shape: tuple[int, int]) -> Float32:
-    """Return Gaussian weights ``(cells, pixels)`` of about 64 overlapping cells spread over the image."""
-    height, width = shape
-    n_down = min(height, max(8, _N_CELLS // width))
-    n_across = min(width, max(8, _N_CELLS // n_down))
-    down, across = _cell_weights_1d(height, n_down), _cell_weights_1d(width, n_across)
-    return np.ascontiguousarray(np.kron(down, across), dtype=np.float32)
-
-
-def _cell_weights_1d(length: int, n_cells: int) -> Float32:
-    cell = length / n_cells
-    centres = (np.arange(n_cells) + 0.5) * cell - 0.5
-    weights = np.exp(-0.5 * ((np.arange(length) - centres[:, None]) / (0.7 * cell)) ** 2)
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)

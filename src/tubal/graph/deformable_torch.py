@@ -14,17 +14,14 @@ from typing import Any
 import numpy as np
 
 from tubal.backends.arrays import Array, as_like, namespace, to_numpy
-from tubal.graph.cells import cell_candidates, most_similar
+from tubal.graph.cells import N_COMPONENTS, PCA_FROM, cell_candidates, cell_weights, most_similar
 from tubal.graph.deformable import (
     FARTHEST,
-    N_COMPONENTS,
-    PCA_FROM,
     DeformableSearch,
     Effort,
     Ranking,
-    cell_weights,
-    distinct_images,
     fit_coefficients,
+    working_images,
 )
 from tubal.graph.structure import IndexArray, Stage
 
@@ -169,8 +166,8 @@ class PreparedTensors:
     @classmethod
     def of(cls, search: DeviceSearch) -> PreparedTensors:
         """Derive everything from the training images of ``search``."""
-        distinct, group = distinct_images(search)
-        images, shape = as_like(distinct, search.like), search.size.shape
+        distinct, group = working_images(search, hold=True)
+        images, shape = as_like(distinct.held, search.like), search.size.shape
         coefficients = fit_coefficients(search, distinct)
         pooling = as_like(cell_weights(shape), images)
         pooled = in_batches(lambda batch: _pooled(batch, shape, pooling), images)

@@ -93,7 +93,7 @@ def unit_directions(rows: Array, metric: str) -> Array:
 
 
 # --- exact copies ----------------------------------------------------------------------------------------
-def row_digests(rows: NDArray[Any]) -> list[bytes]:
+def row_digests(rows: SlicedRows) -> list[bytes]:
     """Return one 16-byte digest per row; equal values (also ``0.0`` and ``-0.0``) give equal digests."""
     blocks = (_with_positive_zeros(rows[start : start + 1024]) for start in range(0, len(rows), 1024))
     return [blake2b(row, digest_size=16).digest() for block in blocks for row in block]
@@ -121,7 +121,24 @@ def group_digests(digests: Iterable[bytes]) -> tuple[IndexArray, IndexArray]:
     return np.asarray(firsts, dtype=np.intp), np.asarray(members, dtype=np.intp)
 
 
-def exact_copies(rows: NDArray[Any]) -> tuple[IndexArray, IndexArray]:
+class SlicedRows(Protocol):
+    """Rows (n, n_features) that are read in slices; an array, or what computes them when they are needed."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of rows, and of values in a row."""
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a value."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> Any:
+        """Return some rows."""
+
+
+def exact_copies(rows: SlicedRows) -> tuple[IndexArray, IndexArray]:
     """Return the first row of each distinct value, and the group of every row.
 
     >>> exact_copies(np.array([[1.0], [2.0], [1.0]]))
@@ -132,7 +149,7 @@ def exact_copies(rows: NDArray[Any]) -> tuple[IndexArray, IndexArray]:
     return group_digests(row_digests(rows))
 
 
-def _all_differ(rows: NDArray[Any]) -> bool:
+def _all_differ(rows: SlicedRows) -> bool:
     """Tell whether all rows have different weighted sums of their bits; then no two rows are equal."""
     word = np.dtype(np.uint8 if rows.itemsize % 4 else np.uint32)
     n_words = rows.shape[1] * rows.itemsize // word.itemsize
@@ -278,7 +295,9 @@ def expand_to_copies(found: Neighbors, group: IndexArray, n_neighbors: int) -> N
 HUB_FACTOR = 5
 
 
-def limit_in_degree(candidates: IndexArray, distances: FloatArray, n_neighbors: int, limit: int) -> IndexArray:
+def limit_in_degree(
+    candidates: IndexArray | NDArray[np.int32], distances: FloatArray, n_neighbors: int, limit: int
+) -> IndexArray:
     """Choose slots ``(n, n_neighbors)`` of sorted candidate lists so that no image is chosen too often.
 
     Every image starts with its nearest candidates. An image that more than ``limit`` others chose keeps the nearest
