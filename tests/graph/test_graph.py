@@ -49,8 +49,12 @@ def test_block_size_does_not_change_the_graph(rng, monkeypatch):
     assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
     monkeypatch.setattr(neighbors_module, "_COMPILED_FROM", 100)
     assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
+    directions = knn_graph(images, 3, metric="cosine")
     monkeypatch.setattr(neighbors_module, "_COMPARED_BYTES", 2**10)
     assert_array_equal(knn_graph(images, 3).neighbors, whole.neighbors)
+    found = knn_graph(images, 3, metric="cosine")
+    assert_array_equal(found.neighbors, directions.neighbors)
+    assert_allclose(found.distances, directions.distances, atol=1e-6)
 
 
 def test_float32_is_exact_far_from_the_origin(rng):

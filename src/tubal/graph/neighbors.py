@@ -364,9 +364,10 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class RowsInMemory:
-    """Rows ``(n, n_features)`` of one array or tensor."""
+    """Rows ``(n, n_features)`` of one array or tensor; for ``metric="cosine"`` they are scaled to unit length."""
 
     rows: Array
+    metric: str = "euclidean"
 
     @property
     def dtype(self) -> Any:
@@ -380,11 +381,14 @@ class RowsInMemory:
         """Yield consecutive blocks of rows, each with the number of its first row; a tensor is one block."""
         step = len(self.rows) if is_torch(self.rows) else _COMPARED_BYTES // max(1, self.rows[:1].nbytes)
         for start in range(0, len(self.rows), max(1, step)):
-            yield start, self.rows[start : start + step]
+            yield start, unit_directions(self.rows[start : start + step], self.metric)
 
     def take(self, numbers: Array) -> Array:
         """Return the rows ``(*numbers.shape, n_features)``."""
-        return self.rows[numbers]
+        found = self.rows[numbers]
+        if self.metric == "euclidean":
+            return found
+        return unit_directions(found.reshape(-1, found.shape[-1]), self.metric).reshape(found.shape)
 
 
 @dataclass(frozen=True)
@@ -617,25 +621,30 @@ class ExactSearch(ImageSearch):
         stage, n_images = stage or Stage(), len(self.images)
         stage.show(0, n_images)
         firsts, group = exact_copies(as_rows(self.images))
-        rows = unit_directions(self._rows(), self.metric)
+        rows = self._rows()
         distinct = rows if len(firsts) == len(group) else rows[firsts]
         reach = min(n_neighbors, len(firsts) - 1)
         find = self._finder(distinct, reach)
         parts = []
         for start in range(0, len(distinct), _QUERIES):
-            queries = distinct[start : start + _QUERIES]
+            queries = unit_directions(distinct[start : start + _QUERIES], self.metric)
             parts.append(find(start, queries))
             stage.show((start + len(queries)) * n_images // len(distinct), n_images)
         return expand_to_copies(concatenate_neighbors(parts), group, n_neighbors)
 
     def _finder(self, rows: Array, reach: int) -> Callable[[int, Array], Neighbors]:
-        """Return the function that finds the neighbours of consecutive rows, given the number of the first."""
+        """Return the function that finds the neighbours of consecutive rows, given the number of the first.
+
+        It is called with queries of unit length where the metric is the cosine.
+        """
         if self.compare_all or self.metric != "cosine" or len(rows) <= _MOST_COMPARED:
-            return lambda start, queries: nearest_rows(
-                queries, RowsInMemory(rows), reach, metric=self.metric, first=start
-            )
+            # Many long rows are scaled block by block: all at once would take as much memory again.
+            large = not is_torch(rows) and rows.nbytes > 2 * _COMPARED_BYTES
+            known = RowsInMemory(rows, self.metric) if large else RowsInMemory(unit_directions(rows, self.metric))
+            return lambda start, queries: nearest_rows(queries, known, reach, metric=self.metric, first=start)
         from tubal.graph.cells import cell_candidates
 
+        rows = unit_directions(rows, self.metric)
         single = rows.float() if is_torch(rows) else rows.astype(np.float32, copy=False)
         with own_threads() as threads:
             lists = cell_candidates(single, min(reach + SPARE, len(rows) - 1), random_state=0, threads=threads)
