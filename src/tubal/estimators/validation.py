@@ -94,9 +94,9 @@ def check_new_stack(images: ArrayLike | Array, image_shape: ImageShape | None, e
 
 
 def column_names(images: object) -> dict[str, Any]:
-    """Return ``n_features_in_``, and ``feature_names_in_`` of a data frame, as scikit-learn finds them."""
-    if isinstance(images, np.ndarray):  # scikit-learn would look whether it is a data frame, which imports pandas
-        return {"n_features_in_": images.shape[1]} if images.ndim >= _ROWS else {}
+    """Return ``feature_names_in_`` of a data frame, as scikit-learn finds them, else nothing."""
+    if isinstance(images, np.ndarray):  # scikit-learn would import pandas to see that it is no data frame
+        return {}
     probe = BaseEstimator()
     validate_data(probe, images, skip_check_array=True, ensure_2d=False)
     return dict(vars(probe))
