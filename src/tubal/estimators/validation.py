@@ -146,7 +146,8 @@ def _check_array(images: ArrayLike, estimator: BaseEstimator) -> Array:
     if shape is not None and shape[0] == 0:
         raise ValueError(f"X has shape {tuple(shape)} and so holds no image; pass at least one")
     rows = getattr(images, "ndim", _ROWS) <= _ROWS
-    if type(images) is np.ndarray and not rows and images.dtype.char in "fd" and images.flags.c_contiguous:
+    ready = type(images) is np.ndarray and images.dtype in (np.float32, np.float64) and images.flags.c_contiguous
+    if ready and not rows:
         return images  # check_array would return the same, and import pandas first
     return check_array(
         images, dtype=_wanted_type(images), order="C", ensure_all_finite=False, ensure_2d=rows, allow_nd=not rows,
