@@ -13,7 +13,8 @@ import pytest
 
 from tubal import ImageClusterer
 from tubal.backends import cpu
-from tubal.backends.cpu import deformation, jit
+from tubal.backends.cpu import coding, deformation, jit
+from tubal.cli.console import is_compiled
 from tubal.estimators.explanation import explain_images
 
 KERNELS = sorted(path for path in Path(cpu.__file__).parent.glob("*.py") if path.stem not in ("__init__", "jit"))
@@ -119,12 +120,13 @@ TYPES = {"double": (float64,), "triple": (float64,)}
 CALL_AHEAD = """
 import kernels_ahead as kernels
 from tubal.backends.cpu import jit
+from tubal.cli.console import is_compiled
 jit.available_cores = lambda: 2
 names, told = ["kernels_ahead.double", "kernels_ahead.triple"], []
-assert jit.needs_compiling(names)
+assert not (is_compiled(kernels.double) or is_compiled(kernels.triple))
 with jit.compiled_ahead(names, tell=lambda: told.append(1)):
     assert (kernels.double(2.0), kernels.triple(2.0)) == (4.0, 6.0)
-assert not jit.needs_compiling(names)
+assert is_compiled(kernels.double) and is_compiled(kernels.triple)
 print(sum(kernels.double.stats.cache_hits.values()), sum(kernels.triple.stats.cache_hits.values()), len(told) > 0)
 """
 
@@ -142,8 +144,9 @@ def test_clustering_uses_the_kernels_compiled_ahead(rng):
     clusterer = ImageClusterer(2, random_state=0).fit(images)
     assert clusterer.embedding_.shape == (20, 2)
     explain_images(clusterer.model_, images[:2])
+    assert {name.rpartition(".")[2] for name in jit.FOR_CLUSTERING} == {*coding.TYPES, *deformation.TYPES}
     for name in jit.FOR_CLUSTERING:
-        kernel, types = jit._find(name)
+        kernel, types = jit.find_kernel(name)
         assert tuple(types) in kernel.signatures, name
+        assert is_compiled(kernel)
     assert all(len(getattr(deformation, name).signatures) == 1 for name in deformation.TYPES)
-    assert not jit.needs_compiling()

@@ -6,6 +6,8 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -92,9 +94,14 @@ class Terminal:
     @contextlib.contextmanager
     def compile_and_tell(self) -> Iterator[None]:
         """Let other processes compile what clustering needs, if it is not compiled, and print one line about it."""
+        from tubal.backends.cpu import coding, deformation
         from tubal.backends.cpu.jit import compiled_ahead
 
-        with self.announce_compiling(), compiled_ahead(tell=self._tell_of_compiling):
+        ready = all(is_compiled(getattr(home, name)) for home in (coding, deformation) for name in home.TYPES)
+        with (
+            self.announce_compiling(),
+            contextlib.nullcontext() if ready else compiled_ahead(tell=self._tell_of_compiling),
+        ):
             yield
 
     def _tell_of_compiling(self) -> None:
@@ -115,6 +122,15 @@ class Terminal:
         """Print JSON on standard output if ``--json`` was given."""
         if self._json:
             click.echo(json.dumps(values, indent=2, default=to_plain))
+
+
+def is_compiled(kernel: Any) -> bool:
+    """Return whether a kernel is in the cache, or cannot be kept there."""
+    folder = kernel.stats.cache_path if hasattr(kernel, "stats") else None  # NUMBA_DISABLE_JIT
+    if folder is None:
+        return True
+    function = kernel.py_func
+    return any(Path(folder).glob(f"*.{function.__name__}-{function.__code__.co_firstlineno}.py*.nbi"))
 
 
 class ProgressBar:

@@ -375,9 +375,14 @@ class _FewTerms:
         if not len(best):
             return False
         added = np.stack([shifted_atom(int(place), self.shape) for place in best])
-        across, square = self.pictures @ added.T, added @ added.T
-        self.gram = np.block([[self.gram, across], [across.T, square]]).astype(np.float64)
-        self.products = np.concatenate([self.products, added @ self.image]).astype(np.float64)
+        before, after = len(self.places), len(self.places) + len(best)
+        gram = np.empty((after, after))
+        gram[:before, :before] = self.gram
+        gram[:before, before:] = self.pictures @ added.T
+        gram[before:, :before] = gram[:before, before:].T
+        gram[before:, before:] = added @ added.T
+        self.gram = gram
+        self.products = np.concatenate([self.products, added @ self.image])
         self.pictures = np.concatenate([self.pictures, added])
         self.places = np.concatenate([self.places, best])
         self.codes = np.concatenate([self.codes, np.zeros(len(best))])

@@ -183,9 +183,9 @@ def check_new_stack(images: ArrayLike | Array, image_shape: ImageShape | None, e
 
 
 def column_names(images: object) -> dict[str, Any]:
-    """Return ``n_features_in_``, and ``feature_names_in_`` of a data frame, as scikit-learn finds them."""
-    if isinstance(images, np.ndarray):  # scikit-learn would look whether it is a data frame, which imports pandas
-        return {"n_features_in_": images.shape[1]} if images.ndim >= _ROWS else {}
+    """Return ``feature_names_in_`` of a data frame, as scikit-learn finds them, else nothing."""
+    if type(images) is np.ndarray:  # scikit-learn would import pandas to see that it is no data frame
+        return {}
     probe = BaseEstimator()
     validate_data(probe, images, skip_check_array=True, ensure_2d=False)
     return dict(vars(probe))
@@ -240,7 +240,8 @@ def _check_array(images: ArrayLike, estimator: BaseEstimator) -> Array:
     if shape is not None and shape[0] == 0:
         raise ValueError(f"X has shape {tuple(shape)} and so holds no image; pass at least one")
     rows = getattr(images, "ndim", _ROWS) <= _ROWS
-    if isinstance(images, np.ndarray) and not rows and images.dtype.char in "fd" and images.flags.c_contiguous:
+    ready = type(images) is np.ndarray and images.dtype in (np.float32, np.float64) and images.flags.c_contiguous
+    if ready and not rows:
         return images  # check_array would return the same, and import pandas first
     return check_array(
         images, dtype=_wanted_type(images), order="C", ensure_all_finite=False, ensure_2d=rows, allow_nd=not rows,

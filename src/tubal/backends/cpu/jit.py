@@ -136,7 +136,7 @@ _compilers: dict[Callable[..., Any], _Compiler] = {}  # by the function of the k
 
 @contextlib.contextmanager
 def compiled_ahead(names: Sequence[str] = FOR_CLUSTERING, tell: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Compile kernels in other processes while the block runs, unless they are in the cache.
+    """Compile kernels in other processes while the block runs.
 
     Numba compiles one kernel at a time in a process, so this uses further cores, and the time in which modules are
     imported and pictures are read. The first call of such a kernel waits until a process has written it.
@@ -150,7 +150,7 @@ def compiled_ahead(names: Sequence[str] = FOR_CLUSTERING, tell: Callable[[], obj
     """
     n_processes = min(available_cores(), MOST_PROCESSES)
     with contextlib.ExitStack() as running:
-        if n_processes > 1 and sys.executable and needs_compiling(names):
+        if n_processes > 1 and sys.executable:
             for first in range(n_processes):
                 running.enter_context(_compiled_by_process(names[first::n_processes], tell))
         yield
@@ -166,7 +166,7 @@ def _compiled_by_process(names: Sequence[str], tell: Callable[[], object]) -> It
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    functions = [_find(name)[0].py_func for name in names]
+    functions = [find_kernel(name)[0].py_func for name in names]
     _compilers.update(dict.fromkeys(functions, _Compiler(process, tell)))
     try:
         yield
@@ -180,26 +180,12 @@ def _compiled_by_process(names: Sequence[str], tell: Callable[[], object]) -> It
 def compile_kernels(names: Sequence[str]) -> None:
     """Compile kernels, so that they are on the disk."""
     for name in names:
-        kernel, types = _find(name)
+        kernel, types = find_kernel(name)
         kernel.compile(types)
 
 
-def needs_compiling(names: Sequence[str] = FOR_CLUSTERING) -> bool:
-    """Return whether one of these kernels is not in the cache yet, and can be kept there."""
-    for name in names:
-        kernel = _find(name)[0]
-        folder = kernel.stats.cache_path if hasattr(kernel, "stats") else None  # NUMBA_DISABLE_JIT
-        if folder is None:
-            return False
-        function = kernel.py_func
-        index = f"*.{function.__name__}-{function.__code__.co_firstlineno}.py*.nbi"
-        if not any(Path(folder).glob(index)):
-            return True
-    return False
-
-
-def _find(name: str) -> tuple[Any, tuple[object, ...]]:
-    """Return a kernel and the types of its arguments."""
+def find_kernel(name: str) -> tuple[Any, tuple[object, ...]]:
+    """Return a kernel, named with its module, and the types of its arguments."""
     module, kernel = name.rsplit(".", 1)
     home = importlib.import_module(module)
     return getattr(home, kernel), home.TYPES[kernel]
