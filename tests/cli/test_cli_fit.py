@@ -88,6 +88,14 @@ def test_clusters_on_a_dask_cluster_equal_local_ones(shapes: Path, tmp_path: Pat
     assert away == home
 
 
+@pytest.mark.parametrize("option", [["--preset", "paper"], ["--device", "cpu"]])
+def test_options_that_contradict_a_scheduler_are_named(option, shapes: Path, tmp_path: Path, capsys) -> None:
+    command = ["cluster", str(shapes), "--out", str(tmp_path / "out"), "--scheduler", "tcp://127.0.0.1:9", *option]
+    assert run(command) == 2
+    assert "leave one" in one_sentence(capsys)
+    assert not list(tmp_path.iterdir())
+
+
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, n_iter: int) -> None:
     """Press Ctrl-C when the bar shows ``n_iter`` iterations; write a checkpoint after every one."""
     monkeypatch.setattr(pipeline, "CHECKPOINT_SECONDS", 0.0)
