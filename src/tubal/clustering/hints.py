@@ -443,8 +443,8 @@ def _exceptions(evidence: Evidence, images: IndexArray, said: IndexArray) -> Ind
     never seen. The likelier one is believed. So with few answers clusters are named as a whole unless parts of them lie
     well apart, and with many answers each takes along the images around it.
 
-    An answer is no exception if the nearest answer in its cluster is the same, or if the name of most images in its
-    cluster has no more answers there than its own name has: it is then unknown which of them is the odd one.
+    An answer is no exception if another one in its cluster says the same, or if the name that most images of the
+    cluster would follow was said only once, too: it is then unknown which of the two is the odd one.
     """
     chance = 1.0 / (len(images) + 2.0)
     order = np.argsort(images)  # the result does not depend on the order of answers
@@ -464,29 +464,19 @@ def _lone_answers(
 ) -> tuple[NDArray[np.bool_], Float64Array]:
     """Return which answers of a cluster stand alone, and the expected share of another name in the part of each."""
     n_answers, members = len(answered), np.flatnonzero(evidence.labels == cluster)
-    points, centers = evidence.coordinates[members], evidence.coordinates[answered]
-    parts = nearest_centers(points, centers)
+    points = evidence.coordinates[members]
+    parts = nearest_centers(points, evidence.coordinates[answered])
     parts[np.searchsorted(members, answered)] = np.arange(n_answers)  # equal images may have different names
     sizes = np.bincount(parts, minlength=n_answers)
     _, number = np.unique(names, return_inverse=True)
     said, followed = np.bincount(number), np.bincount(number, weights=sizes)
-    outvoted = said[number] < said[np.lexsort((said, followed))[-1]]
-    supported = names[_nearest_others(centers)] == names
+    # If as many images follow two names, the one that was said more often counts.
+    most = np.lexsort((said, followed))[-1]
     means = cluster_means(points, parts, n_answers)
     # Between the means of a part and the rest lies n / (n - size) times the distance from the part to the mean of all.
     squared = ((means - sizes @ means / len(members)) ** 2).sum(axis=1)
     share = squared * len(members) / (len(members) - sizes) / evidence.separation[cluster]
-    return outvoted & ~supported, share
-
-
-def _nearest_others(points: Coordinates) -> IndexArray:
-    """Return the nearest other point (n,) of each of the points (n, d) of unit length."""
-    found = []
-    for block in np.array_split(np.arange(len(points)), -(-(len(points) ** 2) // _BLOCK)):
-        likeness = points[block] @ points.T
-        likeness[np.arange(len(block)), block] = -np.inf
-        found.append(likeness.argmax(axis=1))
-    return np.concatenate(found)
+    return (said[number] == 1) & (said[most] > 1), share
 
 
 def _anchors(
