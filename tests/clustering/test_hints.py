@@ -72,6 +72,50 @@ def test_two_names_divide_a_cluster_where_they_meet():
     assert names[:10] == ["a"] * 5 + ["b"] * 5
 
 
+def cluster_with_piece(angle):
+    """Return evidence of a cluster of 80 points along an arc and a piece of 20 around an angle, and a far cluster."""
+    angles = np.concatenate([np.linspace(-0.3, 0.3, 80), np.linspace(-0.1, 0.1, 20) + angle, np.full(20, 2.5)])
+    labels = np.repeat([0, 1], [100, 20])
+    near = (np.abs(angles[:, None] - angles) < 0.05) & (labels[:, None] == labels)
+    coordinates = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    affinity = sparse.csr_matrix(near & ~np.eye(len(angles), dtype=bool), dtype=float)
+    return Evidence(labels, coordinates, affinity, np.arange(len(angles)))
+
+
+def named(evidence, name, hints):
+    found = apply_hints(evidence, hints)
+    return [image for image, label in enumerate(found.labels) if found.names[label] == name]
+
+
+def test_an_exception_in_a_uniform_cluster_takes_no_others_along():
+    evidence = cluster_with_piece(0.0)
+    hints = Hints((5, 60, 75, 90), ("a", "a", "a", "b"))
+    assert named(evidence, "b", hints) == [90]
+    assert named(evidence, "b", Hints((90, 75, 60, 5), ("b", "a", "a", "a"))) == [90]
+
+
+def test_pairs_near_an_exception_do_not_follow_it():
+    hints = Hints((5, 60, 75, 90), ("a", "a", "a", "b"), same=((89, 91),))
+    assert named(cluster_with_piece(0.0), "b", hints) == [90]
+
+
+def test_a_piece_that_lies_apart_follows_one_answer():
+    hints = Hints((5, 60, 75, 90), ("a", "a", "a", "b"))
+    assert named(cluster_with_piece(1.2), "b", hints) == list(range(80, 100))
+
+
+def test_two_answers_that_agree_are_no_exceptions():
+    hints = Hints((5, 60, 75, 85, 95), ("a", "a", "a", "b", "b"))
+    assert set(named(cluster_with_piece(0.6), "b", hints)) >= set(range(80, 100))
+
+
+def test_with_many_answers_a_near_piece_follows_one_of_them():
+    evidence = cluster_with_piece(0.6)
+    assert named(evidence, "b", Hints((5, 60, 90), ("a", "a", "b"))) == [90]
+    many = Hints((*range(0, 80, 2), 90), ("a",) * 40 + ("b",))
+    assert set(named(evidence, "b", many)) >= set(range(85, 100))
+
+
 def test_one_name_in_two_clusters_joins_them():
     found = apply_hints(line_of_points(), Hints((1, 12), ("a", "a")))
     assert found.names == ["a"]

@@ -154,8 +154,9 @@ class GrowingClusters(Viewed):
         """Add hints, and change labels so that all hints hold.
 
         Every named image gets its name, "same" pairs share a cluster, and "different" pairs do not. Images near a
-        hinted one follow it. Images with one name are one cluster; a new name makes a new cluster. Hints add up over
-        calls; the order of calls does not matter.
+        hinted one follow it, but a single name that differs from the others of a uniform cluster moves one image only.
+        Images with one name are one cluster; a new name makes a new cluster. Hints add up over calls; the order of
+        calls does not matter.
 
         Parameters
         ----------

@@ -7,7 +7,9 @@ that were found without hints into clusters in which every hint holds:
    coordinates first; a cluster with one name gets that name. So one answer per cluster does what naming the clusters
    would do, and an answer that differs from the others only takes the images around it.
 2. Votes are smoothed over the edges of the graph. With many hints this is what label spreading does.
-3. Hinted images get what was said about them. Those that were placed by hand do not vote: only they are moved.
+3. Hinted images get what was said about them. Those that were placed by hand do not vote: only they are moved. Nor do
+   exceptions, single answers that differ from the others where the images do not (see ``_exceptions``): an odd image
+   in the middle of a cluster, or a slip of the person, must not rename a part of it.
 
 The result depends on the hints alone, not on their order, so forgetting a hint undoes it.
 """
@@ -27,10 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tubal.clustering.cuts import order_by_size
+from tubal.clustering.cuts import cluster_means, nearest_centers, order_by_size
 from tubal.clustering.quality import members_of, most_typical
-from tubal.clustering.spectral import LabelArray
-from tubal.clustering.tree import Coordinates, QuestionTree
+from tubal.clustering.spectral import Float64Array, LabelArray
+from tubal.clustering.tree import Coordinates, QuestionTree, separation
 from tubal.graph.structure import IndexArray, SparseMatrix
 
 Pair: TypeAlias = tuple[int, int]
@@ -365,6 +367,12 @@ class Evidence:
         return most_typical(self.coordinates, self.affinity, members, left) if len(left) else typical
 
     @cached_property
+    def separation(self) -> Float64Array:
+        """Squared distance from the mean of each cluster to the nearest other one."""
+        n_clusters = int(self.labels.max()) + 1
+        return separation(cluster_means(self.coordinates.astype(np.float64), self.labels, n_clusters))
+
+    @cached_property
     def spread(self) -> SparseMatrix:
         """Edge weights divided by the roots of both images' degrees."""
         degrees = np.asarray(self.affinity.sum(axis=1), dtype=np.float64).ravel()
@@ -415,11 +423,60 @@ def apply_hints(evidence: Evidence, hints: Hints) -> Outcome:
             column[place] = len(names)
             names.append(group.name)
     unnamed = [place for place, group in enumerate(groups) if group.name is None]
-    _place_unnamed(evidence, groups, unnamed, column, names, frozenset(hints.alone))
+    alone = frozenset(hints.alone)
+    alone |= frozenset(_exceptions(evidence, *_anchors(groups, column, alone)).tolist())
+    _place_unnamed(evidence, groups, unnamed, column, names, alone)
     images, columns = _anchors(groups, column)
-    voting = ~np.isin(images, hints.alone)
-    votes = _votes(evidence, images[voting], columns[voting], len(names), hints.alone)
+    voting = ~np.isin(images, list(alone))
+    votes = _votes(evidence, images[voting], columns[voting], len(names), alone)
     return _decide(evidence, votes, images, columns, names, voting)
+
+
+def _exceptions(evidence: Evidence, images: IndexArray, said: IndexArray) -> IndexArray:
+    """Return the answers that say something about their own image only.
+
+    An answer that differs from the others of its cluster has two explanations. Either the part of the cluster that it
+    would take along, the images nearest to it, has another name; or its image alone has. The chance of the former is
+    the share of the part that is expected to have another name, judged by the distance of its mean from that of the
+    rest as in :class:`QuestionTree`: ``|difference|² / separation``, times the share of the rest in the cluster. The
+    chance of the latter is ``1 / (n + 2)`` after n answers, by Laplace's rule of succession for something that was
+    never seen. The likelier one is believed. So with few answers clusters are named as a whole unless parts of them lie
+    well apart, and with many answers each takes along the images around it.
+
+    An answer is no exception if another one in its cluster says the same, or if the name that most images of the
+    cluster would follow was said only once, too: it is then unknown which of the two is the odd one.
+    """
+    chance = 1.0 / (len(images) + 2.0)
+    order = np.argsort(images)  # the result does not depend on the order of answers
+    images, said = images[order], said[order]
+    clusters = evidence.labels[images]
+    found = [np.empty(0, np.intp)]
+    for cluster in np.unique(clusters):
+        answered, names = images[clusters == cluster], said[clusters == cluster]
+        if (names != names[0]).any():
+            lone, share = _lone_answers(evidence, int(cluster), answered, names)
+            found.append(answered[lone & (share < chance)])
+    return np.concatenate(found)
+
+
+def _lone_answers(
+    evidence: Evidence, cluster: int, answered: IndexArray, names: IndexArray
+) -> tuple[NDArray[np.bool_], Float64Array]:
+    """Return which answers of a cluster stand alone, and the expected share of another name in the part of each."""
+    n_answers, members = len(answered), np.flatnonzero(evidence.labels == cluster)
+    points = evidence.coordinates[members]
+    parts = nearest_centers(points, evidence.coordinates[answered])
+    parts[np.searchsorted(members, answered)] = np.arange(n_answers)  # equal images may have different names
+    sizes = np.bincount(parts, minlength=n_answers)
+    _, number = np.unique(names, return_inverse=True)
+    said, followed = np.bincount(number), np.bincount(number, weights=sizes)
+    # If as many images follow two names, the one that was said more often counts.
+    most = np.lexsort((said, followed))[-1]
+    means = cluster_means(points, parts, n_answers)
+    # Between the means of a part and the rest lies n / (n - size) times the distance from the part to the mean of all.
+    squared = ((means - sizes @ means / len(members)) ** 2).sum(axis=1)
+    share = squared * len(members) / (len(members) - sizes) / evidence.separation[cluster]
+    return (said[number] == 1) & (said[most] > 1), share
 
 
 def _anchors(

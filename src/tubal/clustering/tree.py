@@ -346,7 +346,7 @@ class QuestionTree:
         means = cluster_means(coordinates.astype(np.float64), labels, len(clusters))
         # Nodes of a cluster are numbered one after the other, its root last.
         cluster = np.searchsorted(roots, np.arange(len(grower.gain)))
-        gain = np.array(grower.gain) / _separation(means)[cluster]
+        gain = np.array(grower.gain) / separation(means)[cluster]
         n_pieces, planned_gain = _plan(gain, roots)
         sizes = np.array([len(members) for members in clusters])
         return cls(
@@ -360,10 +360,10 @@ class QuestionTree:
         )
 
 
-def _separation(means: Float64Array) -> Float64Array:
+def separation(means: Float64Array) -> Float64Array:
     """Return the squared distance (k,) from the mean of each cluster to the nearest other one.
 
-    >>> _separation(np.array([[0.0, 0.0], [0.0, 0.5], [1.0, 0.0]]))
+    >>> separation(np.array([[0.0, 0.0], [0.0, 0.5], [1.0, 0.0]]))
     array([0.25, 0.25, 1.  ])
     """
     apart: Float64Array = cdist(means, means, "sqeuclidean")
