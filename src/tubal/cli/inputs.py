@@ -210,7 +210,9 @@ def choose_views(terminal: Terminal, views: str, preset: str, stack: Bunch) -> s
     names = views.split(",")
     if views == "auto":
         names = [SHAPE, *([COLOUR] if has_colour(stack.images) else []), *FROM_NETWORK]
-    described = {} if stack.described is None else network_parts(stack.described)
+    parts = {} if stack.described is None else network_parts(stack.described)
+    described = {name: np.ascontiguousarray(rows) for name, rows in parts.items()}
+    stack.described = None  # the views hold it from now on, and it takes more memory than the pictures
     return {name: described.get(name) for name in names}
 
 

@@ -626,8 +626,9 @@ class ExactSearch(ImageSearch):
         reach = min(n_neighbors, len(firsts) - 1)
         find = self._finder(distinct, reach)
         parts = []
-        for start in range(0, len(distinct), _QUERIES):
-            queries = unit_directions(distinct[start : start + _QUERIES], self.metric)
+        step = max(1, min(_QUERIES, _COMPARED_BYTES // max(1, distinct.shape[1] * distinct.itemsize)))
+        for start in range(0, len(distinct), step):
+            queries = unit_directions(distinct[start : start + step], self.metric)
             parts.append(find(start, queries))
             stage.show((start + len(queries)) * n_images // len(distinct), n_images)
         return expand_to_copies(concatenate_neighbors(parts), group, n_neighbors)
