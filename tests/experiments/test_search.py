@@ -182,6 +182,15 @@ def test_protocol_takes_folders_and_array_files(labelled_folder, labelled_file, 
     assert protocol.page(summary) == (out / "protocol.md").read_text()
 
 
+def test_protocol_page_keeps_methods_of_earlier_commands(labelled_file, tmp_path):
+    for methods in ("kmeans", "unseen-pixels"):
+        run_protocol(tmp_path / "out", "--methods", methods, "--images", labelled_file)
+
+    summary = json.loads((tmp_path / "out" / "protocol.json").read_text())
+    assert "kmeans" in summary["clustering"]["patterns"]
+    assert "pixels" in summary["unseen"]["patterns"]
+
+
 def test_protocol_never_reuses_trials_of_other_images(labelled_file, tmp_path):
     methods = ("--methods", "kmeans", "--images", labelled_file)
     run_protocol(tmp_path / "out", *methods)
