@@ -140,7 +140,7 @@ def page(study: Study) -> str:
     parts = [
         "# How sparse default fits are",
         "TubSC and GTSC at their defaults (45 atoms; Yale 80), with only the sparsity changed: mean ± standard "
-        f"deviation over the seeds. The default sparsity is {DEFAULT:g}. They are fitted to {subsets}, and to all "
+        f"deviation over the seeds, or one seed. The default sparsity is {DEFAULT:g}. They are fitted to {subsets}, and to all "
         "images of the other collections. Codes are certified to a thousandth. Made by `python -m tools.density`.",
         _verdict(study),
         "## Share of codes that are not zero, in percent",
@@ -199,7 +199,9 @@ def _spread(group: Sequence[Fit], name: str, factor: float) -> str:
     if not group:
         return ""
     values = [factor * float(fit[name]) for fit in group]  # type: ignore[literal-required]
-    return f"{statistics.mean(values):.1f} ± {standard_deviation(values):.1f}"
+    return (
+        f"{values[0]:.1f}" if len(values) == 1 else f"{statistics.mean(values):.1f} ± {standard_deviation(values):.1f}"
+    )
 
 
 def main() -> None:

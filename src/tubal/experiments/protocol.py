@@ -411,30 +411,26 @@ def _clustering_table(summary: Summary, dataset: str) -> str:
         if found is not None:
             certificate = [f"{found['gap']:.1e}", f"{100 * found['density']:.1f} %", f"{found['n_iter']:.1f}"]
             certificate.append(f"{100 * found['converged']:.0f} %")
-        scores = [_spread_text(cell[score]) for score in SCORES]
+        scores = [_spread_text(cell[score], cell["runs"]) for score in SCORES]
         body.append([title, str(cell["runs"]), *scores, f"{cell['seconds']:.1f}", *certificate])
     head = ["method", "runs", "accuracy", "NMI", "seconds", "gap", "non-zeros", "alternations", "runs converged"]
     return markdown_table(head, body)
 
 
 def _unseen_table(summary: Summary, dataset: str) -> str:
-    body = [
-        [
-            summary["features"][name],
-            str(cell["runs"]),
-            *(_spread_text(cell["linear"]), _spread_text(cell["neighbors"]), f"{cell['seconds']:.1f}"),
-        ]
-        for name, cell in _in_order(summary, dataset)
-    ]
+    body = []
+    for name, cell in _in_order(summary, dataset):
+        scores = [_spread_text(spread, cell["runs"]) for spread in (cell["linear"], cell["neighbors"])]
+        body.append([summary["features"][name], str(cell["runs"]), *scores, f"{cell['seconds']:.1f}"])
     return markdown_table(["features", "runs", "linear classifier", "nearest neighbours", "seconds"], body)
 
 
 def _shift_table(summary: Summary, dataset: str) -> str:
-    body = [
-        [summary["features"][name], kind.split(",")[0], *map(_spread_text, cell["shifts"][kind].values())]
-        for name, cell in _in_order(summary, dataset)
-        for kind in SHIFT_KINDS
-    ]
+    body = []
+    for name, cell in _in_order(summary, dataset):
+        for kind in SHIFT_KINDS:
+            scores = [_spread_text(spread, cell["runs"]) for spread in cell["shifts"][kind].values()]
+            body.append([summary["features"][name], kind.split(",")[0], *scores])
     return markdown_table(["features", "shift", *map(str, SHIFTS)], body)
 
 
@@ -444,8 +440,9 @@ def _in_order(summary: Summary, dataset: str) -> list[tuple[str, Unseen]]:
     return [(name, cells[name]) for name in summary["features"] if name in cells]
 
 
-def _spread_text(spread: MeanAndDeviation) -> str:
-    return f"{spread[0]:.1f} ± {spread[1]:.1f}"
+def _spread_text(spread: MeanAndDeviation, runs: int) -> str:
+    """Return mean and standard deviation; the mean alone if there is one run."""
+    return f"{spread[0]:.1f} ± {spread[1]:.1f}" if runs > 1 else f"{spread[0]:.1f}"
 
 
 # --- files -----------------------------------------------------------------------------------------------------
