@@ -140,8 +140,9 @@ def page(study: Study) -> str:
     parts = [
         "# How sparse default fits are",
         "TubSC and GTSC at their defaults (45 atoms; Yale 80), with only the sparsity changed: mean ± standard "
-        f"deviation over the seeds, or one seed. The default sparsity is {DEFAULT:g}. They are fitted to {subsets}, and to all "
-        "images of the other collections. Codes are certified to a thousandth. Made by `python -m tools.density`.",
+        "deviation over the seeds; a figure alone is from one seed. "
+        f"The default sparsity is {DEFAULT:g}. They are fitted to {subsets}, and to all images of the other "
+        "collections. Codes are certified to a thousandth. Made by `python -m tools.density`.",
         _verdict(study),
         "## Share of codes that are not zero, in percent",
         _table(study, "density", 100.0),
