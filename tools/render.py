@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import bench_page, gpu_page, target_table
-from tools import app, claims, confidence, criterion, piles, release_record
-from tubal.experiments import atlas, beyond, family, hints, search, table2
+from tools import app, claims, confidence, criterion, density, piles, release_record
+from tubal.experiments import atlas, beyond, family, hints, protocol, search, table2
 from tubal.experiments.pages import dataset_title, markdown_table
 from tubal.storage.files import atomic_write
 
@@ -25,6 +25,8 @@ PAGES: Mapping[str, Callable[[Any], str]] = {
     "table2": table2.page,
     "table2_search": search.page,
     "atlas": atlas.page,
+    "protocol": protocol.page,
+    "density": density.page,
     "beyond": beyond.page,
     "family": family.page,
     "criterion": criterion.page,

@@ -245,8 +245,8 @@ def test_transform_reproduces_the_codes_of_training_images(shapes, backend, esti
     features = model.fit_transform(images)
     assert_array_equal(to_numpy(model.encode(images)), to_numpy(model.codes_))
     assert_array_equal(to_numpy(model.transform(images)), to_numpy(features))
-    # In a smaller batch a product of tensors may round differently.
-    assert_allclose(to_numpy(model.encode(images[5:9])), to_numpy(model.codes_)[5:9], atol=1e-5)
+    # In a smaller batch a product may round differently, and similar atoms magnify that.
+    assert_allclose(to_numpy(model.encode(images[5:9])), to_numpy(model.codes_)[5:9], atol=5e-5)
 
 
 @pytest.mark.parametrize("estimator", ALL)

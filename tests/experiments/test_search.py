@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from sklearn.exceptions import ConvergenceWarning
 
 from helpers.experiment_records import make_record
 from tools.best_score_search import LOG, SELECTED
+from tubal.cli.reproduce import reproduce
 from tubal.experiments import atlas, protocol, search, table2
 from tubal.experiments.methods import CODERS, pool_codes, table_graph
 from tubal.experiments.runner import run_trial
@@ -142,6 +146,102 @@ def labelled_file(tmp_path, rng):
     path = tmp_path / "patterns.npz"
     np.savez(path, images=images, labels=target)
     return path
+
+
+@pytest.fixture
+def labelled_folder(tmp_path, rng):
+    """48 pictures of three patterns in a folder with one sub-folder for each class."""
+    from PIL import Image
+
+    patterns = rng.integers(0, 200, (3, 12, 12))
+    for index in range(48):
+        path = tmp_path / "pictures" / "abc"[index % 3] / f"{index:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((patterns[index % 3] + rng.integers(0, 20, (12, 12))).astype(np.uint8)).save(path)
+    return tmp_path / "pictures"
+
+
+def run_protocol(out, *arguments):
+    options = ("--table", "protocol", "--out", out, "--runs", 1, "--jobs", 1)
+    return CliRunner().invoke(reproduce, [str(argument) for argument in (*options, *arguments)])
+
+
+def test_protocol_takes_folders_and_array_files(labelled_folder, labelled_file, tmp_path):
+    out, methods = tmp_path / "out", ("--methods", "kmeans,tubsc,unseen-pixels,unseen-pca")
+
+    result = run_protocol(out, *methods, "--images", labelled_folder, "--images", labelled_file)
+
+    assert result.exit_code == 0, result.output
+    summary = json.loads((out / "protocol.json").read_text())
+    assert list(summary["clustering"]) == ["pictures", "patterns"]
+    assert summary["sizes"]["pictures"] == {"images": 48, "height": 12, "width": 12, "classes": 3}
+    assert summary["clustering"]["patterns"]["tubsc"]["certificate"]["gap"] <= 1e-3
+    assert summary["unseen"]["pictures"]["pixels"]["neighbors"] == [100.0, 0.0]
+    assert protocol.hash_of_defaults() in result.output
+    assert str(tmp_path) not in (out / "protocol.md").read_text() + (out / "protocol.json").read_text()
+    assert protocol.page(summary) == (out / "protocol.md").read_text()
+
+
+def test_protocol_page_keeps_methods_of_earlier_commands(labelled_file, tmp_path):
+    for methods in ("kmeans", "unseen-pixels"):
+        run_protocol(tmp_path / "out", "--methods", methods, "--images", labelled_file)
+
+    summary = json.loads((tmp_path / "out" / "protocol.json").read_text())
+    assert "kmeans" in summary["clustering"]["patterns"]
+    assert "pixels" in summary["unseen"]["patterns"]
+
+
+def test_protocol_never_reuses_trials_of_other_images(labelled_file, tmp_path):
+    methods = ("--methods", "kmeans", "--images", labelled_file)
+    run_protocol(tmp_path / "out", *methods)
+    content = dict(np.load(labelled_file))
+
+    np.savez(labelled_file, images=content["images"], labels=np.roll(content["labels"], 5))
+    result = run_protocol(tmp_path / "out", *methods)
+
+    assert result.exit_code == 0, result.output
+    summary = json.loads((tmp_path / "out" / "protocol.json").read_text())
+    assert summary["clustering"]["patterns"]["kmeans"]["accuracy"][0] < 100.0
+
+
+def test_protocol_says_what_is_wrong_with_bad_input(labelled_folder, labelled_file, tmp_path, rng):
+    images = rng.random((50, 8, 8))
+    (labelled_folder / "loose.png").write_bytes((labelled_folder / "a" / "00.png").read_bytes())
+    files = {"unlabelled": {}, "one": {"labels": np.zeros(50, int)}, "short": {"labels": np.arange(49)}}
+    for name, labels in files.items():
+        np.savez(tmp_path / f"{name}.npz", images=images, **labels)
+    np.savez(tmp_path / "few.npz", images=images[:10], labels=np.arange(10) % 2)
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "patterns.npz").write_bytes(labelled_file.read_bytes())
+    cases = {
+        "come without labels; give a folder whose pictures all lie in sub-folders": [labelled_folder],
+        "unlabelled.npz' come without labels": [tmp_path / "unlabelled.npz"],
+        "short.npz' come without labels": [tmp_path / "short.npz"],
+        "one.npz' have the label 0; give images of at least two classes": [tmp_path / "one.npz"],
+        "has 10 images; half of them are for fitting, so give at least 40": [tmp_path / "few.npz"],
+        "two of the sources are called 'patterns'": [labelled_file, tmp_path / "copy" / "patterns.npz"],
+    }
+    for message, paths in cases.items():
+        result = run_protocol(tmp_path / "out", *(part for path in paths for part in ("--images", path)))
+
+        assert result.exit_code == 1, message
+        assert message in " ".join(result.output.split())
+        assert not (tmp_path / "out" / "protocol.md").exists()
+
+
+@pytest.mark.parametrize("side", [5, 8])
+def test_every_feature_fits_small_images(rng, side):
+    images = rng.random((30, side, side))
+    for name in protocol._TITLES:
+        settings = protocol.settings_for(f"unseen-{name}")
+        model = protocol.feature_model(name, settings, 0, images.shape)
+        if hasattr(model, "max_iter"):
+            model.set_params(max_iter=2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            features = np.asarray(model.fit(images).transform(images))
+        assert features.shape[0] == 30
+        assert np.isfinite(features).all()
 
 
 @pytest.mark.parametrize("method", ["unseen-pixels", "unseen-pca", "unseen-tubsc"])

@@ -11,10 +11,12 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
+from helpers import oracles
 from tubal import CSC, GTSC, GraphSC, SparseCoding, TenSR, TubSC
 from tubal.graph import laplacian
 from tubal.learning import fitting
 from tubal.problems import ConvolutionalModel, SeparableModel, TubalModel
+from tubal.problems.tubal import TubalCoding
 from tubal.solvers import Admm, Fista
 from tubal.solvers.coding import FIRST_PHASE
 
@@ -43,6 +45,12 @@ def make_problem(kind, rng, *, sparsity=0.3, graph=False, neighbors=False):
         fixed = degrees * rng.standard_normal(problem.codes_shape)
         problem = model.coding(dictionary, data, sparsity=sparsity, neighbor_sum=fixed, **terms)
     return problem
+
+
+@pytest.fixture
+def iterations_only(monkeypatch):
+    """Images that need few codes are not solved directly."""
+    monkeypatch.setattr(TubalCoding, "few_codes", lambda self, tolerance: None)
 
 
 def solve(problem, max_iter=4000):
@@ -106,7 +114,72 @@ def test_certified_codes_do_not_depend_on_the_batch(rng):
 
 @pytest.mark.parametrize("kind", SHAPES)
 @pytest.mark.parametrize("neighbors", [False, True])
-def test_certified_codes_of_tensors_do_not_depend_on_the_batch(kind, neighbors, rng):
+def test_certified_images_are_dropped_from_the_batch(kind, neighbors, rng, monkeypatch, iterations_only):
+    """Images of very different lengths are certified at different times; each gets the codes it has alone."""
+    problem = make_problem(kind, rng, neighbors=neighbors)
+    problem.data = problem.data * np.geomspace(0.3, 3.0, problem.data.shape[-1])
+    sizes, select = [], type(problem).select
+    monkeypatch.setattr(type(problem), "select", lambda self, images: sizes.append(len(images)) or select(self, images))
+    solver = Admm(max_iter=5000, gap=1e-3, check_every=2)
+
+    together = solver.codes(problem, solver.minimise(problem).state)
+
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes
+    assert problem.duality_gap(together).by_image.max() <= 1e-3 * (1 + 1e-6)
+    for image in range(problem.data.shape[-1]):
+        alone = select(problem, np.array([image]))
+        codes = solver.codes(alone, solver.minimise(alone).state)
+        np.testing.assert_allclose(together[..., [image]], codes, atol=1e-10)
+
+
+@pytest.mark.parametrize("tube_length", [1, 2, 5, 6])
+@pytest.mark.parametrize("sparsity", [0.3, 0.1])
+def test_few_codes_agree_with_lasso(tube_length, sparsity, rng):
+    atoms, images = rng.standard_normal((tube_length, 8, 4)), rng.standard_normal((tube_length, 8, 6))
+    images[..., 0] = 0.0
+    atoms /= np.sqrt(np.square(atoms).sum((0, 1)))
+    images[..., 1:] /= np.sqrt(np.square(images[..., 1:]).sum((0, 1)))
+    problem = TubalModel().coding(atoms, images, sparsity=sparsity)
+    matrix, n_values = oracles.block_circulant(np.moveaxis(atoms, 0, -1)), tube_length * 8
+    # scikit-learn divides the squares by the number of values of an image.
+    lasso = Lasso(sparsity / n_values, fit_intercept=False, tol=1e-12, max_iter=1_000_000)
+
+    codes = problem.few_codes(1e-10)
+
+    expected = lasso.fit(matrix, images.reshape(n_values, -1)).coef_.T
+    np.testing.assert_allclose(codes.reshape(-1, 6), expected, atol=1e-6)
+    assert problem.duality_gap(codes).by_image[1:].max() < 1e-7
+
+
+def test_few_codes_leave_hard_images_to_admm(rng):
+    """Images under a weak sparsity need many codes; they get zeros here, and their codes later."""
+    problem = TubalModel().coding(rng.standard_normal((3, 8, 4)), rng.standard_normal((3, 8, 5)), sparsity=1e-3)
+    solver = Admm(max_iter=3000, gap=1e-3, check_every=5)
+
+    found, codes = problem.few_codes(1e-4), solver.codes(problem, solver.minimise(problem).state)
+
+    assert not found.any()
+    assert problem.duality_gap(codes).by_image.max() <= 1e-3
+
+
+def test_few_codes_are_divided_between_equal_atoms(rng):
+    atoms = rng.standard_normal((5, 8, 4))
+    atoms[..., 1] = np.roll(atoms[..., 0], 2, axis=0)
+    atoms /= np.sqrt(np.square(atoms).sum((0, 1)))
+    images = np.stack([np.roll(atoms[..., 0], shift, axis=0) for shift in range(5)], axis=-1)
+    problem = TubalModel().coding(atoms, images, sparsity=0.1)
+
+    codes = problem.few_codes(1e-4)
+
+    np.testing.assert_allclose(codes[:, 0], 0.45 * np.eye(5), atol=1e-3)
+    np.testing.assert_allclose(np.roll(codes[:, 1], 2, axis=0), codes[:, 0], atol=1e-9)
+    assert problem.duality_gap(codes).by_image.max() <= 1e-3
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("neighbors", [False, True])
+def test_certified_codes_of_tensors_do_not_depend_on_the_batch(kind, neighbors, rng, iterations_only):
     torch = pytest.importorskip("torch")
     arrays = make_problem(kind, rng, neighbors=neighbors)
     terms = {}
@@ -131,7 +204,7 @@ def test_certified_codes_of_tensors_do_not_depend_on_the_batch(kind, neighbors, 
 
 
 @pytest.mark.parametrize(("graph", "penalty"), [(False, 5.0), (True, 50.0)])
-def test_codes_stay_right_when_the_penalty_changes(graph, penalty, rng):
+def test_codes_stay_right_when_the_penalty_changes(graph, penalty, rng, iterations_only):
     problem = make_problem("tubal", rng, graph=graph)
     solver = Admm(max_iter=3000, gap=1e-4, penalty=penalty)
     seen = []
@@ -145,7 +218,7 @@ def test_codes_stay_right_when_the_penalty_changes(graph, penalty, rng):
     np.testing.assert_array_equal(seen[-1][1], codes)
 
 
-def test_zeros_stay_zero_when_the_penalty_changes(rng):
+def test_zeros_stay_zero_when_the_penalty_changes(rng, iterations_only):
     model, dictionary_shape, data_shape = SHAPES["tubal"]
     dictionary = (rng.standard_normal(dictionary_shape) / 4).astype(np.float32)
     problem = model.coding(dictionary, rng.standard_normal(data_shape).astype(np.float32), sparsity=0.3)
@@ -256,7 +329,7 @@ class TwoSteps(Fista):
         return Admm(max_iter=3000, gap=1e-3)
 
 
-def test_codes_that_cannot_be_certified_are_announced(rng, monkeypatch):
+def test_codes_that_cannot_be_certified_are_announced(rng, monkeypatch, iterations_only):
     monkeypatch.setattr(fitting, "FINAL_STEPS", 1)
     images = rng.random((30, 6, 5))
     with pytest.warns(ConvergenceWarning, match="above the minimum"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import math
 import re
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from test_docstrings import PUBLIC_MODULES
 
 from benchmarks.__main__ import MEASUREMENTS
 from benchmarks.pages import SECTIONS
-from tools import render, site
+from tools import density, render, site
 from tools.sparsity_rule import choose_fraction, measure
 from tubal.cli import COMMANDS, group
 from tubal.experiments import table2
@@ -132,6 +133,28 @@ def test_sparsity_fraction_follows_from_the_rule():
     """On fewer images and candidates, the rule gives the fraction of the label-free rows."""
     fraction = choose_fraction(measure(n_images=150, candidates=(0.003, 0.03, 0.1)))
     assert fraction == table2.settings_for("label-free", "gtsc", "orl")["sparsity_fraction"]
+
+
+def test_density_is_recorded_once_for_each_setting(monkeypatch):
+    monkeypatch.setattr(density, "measure", fake_fit)
+    study = {"subsets": {}, "fits": [], "versions": {}}
+    settings = density.plan(["orl", "yale"], [0, 1])
+
+    first = list(density.measure_missing(study, settings[:4], math.inf))
+    again = list(density.measure_missing(study, settings, math.inf))
+
+    assert len(first) + len(again) == len(study["fits"]) == len(settings) == len(set(settings))
+    assert {fit["sparsity"] for fit in first} == {density.DEFAULT}
+    page = density.page(study)
+    assert "GTSC on ORL misses it (22 %; sparsity 0.15 meets it)." in page
+    assert "| GTSC | 0.1 |  | 22.0 ± 1.4 | 4.0 ± 0.0 |  |  |" in page
+
+
+def fake_fit(setting):
+    dense = setting.model == "GTSC" and setting.dataset == "orl"
+    share = (0.021 + 0.002 * setting.seed) / setting.sparsity if dense else 0.04
+    measured = {"error": 0.1, "gap": 1e-4, "converged": True, "accuracy": 60.0, "seconds": 1.0}
+    return {**setting._asdict(), "density": share, **measured}
 
 
 @pytest.mark.parametrize(

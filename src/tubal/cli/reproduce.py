@@ -46,9 +46,11 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
 @_names_option("--datasets", "Collections")
 @click.option(
     "--images",
+    multiple=True,
     type=click.Path(path_type=Path, exists=True),
     metavar="PATH",
-    help="With --table protocol: a folder with one sub-folder for each class, or an array file with labels.",
+    help="With --table protocol: a folder with one sub-folder for each class, an archive of one, or an array file with "
+    "labels; may be given several times.",
 )
 @_names_option("--methods", "Methods")
 @count_option("--runs", help="Number of random seeds per cell of the table.", default=10)
@@ -72,7 +74,7 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
 def reproduce(
     table: str,
     datasets: list[str],
-    images: Path | None,
+    images: tuple[Path, ...],
     methods: list[str],
     runs: int,
     out: Path,
@@ -95,7 +97,7 @@ def reproduce(
       tubal reproduce --table beyond --out results
       tubal reproduce --table family --sweep --jobs 4
       tubal reproduce --table hints --datasets orl,yale,digits
-      tubal reproduce --table protocol --images my_images
+      tubal reproduce --table protocol --images my_images --images letters.npz
     """
     from tubal.cli.pipeline import check_output_file
     from tubal.experiments import find_table
@@ -103,22 +105,23 @@ def reproduce(
 
     try:
         module = find_table(table)
-        if images is not None and table != "protocol":
+        if images and table != "protocol":
             raise ValueError(f"--images belongs to --table protocol, and the table is {table!r}; leave one of them out")
         chosen = _choose_datasets(module, datasets), _choose_methods(module, methods)
         _check_writable(out)
         if json_file is not None:
             check_output_file(json_file, force=True)
-        names = chosen[0] if images is None else [str(_check_labelled(images))]
-        _check_data(module, names if images is None else [])
+        names = _check_data(module, chosen[0] if datasets or not images else [], images)
         trials = module.plan(names, chosen[1], runs, sweep=sweep)
+        # The page of the protocol also shows stored trials of methods that are not named now, as some are very slow.
+        shown = module.plan(names, list(module.METHODS), runs) if table == "protocol" else trials
     except (ValueError, OSError, ImportError) as failure:
         raise click.ClickException(str(failure)) from None
     store = TrialStore(out / ".trials" / f"table{table}.jsonl")
     if fresh:
         store.clear()
     _run(trials, store, jobs or min(4, os.cpu_count() or 1), math.inf if minutes is None else 60.0 * minutes)
-    records = list(store.finished(trials).values())
+    records = list(store.finished(shown).values())
     for path in _write(module, records, out, figures=figures, json_file=json_file):
         if table == "protocol" and path.suffix == ".md":
             click.echo(path.read_text(encoding="utf-8"))
@@ -162,21 +165,15 @@ def _check_writable(out: Path) -> None:
         raise OSError(f"the folder {out} cannot be written ({reason}); choose another with --out") from None
 
 
-def _check_data(module: Table, datasets: Sequence[str]) -> None:
-    """Find every file, and check its hash, before the first trial."""
+def _check_data(module: Table, datasets: Sequence[str], images: Sequence[Path]) -> list[str]:
+    """Read every collection, and labelled images, before the first trial; return the names that trials use."""
     from tubal.datasets import fetch
+    from tubal.experiments.protocol import identify
 
     load = getattr(module, "load", fetch)
     for name in datasets:
         load(name)
-
-
-def _check_labelled(images: Path) -> Path:
-    """Read labelled images once before the first trial, and return their absolute path."""
-    from tubal.experiments.runner import read_labelled
-
-    read_labelled(images)
-    return images.resolve()
+    return [*datasets, *identify(images)]
 
 
 def _run(trials: Sequence[Trial], store: TrialStore, jobs: int, seconds: float) -> None:
@@ -212,7 +209,7 @@ def _run(trials: Sequence[Trial], store: TrialStore, jobs: int, seconds: float) 
 
 def _headline(record: Mapping[str, Any]) -> str:
     scores = f"{record['accuracy']:.1f} / {record['nmi']:.1f}"
-    return f"{record['method']} on {record['dataset']} ({record['row']}) {scores}"
+    return f"{record['method']} on {Path(record['dataset']).name} ({record['row']}) {scores}"
 
 
 def _duration(seconds: float) -> str:

@@ -2,6 +2,9 @@
 
 Three parts: clusters of all images; features of images that the coder was not fitted to, judged by a linear classifier
 and by nearest neighbours; and clusters of such images when they are shifted. Labels are used for the scores only.
+
+A collection is known by its name (``"digits"``) or, if it is a folder or file, by its path and the hash of its images,
+so that stored trials of other images are never used: ``"/images/letters#sha256=0123456789abcdef"``.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,11 +20,24 @@ from typing import Any, TypedDict
 
 import numpy as np
 from sklearn.base import TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 
+import tubal
+from tubal.datasets import COLLECTIONS, fetch, load_images
 from tubal.experiments import table2
-from tubal.experiments.methods import default_preset, normalize_images, shift_images
-from tubal.experiments.pages import join_parts, markdown_table, write_summary
-from tubal.experiments.tables import SCORES, Images, Method, Outcome, Record, Settings, Trial, standard_deviation
+from tubal.experiments.methods import certificate, cluster_rows, default_preset, normalize_images, shift_images
+from tubal.experiments.pages import dataset_title, join_parts, markdown_table, write_summary
+from tubal.experiments.tables import (
+    SCORES,
+    Images,
+    Labels,
+    Method,
+    Outcome,
+    Record,
+    Settings,
+    Trial,
+    standard_deviation,
+)
 
 TITLE = "The frozen protocol"
 DATASETS = ("digits",)
@@ -28,6 +45,11 @@ EXTRA_DATASETS = table2.DATASETS
 RUNS = 3
 SHIFTS = (0, 1, 2, 3, 4)
 SHIFT_KINDS = ("circle, right", "border, right")
+# Fewer images than this are too few to be split into halves, and to have the neighbours that the methods ask for.
+LEAST_IMAGES = 40
+# Size of a collection, as the details of a trial hold it.
+_SIZES = ("images", "height", "width", "classes")
+_HASH_MARK, _HASH_DIGITS = "#sha256=", 16
 # Settings of the features outside of tubal; the numbers of atoms and components are those of TubSC.
 _FEATURES: Mapping[str, dict[str, Any]] = {
     "pixels": {},
@@ -45,34 +67,98 @@ _TITLES = {
 }
 
 
+MeanAndDeviation = tuple[float, float]
+
+
 class Cell(TypedDict):
-    """Mean and standard deviation of both scores, and the certificate of a method's codes if it has any."""
+    """Mean and standard deviation of both scores, seconds, and the certificate of a method's codes if it has any."""
 
     runs: int
-    accuracy: tuple[float, float]
-    nmi: tuple[float, float]
+    accuracy: MeanAndDeviation
+    nmi: MeanAndDeviation
+    seconds: float
     certificate: dict[str, float] | None
 
 
 class Unseen(TypedDict):
     """Features of unseen images: accuracy of two classifiers, and NMI of clusters by kind of shift and pixels."""
 
-    linear: float
-    neighbors: float
-    shifts: dict[str, dict[str, float]]
+    runs: int
+    linear: MeanAndDeviation
+    neighbors: MeanAndDeviation
+    shifts: dict[str, dict[str, MeanAndDeviation]]
+    seconds: float
 
 
 class Summary(TypedDict):
-    """The content of ``protocol.json``."""
+    """The content of ``protocol.json``; collections are known by their titles."""
 
     title: str
+    version: str
     defaults: str
     settings: dict[str, Any]
     methods: dict[str, str]
     features: dict[str, str]
     clustering: dict[str, dict[str, Cell]]
     unseen: dict[str, dict[str, Unseen]]
+    sizes: dict[str, dict[str, int]]
     data_sha256: dict[str, str]
+
+
+# --- labelled images -------------------------------------------------------------------------------------------
+def load(dataset: str) -> tuple[Images, Labels, str]:
+    """Return images, labels and SHA-256 of a collection, or of a folder or file as :func:`identify` names it."""
+    if dataset == "digits" or dataset in COLLECTIONS:
+        bunch = fetch(dataset)
+        return bunch.images, bunch.target, bunch.sha256
+    path, _, expected = dataset.partition(_HASH_MARK)
+    images, target, found = read_labelled(Path(path))
+    if not found.startswith(expected):
+        raise ValueError(f"the images of {path!r} have changed since the command began; run it again")
+    return images, target, found
+
+
+def identify(paths: Sequence[Path]) -> list[str]:
+    """Read labelled images once, and return the names by which :func:`load` knows them."""
+    names = [f"{path.resolve()}{_HASH_MARK}{read_labelled(path)[2][:_HASH_DIGITS]}" for path in paths]
+    titles = [title_of(name) for name in names]
+    for title in titles:
+        if titles.count(title) > 1:
+            raise ValueError(f"two of the sources are called {title!r}; rename one, the page needs different names")
+    return names
+
+
+def title_of(dataset: str) -> str:
+    """Return the name of a collection on the page: that of the paper, or that of its folder or file.
+
+    >>> title_of("orl"), title_of("/images/letters.npz#sha256=0123456789abcdef")
+    ('ORL', 'letters')
+    """
+    path = dataset.partition(_HASH_MARK)[0]
+    return dataset_title(Path(path).stem)
+
+
+def read_labelled(path: Path) -> tuple[Images, Labels, str]:
+    """Return grey images, labels as integers and the SHA-256 of both, of a folder or file of labelled images."""
+    bunch = load_images(path, colour="grey")
+    if bunch.target is None:
+        raise ValueError(
+            f"the images of {str(path)!r} come without labels; give a folder whose pictures all lie in sub-folders, "
+            "one for each of at least two classes, or an array file with an array 'labels' of one whole number or "
+            "name for each image"
+        )
+    classes, target = np.unique(np.asarray(bunch.target), return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"all images of {str(path)!r} have the label {classes[0]}; give images of at least two classes"
+        )
+    if len(target) < LEAST_IMAGES:
+        raise ValueError(
+            f"{str(path)!r} has {len(target)} images; half of them are for fitting, so give at least {LEAST_IMAGES}"
+        )
+    digest = hashlib.sha256(np.ascontiguousarray(bunch.images).data)
+    digest.update(target.astype(np.int64).tobytes())
+    return bunch.images, target, digest.hexdigest()
 
 
 # --- features of unseen images ---------------------------------------------------------------------------------
@@ -91,22 +177,32 @@ def unseen_features(name: str) -> Callable[[Images, int, Settings, int], Outcome
         images = normalize_images(images, "unit")
         train = np.zeros(len(images), bool)
         train[np.random.default_rng(seed).permutation(len(images))[: len(images) // 2]] = True
-        model = feature_model(name, settings, seed).fit(images[train])
+        with warnings.catch_warnings():
+            # Alternations that stop at max_iter are part of the defaults; codes are certified all the same.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = feature_model(name, settings, seed, images[train].shape).fit(images[train])
         features = unit_rows(np.asarray(model.transform(images)))
         groups = KMeans(n_clusters, n_init=10, random_state=seed).fit(features[train])
         labels = {}
         for kind in SHIFT_KINDS:
             for pixels in settings["shifts"]:
-                moved = unit_rows(np.asarray(model.transform(shift_images(images[~train], pixels, kind))))
+                moved = features[~train]
+                if pixels:
+                    moved = unit_rows(np.asarray(model.transform(shift_images(images[~train], pixels, kind))))
                 labels[f"{kind}, {pixels}"] = np.full(len(images), -1)
                 labels[f"{kind}, {pixels}"][~train] = groups.predict(moved)
-        return Outcome(labels[f"{SHIFT_KINDS[0]}, 0"], {}, labels, features, train)
+        details = dict(zip(_SIZES, map(float, (*images.shape, n_clusters)), strict=True))
+        return Outcome(labels[f"{SHIFT_KINDS[0]}, 0"], details, labels, features, train)
 
     return cluster
 
 
-def feature_model(name: str, settings: Settings, seed: int) -> TransformerMixin:
-    """Return the unfitted model of features: one of tubal's coders at its defaults, or a common alternative."""
+def feature_model(name: str, settings: Settings, seed: int, shape: tuple[int, int, int]) -> TransformerMixin:
+    """Return the unfitted model of features: one of tubal's coders at its defaults, or a common alternative.
+
+    ``shape`` (n, height, width) of the images it is fitted to bounds the numbers of principal components and of
+    filters, and the size of filters.
+    """
     from sklearn.decomposition import PCA, MiniBatchDictionaryLearning
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import FunctionTransformer
@@ -117,7 +213,7 @@ def feature_model(name: str, settings: Settings, seed: int) -> TransformerMixin:
     if name == "pixels":
         return flatten
     if name == "pca":
-        return make_pipeline(flatten, PCA(settings["n_atoms"], random_state=seed))
+        return make_pipeline(flatten, PCA(min(settings["n_atoms"], shape[0], shape[1] * shape[2]), random_state=seed))
     if name == "dictionary":
         sparsity = settings["sparsity_fraction"]  # images have unit length
         return make_pipeline(
@@ -130,18 +226,37 @@ def feature_model(name: str, settings: Settings, seed: int) -> TransformerMixin:
                 random_state=seed,
             ),
         )
-    coders = {"sc": SparseCoding, "tensr": TenSR, "csc": CSC, "tubsc": TubSC, "gtsc": GTSC}
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}
-    return coders[name](**{key: given[key] for key in ("n_atoms", "filter_shape") if key in given}, random_state=seed)
+    if name == "tensr":
+        return TenSR(tuple(settings["n_atoms"]), random_state=seed)
+    if name == "csc":
+        sides = [min(wanted, side) for wanted, side in zip(settings["filter_shape"], shape[1:], strict=True)]
+        return CSC(min(settings["n_atoms"], shape[1] * shape[2]), filter_shape=tuple(sides), random_state=seed)
+    coders = {"sc": SparseCoding, "tubsc": TubSC, "gtsc": GTSC}
+    return coders[name](settings["n_atoms"], random_state=seed)
 
 
 def _as_rows(images: Images) -> Images:
     return images.reshape(len(images), -1)
 
 
+def convolutional_coder(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
+    """CSC at its defaults, then K-means on its features.
+
+    Table 2 does not have it, because certified codes of every filter at every pixel take minutes.
+    """
+    images = normalize_images(images, "unit")
+    model = feature_model("csc", settings, seed, images.shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        features = np.asarray(model.fit_transform(images))
+    labels = cluster_rows(features, n_clusters, {"features": "unit", "n_starts": 10}, seed)
+    return Outcome(labels, certificate(model, images))
+
+
 # --- the plan --------------------------------------------------------------------------------------------------
 METHODS: Mapping[str, Method] = {
     **table2.METHODS,
+    "csc": Method("CSC", convolutional_coder, ("n_atoms", "filter_shape")),
     "default": Method("Default preset", default_preset, ("n_neighbors",)),
     **{f"unseen-{name}": Method(title, unseen_features(name), ()) for name, title in _TITLES.items()},
 }
@@ -157,13 +272,20 @@ def settings_for(method: str) -> dict[str, Any]:
         return {**_FEATURES[method.removeprefix("unseen-")], "shifts": list(SHIFTS)}
     if method == "default":
         return {"n_neighbors": 5}
+    if method == "csc":
+        return dict(_FEATURES["csc"])
     return table2.settings_for("label-free", method, "")
 
 
 def hash_of_defaults() -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of all frozen settings."""
-    text = json.dumps({name: settings_for(name) for name in METHODS}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Return the first 16 hexadecimal digits of the SHA-256 of all frozen settings and of the estimators' defaults."""
+    from tubal import CSC, GTSC, ImageClusterer, SparseCoding, TenSR, TubSC
+
+    settings: dict[str, Any] = {name: settings_for(name) for name in METHODS}
+    for estimator in (CSC, GTSC, ImageClusterer, SparseCoding, TenSR, TubSC):
+        parameters = estimator().get_params(deep=False)
+        settings[estimator.__name__] = {name: repr(value) for name, value in parameters.items()}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:_HASH_DIGITS]
 
 
 def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: bool = False) -> list[Trial]:
@@ -184,25 +306,28 @@ def summarise(records: Sequence[Record]) -> Summary:
         groups[record["dataset"], record["method"]].append(record)
     clustering: dict[str, dict[str, Cell]] = defaultdict(dict)
     unseen: dict[str, dict[str, Unseen]] = defaultdict(dict)
+    sizes: dict[str, dict[str, int]] = {}
     for (dataset, method), group in groups.items():
         if method.startswith("unseen-"):
-            unseen[dataset][method.removeprefix("unseen-")] = _unseen(group)
+            unseen[title_of(dataset)][method.removeprefix("unseen-")] = _unseen(group)
+            sizes[title_of(dataset)] = {name: int(group[0]["details"][name]) for name in _SIZES}
         else:
-            clustering[dataset][method] = _cell(group)
+            clustering[title_of(dataset)][method] = _cell(group)
     return {
         "title": TITLE,
+        "version": tubal.__version__,
         "defaults": hash_of_defaults(),
         "settings": {name: settings_for(name) for name in METHODS},
         "methods": {name: method.title for name, method in METHODS.items() if not name.startswith("unseen-")},
         "features": dict(_TITLES),
         "clustering": dict(clustering),
         "unseen": dict(unseen),
-        "data_sha256": {record["dataset"]: record["data_sha256"] for record in records},
+        "sizes": sizes,
+        "data_sha256": {title_of(record["dataset"]): record["data_sha256"] for record in records},
     }
 
 
 def _cell(group: Sequence[Record]) -> Cell:
-    accuracy, nmi = ([record[score] for record in group] for score in SCORES)
     details = [record["details"] for record in group]
     found = None
     if all("gap" in entry for entry in details):
@@ -210,22 +335,31 @@ def _cell(group: Sequence[Record]) -> Cell:
         found["gap"] = max(entry["gap"] for entry in details)
     return {
         "runs": len(group),
-        "accuracy": (round(statistics.mean(accuracy), 2), round(standard_deviation(accuracy), 2)),
-        "nmi": (round(statistics.mean(nmi), 2), round(standard_deviation(nmi), 2)),
+        "accuracy": _spread([record["accuracy"] for record in group]),
+        "nmi": _spread([record["nmi"] for record in group]),
+        "seconds": round(statistics.mean(record["seconds"] for record in group), 2),
         "certificate": found,
     }
 
 
 def _unseen(group: Sequence[Record]) -> Unseen:
-    shifts = {
-        kind: {
-            str(pixels): round(statistics.mean(record["variants"][f"{kind}, {pixels}"]["nmi"] for record in group), 2)
-            for pixels in SHIFTS
-        }
-        for kind in SHIFT_KINDS
+    return {
+        "runs": len(group),
+        "linear": _spread([record["details"]["linear"] for record in group]),
+        "neighbors": _spread([record["details"]["neighbors"] for record in group]),
+        "shifts": {
+            kind: {
+                str(pixels): _spread([record["variants"][f"{kind}, {pixels}"]["nmi"] for record in group])
+                for pixels in SHIFTS
+            }
+            for kind in SHIFT_KINDS
+        },
+        "seconds": round(statistics.mean(record["seconds"] for record in group), 2),
     }
-    mean = {name: statistics.mean(record["details"][name] for record in group) for name in ("linear", "neighbors")}
-    return {"linear": round(mean["linear"], 2), "neighbors": round(mean["neighbors"], 2), "shifts": shifts}
+
+
+def _spread(values: Sequence[float]) -> MeanAndDeviation:
+    return round(statistics.mean(values), 2), round(standard_deviation(values), 2)
 
 
 # --- the page --------------------------------------------------------------------------------------------------
@@ -233,25 +367,37 @@ def page(summary: Summary) -> str:
     """Return the whole of ``protocol.md``."""
     parts = [
         f"# {summary['title']}",
-        f"Every method at frozen defaults; the hash of the defaults is `{summary['defaults']}`. Scores are in percent, "
-        "mean ± standard deviation of the runs; NMI is normalised by the larger entropy. The gap is the largest "
-        "relative duality gap of the final codes. Made by `tubal reproduce --table protocol --images PATH`.",
+        f"Every method at the frozen defaults of tubal {summary['version']}: no setting depends on the images. The "
+        f"hash of the defaults is `{summary['defaults']}`. Scores are in percent, mean ± standard deviation of the "
+        "runs; NMI is normalised by the larger entropy. Labels are used for the scores only. The gap is the largest "
+        "relative duality gap of the final codes. Made by `tubal reproduce --table protocol --images PATH`, which "
+        "takes a folder with one sub-folder for each class, an archive of such a folder, or an array file with labels. "
+        "CSC codes every filter at every pixel and is by far the slowest; `--methods` can leave it out.",
     ]
     for dataset in summary["data_sha256"]:
-        parts.append(f"## {Path(dataset).name}")
+        parts += [f"## {dataset}", _describe_images(summary, dataset)]
         if dataset in summary["clustering"]:
             parts += ["### Clusters of all images", _clustering_table(summary, dataset)]
         if dataset in summary["unseen"]:
             parts += [
                 "### Images that were not seen in fitting",
                 "Features are fitted to a random half of the images. Accuracy on the other half, in percent, of a "
-                "logistic regression and of the 5 nearest neighbours.",
+                "logistic regression and of the 5 nearest neighbours. The seconds are those of the fit and of the "
+                f"features of all images and of {2 * (len(SHIFTS) - 1)} shifted copies of the other half.",
                 _unseen_table(summary, dataset),
                 "NMI of K-means clusters, fitted to the first half, of the other half when it is shifted by so many "
                 "pixels to the right: *circle* wraps around, *border* repeats the border.",
                 _shift_table(summary, dataset),
             ]
     return join_parts(parts)
+
+
+def _describe_images(summary: Summary, dataset: str) -> str:
+    size = summary["sizes"].get(dataset)
+    found = "" if size is None else "{images} grey images of {height}×{width} in {classes} classes; ".format(**size)
+    # So that nobody takes digits for images that no choice has seen.
+    seen = "" if dataset != "digits" else " The sparsity of the label-free rule was chosen on them, without labels."
+    return f"{found}SHA-256 `{summary['data_sha256'][dataset]}`.{seen}"
 
 
 def _clustering_table(summary: Summary, dataset: str) -> str:
@@ -265,26 +411,38 @@ def _clustering_table(summary: Summary, dataset: str) -> str:
         if found is not None:
             certificate = [f"{found['gap']:.1e}", f"{100 * found['density']:.1f} %", f"{found['n_iter']:.1f}"]
             certificate.append(f"{100 * found['converged']:.0f} %")
-        scores = [f"{cell[score][0]:.1f} ± {cell[score][1]:.1f}" for score in SCORES]
-        body.append([title, *scores, *certificate])
-    return markdown_table(["method", "accuracy", "NMI", "gap", "non-zeros", "alternations", "runs converged"], body)
+        scores = [_spread_text(cell[score], cell["runs"]) for score in SCORES]
+        body.append([title, str(cell["runs"]), *scores, f"{cell['seconds']:.1f}", *certificate])
+    head = ["method", "runs", "accuracy", "NMI", "seconds", "gap", "non-zeros", "alternations", "runs converged"]
+    return markdown_table(head, body)
 
 
 def _unseen_table(summary: Summary, dataset: str) -> str:
-    body = [
-        [summary["features"][name], f"{cell['linear']:.1f}", f"{cell['neighbors']:.1f}"]
-        for name, cell in summary["unseen"][dataset].items()
-    ]
-    return markdown_table(["features", "linear classifier", "nearest neighbours"], body)
+    body = []
+    for name, cell in _in_order(summary, dataset):
+        scores = [_spread_text(spread, cell["runs"]) for spread in (cell["linear"], cell["neighbors"])]
+        body.append([summary["features"][name], str(cell["runs"]), *scores, f"{cell['seconds']:.1f}"])
+    return markdown_table(["features", "runs", "linear classifier", "nearest neighbours", "seconds"], body)
 
 
 def _shift_table(summary: Summary, dataset: str) -> str:
-    body = [
-        [summary["features"][name], kind.split(",")[0], *(f"{value:.1f}" for value in cell["shifts"][kind].values())]
-        for name, cell in summary["unseen"][dataset].items()
-        for kind in SHIFT_KINDS
-    ]
+    body = []
+    for name, cell in _in_order(summary, dataset):
+        for kind in SHIFT_KINDS:
+            scores = [_spread_text(spread, cell["runs"]) for spread in cell["shifts"][kind].values()]
+            body.append([summary["features"][name], kind.split(",")[0], *scores])
     return markdown_table(["features", "shift", *map(str, SHIFTS)], body)
+
+
+def _in_order(summary: Summary, dataset: str) -> list[tuple[str, Unseen]]:
+    """Return the features of a collection in the order of the page, whatever the order of the trials."""
+    cells = summary["unseen"][dataset]
+    return [(name, cells[name]) for name in summary["features"] if name in cells]
+
+
+def _spread_text(spread: MeanAndDeviation, runs: int) -> str:
+    """Return mean and standard deviation; the mean alone if there is one run."""
+    return f"{spread[0]:.1f} ± {spread[1]:.1f}" if runs > 1 else f"{spread[0]:.1f}"
 
 
 # --- files -----------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import hashlib
 import json
 import multiprocessing
 import os
@@ -21,11 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, cast
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from tubal.backends.arrays import available_cores
-from tubal.datasets import COLLECTIONS, fetch, load_images
+from tubal.datasets import fetch
 from tubal.experiments import find_table
 from tubal.experiments.methods import evenly_spaced
 from tubal.experiments.tables import Images, Labels, Outcome, Record, Score, Trial, trial_key
@@ -127,27 +125,13 @@ def _classify(target: Labels, outcome: Outcome) -> dict[str, float]:
 
 @cache
 def _load_dataset(table: str, dataset: str) -> tuple[Images, Labels, str]:
-    """Return the images, labels and SHA-256 of a collection, or of a folder or file of labelled images."""
+    """Return the images, labels and SHA-256 of a collection, read by the table itself if it has a function for it."""
     load = getattr(find_table(table), "load", None)
     if load is not None:
         found: tuple[Images, Labels, str] = load(dataset)
         return found
-    if dataset == "digits" or dataset in COLLECTIONS:
-        bunch = fetch(dataset)
-        return bunch.images, bunch.target, bunch.sha256
-    return read_labelled(Path(dataset))
-
-
-def read_labelled(path: Path) -> tuple[Images, Labels, str]:
-    """Return grey images, labels as integers and the SHA-256 of the pixels of a folder or file of labelled images."""
-    bunch = load_images(path, colour="grey")
-    if bunch.target is None:
-        raise ValueError(
-            f"the images of {str(path)!r} come without labels; give a folder with one sub-folder for each class, or an "
-            "array file with labels"
-        )
-    target = np.unique(np.asarray(bunch.target), return_inverse=True)[1]
-    return bunch.images, target, hashlib.sha256(np.ascontiguousarray(bunch.images).data).hexdigest()
+    bunch = fetch(dataset)
+    return bunch.images, bunch.target, bunch.sha256
 
 
 def resident_bytes(field: Literal["VmRSS", "VmHWM"]) -> int:

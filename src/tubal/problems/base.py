@@ -424,6 +424,40 @@ class CodingProblem(ABC):
         values = smooth + penalties
         return DualityGap(values - dual, values)
 
+    def select(self, images: NDArray[np.intp]) -> CodingProblem | None:
+        """Return the same problem for some of its images, if no term couples these to the others.
+
+        Solvers use it to drop images that have converged. This class does not know how, and returns None.
+
+        Parameters
+        ----------
+        images : int array of shape (n_selected,)
+            Indices of the images.
+
+        Returns
+        -------
+        CodingProblem or None
+            The smaller problem; None if the problem cannot be split.
+        """
+        return None
+
+    def few_codes(self, tolerance: float) -> Array | None:
+        """Return the codes of images that need few of them, found without iterations on all codes.
+
+        A problem may offer this for speed; this class does not. Callers check the result by its duality gap.
+
+        Parameters
+        ----------
+        tolerance : float
+            By which fraction of the sparsity the gradient may exceed it.
+
+        Returns
+        -------
+        array of shape codes_shape or None
+            The codes; zero for images that need many. None if the problem offers no such method.
+        """
+        return None
+
     def _square_completion(self) -> NDArray[np.float64] | float:
         """Return what each image's smooth part lacks to be a sum of squares."""
         return 0.0

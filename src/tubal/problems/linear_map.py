@@ -237,6 +237,15 @@ class LinearMapCoding(CodingProblem):
             part.__dict__.pop(name, None)
         return part
 
+    def select(self, images: NDArray[np.intp]) -> Self | None:
+        if not self.independent or is_torch(self.data):  # tensors keep their shape, for which code was compiled
+            return None
+        part = self.restrict(0, 0)
+        part.data = np.ascontiguousarray(self.data[..., images])
+        if self.graph is not None:
+            part.graph = self.graph.select(images)
+        return part
+
     @contextmanager
     def _warm_started(self, state: SplitState) -> Iterator[WarmStartedSystems | None]:
         """Let :meth:`solve_rows` start at the solutions of the last step; yield the data to keep in the next state."""
@@ -380,6 +389,11 @@ class GraphTerm:
         self.laplacian, self.has_edges = self.shared.matrix, self.shared.has_edges
         self.weight = float(weight)
         self.neighbor_sum = neighbor_sum
+
+    def select(self, images: NDArray[np.intp]) -> GraphTerm:
+        """Return the term of some images that have no edges to the others."""
+        fixed = None if self.neighbor_sum is None else self.neighbor_sum[..., images]
+        return GraphTerm(self.laplacian[images][:, images], self.weight, fixed)
 
     @cached_property
     def lipschitz(self) -> float:

@@ -23,6 +23,10 @@ from tubal.solvers.base import MOST_STEPS, CodeSolver, Monitor, Solution, check_
 FIRST_PHASE, PENALTY_FACTORS, PHASE_GROWTH = 100, (1.0, 1.0 / 3.0, 3.0), 1.25
 # The gap costs about as much as three steps, so later phases check it less often.
 CHECKS_PER_PHASE = 10
+# Certified images are dropped from a batch when at most this share of it is left; each time costs a copy.
+KEPT_SHARE = 0.75
+# Slopes that exceed the sparsity by this share of the wanted gap leave the gap itself well below it.
+FEW_CODES_TOLERANCE = 0.5
 # If all atoms are zero there is no curvature, and any step size will do.
 MIN_LIPSCHITZ = 1e-12
 
@@ -86,7 +90,7 @@ class Admm(CodeSolver):
         else:
             state = SplitState(self.lift(problem, start))
         if self.gap is not None and problem.sparsity > 0.0:
-            return self._minimise_certified(problem, state, monitor, self.gap)
+            return self._minimise_certified(problem, state, monitor, self.gap, from_zero=start is None)
         # Copied, so that a solution can compute `converged` after the problem is deleted.
         independent = problem.independent
 
@@ -109,14 +113,19 @@ class Admm(CodeSolver):
         return Solution(final, solution.n_iter, lambda: stop(final))
 
     def _minimise_certified(
-        self, problem: CodingProblem, state: SplitState, monitor: Monitor, gap: float
+        self, problem: CodingProblem, state: SplitState, monitor: Monitor, gap: float, *, from_zero: bool
     ) -> Solution[SplitState]:
         """Make steps in phases of different penalties until the gap certifies all codes.
 
-        Images that are certified stay as they are, so the codes of an image do not depend on its batch.
+        Images that need few codes are solved directly first. Images that are certified stay as they are, so the codes
+        of an image do not depend on its batch.
         """
         run, n_iter = _CertifiedRun(problem, self, gap), 0
+        if from_zero:
+            state = run.code_few(state)
         for penalty, length in _phases(self.penalty, self.max_iter):
+            if run.is_certified(state):
+                break
             state = run.begin_phase(state, penalty)
             before = n_iter
 
@@ -133,10 +142,8 @@ class Admm(CodeSolver):
                 monitor=report,
             )
             state, n_iter = solution.state, n_iter + solution.n_iter
-            if run.is_certified(state):
-                break
         final = run.as_given(state)
-        problem.plain_state(state, final=True)  # frees what the problem kept for speed
+        run.problem.plain_state(state, final=True)  # frees what the problem kept for speed
         return Solution(final, n_iter, run.is_certified(final))
 
     def codes(self, problem: CodingProblem, state: SplitState) -> Array:
@@ -180,7 +187,8 @@ class _CertifiedRun:
     """A run until codes are certified: the penalty of the phase, and which images are certified.
 
     Points are in units of a penalty, because the dual they contain is scaled by it. Points of certified images stay in
-    the units in which they were certified.
+    the units in which they were certified. A few images usually need far more steps than the others, so the run goes on
+    with a smaller problem, ``problem``, when enough images of an independent batch are certified.
     """
 
     def __init__(self, problem: CodingProblem, solver: Admm, gap: float) -> None:
@@ -188,6 +196,20 @@ class _CertifiedRun:
         n_images = problem.codes_shape[-1]
         self.penalties = np.full(n_images, solver.penalty)
         self.certified = np.zeros(n_images, np.bool_)
+        # Points of all images in units of the solver's penalty, and the images of the smaller problem among them.
+        self.all_points: Array | None = None
+        self.images = np.arange(n_images)
+
+    def code_few(self, state: SplitState) -> SplitState:
+        """Return the state after the images that need few codes have been solved directly."""
+        codes = self.problem.few_codes(FEW_CODES_TOLERANCE * self.gap) if self.problem.independent else None
+        if codes is None:
+            return state
+        self.certified = self.problem.duality_gap(codes).by_image <= self.gap
+        if not self.certified.any():
+            return state
+        point = namespace(codes).where(as_like(self.certified, codes) > 0, self.solver.lift(self.problem, codes), 0.0)
+        return self._drop_certified(SplitState(point, as_like(np.where(self.certified, 0.0, 1.0), codes)))
 
     def begin_phase(self, state: SplitState, penalty: float) -> SplitState:
         """Return the state with the points of images that are not certified in units of a new penalty."""
@@ -199,9 +221,14 @@ class _CertifiedRun:
         return SplitState(point, plain.movement)
 
     def as_given(self, state: SplitState) -> SplitState:
-        """Return the state in units of the solver's penalty."""
+        """Return the state of all images in units of the solver's penalty."""
         plain = self.problem.plain_state(state)
-        return replace(plain, point=self._in_units(plain.point, np.full_like(self.penalties, self.solver.penalty)))
+        point = self._in_units(plain.point, np.full_like(self.penalties, self.solver.penalty))
+        if self.all_points is None:
+            return replace(plain, point=point)
+        points, movement = self.all_points.copy(), np.zeros(self.all_points.shape[-1])
+        points[..., self.images], movement[self.images] = point, plain.movement
+        return SplitState(points, movement)
 
     def advance(self, state: SplitState, n_steps: int) -> SplitState:
         """Make steps, and see which images they certify; those stay as they are from now on."""
@@ -210,11 +237,26 @@ class _CertifiedRun:
         point = self.problem.plain_state(after).point
         found = self.problem.duality_gap(point - self._dual(point, self.penalties))
         self.certified |= found.by_image <= self.gap if self.problem.independent else found.relative <= self.gap
-        return replace(after, movement=as_like(np.where(self.certified, 0.0, 1.0), after.movement))
+        after = replace(after, movement=as_like(np.where(self.certified, 0.0, 1.0), after.movement))
+        return self._drop_certified(after)
 
     def is_certified(self, state: SplitState) -> bool:
         """Tell whether all images are certified."""
         return bool(self.certified.all())
+
+    def _drop_certified(self, state: SplitState) -> SplitState:
+        """Go on with the images that are not certified, if they are enough fewer; return their state."""
+        left = np.flatnonzero(~self.certified)
+        if not 0 < len(left) <= KEPT_SHARE * len(self.certified):
+            return state
+        smaller = self.problem.select(left)
+        if smaller is None:
+            return state
+        point = self.problem.plain_state(state).point
+        self.all_points = self.as_given(state).point
+        self.problem, self.images = smaller, self.images[left]
+        self.penalties, self.certified = self.penalties[left], self.certified[left]
+        return SplitState(np.ascontiguousarray(point[..., left]), np.ones(len(left)))
 
     def _dual(self, point: Array, penalties: NDArray[np.float64]) -> Array:
         """Return the scaled dual of a point, which shrinkage removes."""
