@@ -173,6 +173,10 @@ def checkpoint_beside(
         raise click.ClickException(
             f"stopped; the progress is saved in {path}; to continue, run: {state.command_with('--resume')}"
         ) from None
+    except Exception:
+        if not resume and not path.exists():  # an error before the fit, such as a wrong argument, leaves nothing behind
+            kept.delete()
+        raise
     checkpoint.delete()
     kept.delete()
 
