@@ -254,7 +254,7 @@ def test_bad_arguments_are_refused_before_the_fit(
 ) -> None:
     np.save(tmp_path / "stack.npy", np.random.default_rng(0).random((9, 8, 8)))
     (tmp_path / "others.csv").write_text("file,label\nx.png,cat\n")
-    monkeypatch.setattr(pipeline, "_fit_clusterer", lambda *_: pytest.fail("the fit has started"))
+    monkeypatch.setattr(pipeline, "fit_clusterer", lambda *_: pytest.fail("the fit has started"))
     filled = [part.format(tmp=tmp_path, shapes=shapes, stack=tmp_path / "stack.npy") for part in options]
     assert run(["cluster", *filled, "-k", "3", "--out", str(tmp_path / "out"), "-q"]) == 2
     assert sentence in one_sentence(capsys)
@@ -267,7 +267,7 @@ def test_links_that_cannot_be_made_are_refused_before_the_fit(
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "symlink", refuse)
-    monkeypatch.setattr(pipeline, "_fit_clusterer", lambda *_: pytest.fail("the fit has started"))
+    monkeypatch.setattr(pipeline, "fit_clusterer", lambda *_: pytest.fail("the fit has started"))
     assert run(["cluster", str(shapes), "-k", "3", "--out", str(tmp_path / "out"), "--sort", "link", "-q"]) == 2
     assert "links cannot be made here" in one_sentence(capsys)
 
