@@ -21,6 +21,7 @@ from tubal.clustering.quality import most_typical, neighbor_outlier_scores, stra
 from tubal.clustering.tree import QuestionTree
 from tubal.graph.affine import bilinear_table, table_matrix
 from tubal.graph.structure import Alignments
+from tubal.learning.fitting import scale_images
 
 
 @pytest.fixture(scope="module")
@@ -392,7 +393,7 @@ def test_tensors_grow_as_arrays_do():
 
 def test_a_grown_search_finds_what_a_new_one_finds(digits):
     fitted, images, _ = digits
-    new = fitted._new_images(images[500:])
+    new = scale_images(images[500:], "unit")[0]
     found = fitted.graph_.search.grown(new).nearest(new, 6)
     assert_array_equal(found.indices[:, 0], np.arange(500, 600))
     assert_allclose(found.distances[:, 0], 0.0, atol=1e-3)
@@ -401,7 +402,7 @@ def test_a_grown_search_finds_what_a_new_one_finds(digits):
 def test_a_grown_search_knows_copies(digits):
     fitted, images, _ = digits
     search = fitted.graph_.search
-    new = np.concatenate([fitted._new_images(images[[500, 501, 502, 500]]), search.images[7:8]])
+    new = np.concatenate([scale_images(images[[500, 501, 502, 500]], "unit")[0], search.images[7:8]])
     grown = search.grown(new)
     assert_array_equal(grown.prepared.group[500:], [500, 501, 502, 500, 7])
     assert len(grown.prepared.images) == len(grown.prepared.warped) == len(grown.prepared.descriptors) == 503
