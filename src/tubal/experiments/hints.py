@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -366,6 +366,7 @@ class Summary(TypedDict):
     growth: dict[str, dict[str, float]]
     versions: dict[str, str]
     data_sha256: dict[str, str]
+    notes: NotRequired[list[str]]  # paragraphs at the end of the page, written by hand into the file
 
 
 def summarise(records: Sequence[Record]) -> Summary:
@@ -491,6 +492,7 @@ def page(summary: Summary) -> str:
         "## How it was made",
         f"By `tubal reproduce --table hints`; run i uses seed i, {max(summary['runs'].values(), default=0)} runs. "
         f"Versions: {list_versions(summary['versions'])}.",
+        *summary.get("notes", []),
     ]
     return join_parts(parts)
 
