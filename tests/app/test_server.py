@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -20,7 +21,7 @@ from helpers.cli_helpers import RESULTS, cluster_shapes, one_sentence, read_csv
 from helpers.live_server import LiveProcess, LiveThread, kill_between_acts, labels_of
 from tubal.app import server as server_module
 from tubal.app.results import Results
-from tubal.app.server import Address, loopback_only
+from tubal.app.server import Address, Listeners, loopback_only
 from tubal.app.session import Session
 from tubal.cli import run
 from tubal.cli.cluster import ClusterRequest
@@ -134,6 +135,18 @@ def test_events_tell_about_acts(place):
         live.act(kind="rename", cluster=0, name="ring")
         while b'event: state\ndata: {"revision": 1}' not in heard:
             heard += listener.recv(4096)
+
+
+def test_a_page_that_listens_late_hears_that_the_results_are_ready():
+    listeners, shown = Listeners(), []
+    stream = listeners.listen(lambda: bool(shown))
+    shown.append("results")
+    listeners.tell("ready", {})  # after the page has asked, before it listens
+
+    async def first() -> str:
+        return await anext(stream)
+
+    assert "event: ready" in asyncio.run(first())
 
 
 def test_an_accepted_act_is_on_the_disk(place):

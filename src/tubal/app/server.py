@@ -298,14 +298,18 @@ class Listeners:
                 queue.get_nowait()
             queue.put_nowait(text)
 
-    async def listen(self, first: str) -> AsyncIterator[str]:
-        """Yield events until the page is closed."""
+    async def listen(self, is_ready: Callable[[], bool]) -> AsyncIterator[str]:
+        """Yield events until the page is closed.
+
+        ``is_ready`` is asked only when this page would hear of it: what happens before must not be missed.
+        """
         self._loop = asyncio.get_running_loop()
         queue: asyncio.Queue[str | None] = asyncio.Queue(64)
         self._queues.add(queue)
         self.ever = True
         try:
-            yield f"retry: 1000\n\n{first}{self._last or ''}"
+            ready = "event: ready\ndata: {}\n\n" if is_ready() else ""
+            yield f"retry: 1000\n\n{ready}{self._last or ''}"
             text: str | None = ""
             while text is not None:
                 try:
@@ -580,8 +584,8 @@ class LiveServer:
     async def _events(self, request: Request) -> Response:
         if len(self.listeners) >= MOST_LISTENERS:
             raise BusyError("too many pages listen; close some")
-        first = "event: ready\ndata: {}\n\n" if self.shown is not None else ""
-        return StreamingResponse(self.listeners.listen(first), media_type="text/event-stream")
+        stream = self.listeners.listen(lambda: self.shown is not None)
+        return StreamingResponse(stream, media_type="text/event-stream")
 
 
 class _QuietServer(uvicorn.Server):
