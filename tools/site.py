@@ -41,6 +41,8 @@ RESULTS = {
     "table2_search": "The search behind Table 2",
     "claims": "Claims of the paper",
     "atlas": "One setting at a time",
+    "protocol": "The frozen protocol",
+    "density": "How sparse default fits are",
     "beyond": "Beyond the paper",
     "family": "The family of models",
     "criterion": "Settings judged without labels",

@@ -58,6 +58,12 @@ def test_readme_has_one_table_of_results_with_five_rows():
     assert text.count("±") == 0
 
 
+def test_site_shows_every_page_of_results():
+    shown = re.findall(r"^results/(\w+)$", (ROOT / "docs" / "results.md").read_text(encoding="utf-8"), re.MULTILINE)
+    written = {path.stem for path in RESULTS.glob("*.md")} - {"gpu_notes"}  # these notes are part of the page gpu
+    assert set(site.RESULTS) == set(shown) == written
+
+
 def test_readme_has_at_most_800_words():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 800
 
