@@ -103,19 +103,10 @@ def test_kernels_work_without_a_cache(before, sentence, tmp_path):
 
 
 # --- compiled by other processes ---------------------------------------------------------------------------------
-KERNELS_AHEAD = """
+KERNELS_AHEAD = f"""
 from numba import float64
-from tubal.backends.cpu.jit import compiled
-
-@compiled
-def double(x):
-    return 2.0 * x
-
-@compiled
-def triple(x):
-    return 3.0 * x
-
-TYPES = {"double": (float64,), "triple": (float64,)}
+{KERNELS_OF_A_TEST}
+TYPES = {{"double": (float64,), "triple": (float64,)}}
 """
 CALL_AHEAD = """
 import kernels_ahead as kernels
