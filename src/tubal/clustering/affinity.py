@@ -27,6 +27,8 @@ from tubal.learning.fitting import resolve_graph
 
 # Returns what lists the neighbours of all images, given the search of a graph.
 Finder: TypeAlias = Callable[[DeformableSearch], TrainingSearch]
+# What a user may give for a graph: its name, a graph, or edge weights.
+Given: TypeAlias = str | Graph | SparseMatrix | NDArray[Any]
 
 
 # --- neighbour lists -------------------------------------------------------------------------------------
@@ -51,12 +53,7 @@ def clustering_effort(n_images: int, n_neighbors: int) -> Effort:
 
 
 def neighbor_lists(
-    graph: str | Graph | SparseMatrix | NDArray[Any],
-    images: Array,
-    n_neighbors: int,
-    seed: int,
-    stage: Stage | None = None,
-    finder: Finder | None = None,
+    graph: Given, images: Array, n_neighbors: int, seed: int, stage: Stage | None = None, finder: Finder | None = None
 ) -> Graph:
     """Return the graph that is named or given; one that is built here has ``n_neighbors`` neighbours.
 
