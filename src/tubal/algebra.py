@@ -119,7 +119,7 @@ def unfold(tensor: Array) -> Array:
     Parameters
     ----------
     tensor : array of shape (rows, columns, tube)
-        A NumPy array or a torch tensor.
+        A NumPy array or a torch tensor, real or complex.
 
     Returns
     -------
@@ -155,7 +155,7 @@ def tube_norms(tensor: Array) -> Array:
     Parameters
     ----------
     tensor : array of shape (rows, columns, tube)
-        A real tensor.
+        Codes, or any other real tensor.
 
     Returns
     -------

@@ -26,7 +26,7 @@ def clustering_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike) -> float
     labels_true : array-like of shape (n_samples,)
         The known class of each sample.
     labels_pred : array-like of shape (n_samples,)
-        The cluster of each sample.
+        The cluster of each sample; names of clusters need not be those of classes.
 
     Returns
     -------
@@ -63,7 +63,7 @@ def clustering_nmi(labels_true: ArrayLike, labels_pred: ArrayLike, average_metho
     Returns
     -------
     float
-        Between 0 and 1.
+        0 for independent partitions, 1 for equal ones.
 
     Examples
     --------
@@ -90,12 +90,12 @@ def purity(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:
     labels_true : array-like of shape (n_samples,)
         The known class of each sample.
     labels_pred : array-like of shape (n_samples,)
-        The cluster of each sample.
+        Its cluster.
 
     Returns
     -------
     float
-        Between 0 and 1.
+        1 if no cluster mixes classes.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def adjusted_rand(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:
     labels_true : array-like of shape (n_samples,)
         The known class of each sample.
     labels_pred : array-like of shape (n_samples,)
-        The cluster of each sample.
+        The cluster of each sample; the two arguments may be exchanged.
 
     Returns
     -------
@@ -137,9 +137,9 @@ def contingency(labels_true: ArrayLike, labels_pred: ArrayLike) -> NDArray[np.in
     Parameters
     ----------
     labels_true : array-like of shape (n_samples,)
-        The known class of each sample.
+        The known class of each sample, which decides its row.
     labels_pred : array-like of shape (n_samples,)
-        The cluster of each sample.
+        Its cluster, which decides the column.
 
     Returns
     -------

@@ -42,7 +42,7 @@ def atoms(source: ArrayLike | BaseEstimator, *, n_columns: int | None = None, ax
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes with the drawing.
+        The Axes with the sheet.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def shifts(
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes with the drawing.
+        The Axes with a row of shifted atoms.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def codes(source: ArrayLike | BaseEstimator, image: int = 0, *, ax: Axes | None 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes with the drawing.
+        The Axes with the table of coefficients.
 
     Examples
     --------
@@ -162,14 +162,14 @@ def neighbors(
     images : array-like of shape (n_images, height, width[, channels])
         The images of the graph.
     image : int, default=0
-        Index of the image.
+        Index of the image whose neighbours are drawn.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default on a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes with the drawing.
+        The Axes with the image and its neighbours, in one row.
 
     Examples
     --------
@@ -207,7 +207,7 @@ def convergence(source: ArrayLike | BaseEstimator, *, ax: Axes | None = None) ->
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes with the drawing.
+        The Axes with the objective after every iteration made.
 
     Examples
     --------
@@ -235,16 +235,16 @@ def confusion(true_labels: ArrayLike, labels: ArrayLike, *, ax: Axes | None = No
     Parameters
     ----------
     true_labels : array-like of shape (n_images,)
-        The known label of each image.
+        What is known of each image; one row of the table for each label.
     labels : array-like of shape (n_images,)
-        The cluster of each image.
+        The clusters that were found; one column each.
     ax : matplotlib.axes.Axes, optional
         Where to draw; by default on a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The Axes with the drawing.
+        The Axes with the table of counts, one row for each known label.
 
     Examples
     --------

@@ -222,7 +222,7 @@ def with_second_order(adjacency: SparseMatrix) -> SparseMatrix:
     Returns
     -------
     sparse matrix of shape (n_images, n_images)
-        Symmetric edge weights in CSR form.
+        The graph with the additional edges, symmetric and in CSR form.
 
     Examples
     --------
@@ -266,7 +266,7 @@ def weight_edges_by_codes(
     Returns
     -------
     sparse matrix of shape (n_images, n_images)
-        Symmetric edge weights in CSR form.
+        The same edges with their new weights, in CSR form.
 
     Examples
     --------

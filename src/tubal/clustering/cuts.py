@@ -220,10 +220,10 @@ def diffusion_cut(
     adjacency : sparse matrix of shape (n_images, n_images)
         Symmetric edge weights in CSR form.
     n_clusters : int
-        Number of parts.
+        Number of clusters of the partition that is returned; candidates may start with more.
     features : ndarray of shape (n_images, n_features) or None, default=None
-        With fewer clusters than connected components, components are joined by the smallest distances between rows of
-        ``features``; without features this raises an error.
+        Needed only if the graph has more connected components than clusters: they are then joined as
+        :func:`spectral_cut` joins them.
     eigenpairs : Spectrum or None, default=None
         Leading eigenpairs of the graph, if they are known; ``6 * n_clusters`` of them are used.
     proposals : sequence of ndarray of shape (n_images,) or callable, default=()
@@ -236,7 +236,7 @@ def diffusion_cut(
     Returns
     -------
     ndarray of shape (n_images,)
-        Labels, 0 for the largest part.
+        Labels of the best candidate, by size: 0 for its largest cluster.
 
     Examples
     --------
@@ -298,7 +298,7 @@ def modularity(adjacency: SparseMatrix, labels: LabelArray, *, resolution: float
     adjacency : sparse matrix of shape (n_images, n_images)
         Symmetric edge weights.
     labels : ndarray of shape (n_images,)
-        Cluster of each image.
+        The partition to be judged: the cluster of each image.
     resolution : float, default=1.0
         Weight of the second term; a larger value penalises large clusters more.
 

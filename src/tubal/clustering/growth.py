@@ -303,7 +303,7 @@ class GrowingClusters(Viewed):
         Parameters
         ----------
         X : array-like of shape (m, height, width[, channels]) or (m, n_features)
-            Images of the training shape.
+            New images, in the shape of those of the fit.
         views : dict of str to ndarray of shape (m, n_features), or None, default=None
             Features of the images in views whose features were given in ``fit``. Without them, and in a model from a
             file also without those of functions, these views are not used any more.

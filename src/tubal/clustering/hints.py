@@ -58,6 +58,8 @@ _WELCOME = 0.2
 class Hints:
     """Everything a person has said about a collection.
 
+    Images are given by their index in the collection.
+
     Parameters
     ----------
     images : tuple of int

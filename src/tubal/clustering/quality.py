@@ -197,7 +197,7 @@ def stranger_scores(images: NDArray[Any] | StackInParts, *, seed: int = 0) -> Fl
     Returns
     -------
     ndarray of shape (n_images,)
-        Robust z-scores; above 3.5 an image is an outlier.
+        Robust z-scores, above 3.5 an image looks unlike all others.
 
     Examples
     --------

@@ -47,6 +47,8 @@ class Spectrum:
     def leading(self, n_vectors: int) -> Spectrum:
         """Return the first eigenpairs.
 
+        The arrays are views of those of this object.
+
         Parameters
         ----------
         n_vectors : int

@@ -329,7 +329,7 @@ class QuestionTree:
         Parameters
         ----------
         labels : ndarray of shape (n_images,)
-            Clusters found without hints.
+            The cluster of each image; every cluster gets a tree.
         coordinates : ndarray of shape (n_images, n_coordinates)
             Diffusion coordinates, rows of unit length.
         seed : int, default=0

@@ -93,7 +93,7 @@ def load_images(
         A dictionary whose keys are also attributes:
 
         images : ndarray of shape (n, height, width) or (n, height, width, 3)
-            The images as float32 values in [0, 1].
+            The images of all sources, one after another, as float32 values in [0, 1].
         names : list of str
             Paths relative to the folder or archive, or the name of the source and a number. With several sources,
             paths begin with the name of the source.

@@ -161,7 +161,7 @@ class Explanation:
         Parameters
         ----------
         n_terms : int, optional
-            How many terms to add; by default all.
+            How many terms the reconstruction may use; by default it uses all.
 
         Returns
         -------

@@ -466,7 +466,7 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         X : array of shape (n, height, width) or (n, height, width, channels), or rows (n, features)
             Images of the shape the coder was fitted on.
         neighbors : int array of shape (n, q), optional
-            Training images to which each image is joined, instead of its nearest ones.
+            Passed to :meth:`encode`: training images to which each image is joined.
 
         Returns
         -------

@@ -89,9 +89,9 @@ class CellPlan:
         reach: int,
         *,
         random_state: int,
-        threads: int,
         n_cells: int | None = None,
         assign: Assign | None = None,
+        threads: int,
     ) -> CellPlan:
         """Divide descriptors (n, dimensions) into cells, and choose those to search for ``reach`` candidates.
 

@@ -382,7 +382,7 @@ class Graph:
         new_images : array-like of shape (m, height, width[, channels]) or (m, n_features)
             Images of the shape and scale of the training images.
         n_neighbors : int or None, default=None
-            How many; None for as many as the graph was built with.
+            Length of each list; None for the length of the lists in the graph.
 
         Returns
         -------
@@ -401,7 +401,7 @@ class Graph:
         Parameters
         ----------
         new_images : array-like of shape (m, height, width[, channels]) or (m, n_features)
-            Images of the shape and scale of the training images.
+            Images of the training shape, scaled as the training images were.
 
         Returns
         -------

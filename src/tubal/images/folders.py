@@ -469,11 +469,11 @@ def load_image_folder(
         skipped : list of (str, str)
             Names of the pictures that could not be read, and the reasons.
         rule : str
-            One sentence about what was read and how it was resized.
+            What was read and how it was resized, in one sentence for people.
         crop : {"content", "none"}
             Whether pictures were cut to their content; give it again to read further pictures alike.
         fit : {"pad", "crop"}
-            How pictures of another shape fill the common size, as given.
+            Whether a picture of another shape is padded or cropped to the common size, as given.
         value_range : (float, float) or None
             Darkest and brightest value of floats and 32-bit integers; give it again to read further pictures alike.
         target : ndarray of shape (n,) or None

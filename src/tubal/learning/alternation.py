@@ -323,7 +323,7 @@ class Progress:
     Parameters
     ----------
     n_iter : int
-        Number of iterations made.
+        Iterations made so far, the present one included.
     max_iter : int
         Largest number of iterations.
     objective : float

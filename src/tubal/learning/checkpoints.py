@@ -360,7 +360,7 @@ class Stages:
         Parameters
         ----------
         with_learning : bool
-            Whether it is written together with the state of the learning.
+            Whether the state of the learning is written into the same file, beside the stages.
 
         Returns
         -------

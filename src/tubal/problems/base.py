@@ -120,7 +120,7 @@ class DualityGap:
 
     Parameters
     ----------
-    gaps : array of shape (n_images,)
+    gaps : float array of shape (n_images,), not negative
         Each image's part of the bound on ``value(codes) - minimum``. Without a graph each is a bound for its image;
         with a graph only the sum is.
     values : array of shape (n_images,)
@@ -185,7 +185,7 @@ class SpectralStatistics:
         Parameters
         ----------
         factor : float
-            Weight of the images.
+            Weight of the images, at least zero; 1 changes nothing.
 
         Returns
         -------
@@ -225,7 +225,7 @@ class DictionaryProblem(Protocol):
         Parameters
         ----------
         dictionary : array
-            One part of the dictionary.
+            Where to take it.
 
         Returns
         -------
@@ -239,12 +239,12 @@ class DictionaryProblem(Protocol):
         Parameters
         ----------
         dictionary : array
-            One part of the dictionary.
+            Any array of this shape; its atoms may be too long.
 
         Returns
         -------
         array of the shape of dictionary
-            Its atoms lie in the unit ball.
+            Every atom lies in the unit ball.
         """
 
 
@@ -321,7 +321,7 @@ class CodingProblem(ABC):
         Parameters
         ----------
         codes : array of shape codes_shape
-            Any codes.
+            The coefficient of every atom at every position, for each image.
 
         Returns
         -------
@@ -362,12 +362,12 @@ class CodingProblem(ABC):
         Parameters
         ----------
         codes : array of shape codes_shape
-            Any codes.
+            Where to evaluate it.
 
         Returns
         -------
         float
-            The value.
+            The sum over all images.
         """
         return float(self.summary(codes).values.sum())
 
@@ -377,7 +377,7 @@ class CodingProblem(ABC):
         Parameters
         ----------
         codes : array of shape codes_shape
-            Any codes.
+            Where to differentiate; the penalty is left out.
 
         Returns
         -------
@@ -396,7 +396,7 @@ class CodingProblem(ABC):
         Parameters
         ----------
         codes : array of shape codes_shape
-            Any codes.
+            Those to be judged, for example the result of a solver.
 
         Returns
         -------
@@ -701,9 +701,9 @@ class ImageModel(ABC):
         Parameters
         ----------
         dictionary : array or tuple of arrays
-            The current dictionary.
+            The current dictionary, which stays as it is.
         step : int
-            Which part.
+            Which part to replace, counted from zero.
         part : array
             The new part.
 

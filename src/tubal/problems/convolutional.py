@@ -206,9 +206,9 @@ class ConvolutionalStatistics(SpectralStatistics):
     Parameters
     ----------
     gram : complex array of shape (frequency, atom, atom)
-        ``B̂ B̂ᴴ``, summed over images.
+        ``B̂ B̂ᴴ`` at every frequency of the half plane, summed over images.
     cross : complex array of shape (frequency, channel, atom)
-        ``X̂ B̂ᴴ``, summed over images.
+        ``X̂ B̂ᴴ`` at the same frequencies.
     squares : float
         ``||X||²``.
     plane : tuple of int
@@ -256,7 +256,7 @@ class ConvolutionalDictionary:
     Parameters
     ----------
     statistics : ConvolutionalStatistics
-        Statistics of all images.
+        Statistics of all images; they say how large the planes of the images are.
     """
 
     def __init__(self, statistics: ConvolutionalStatistics) -> None:
@@ -350,13 +350,13 @@ class ConvolutionalModel(LinearMapModel):
 
     coding_problem = ConvolutionalCoding
 
+    def statistics(self, dictionary: Array, data: Array, codes: Array, step: int) -> ConvolutionalStatistics:
+        return ConvolutionalStatistics.of(planes_first(data), planes_first(codes))
+
     def dictionary_problem(
         self, statistics: ConvolutionalStatistics, dictionary: Array, step: int
     ) -> ConvolutionalDictionary:
         return ConvolutionalDictionary(statistics)
-
-    def statistics(self, dictionary: Array, data: Array, codes: Array, step: int) -> ConvolutionalStatistics:
-        return ConvolutionalStatistics.of(planes_first(data), planes_first(codes))
 
     def replace_atoms(self, dictionary: Array, unused: NDArray[np.bool_], images: Array) -> Array:
         """Replace unused filters by the patches of images with most energy, scaled to unit norm.

@@ -74,7 +74,7 @@ class ImageLayout:
     Parameters
     ----------
     image_shape : tuple of int
-        ``(height, width)`` or ``(height, width, channels)``.
+        Shape of one image; tubes run along its height or its width.
     tube_axis : {-1, -2}, default=-1
         -1 runs tubes along the width, as in the paper; -2 runs them along the height.
     whole : bool, default=False
@@ -114,12 +114,12 @@ class ImageLayout:
         Parameters
         ----------
         images : array of shape (n_images, height, width) or (n_images, height, width, channels)
-            Stack of images.
+            Images of the shape of this layout.
 
         Returns
         -------
         array of shape (tube, row, n_images)
-            Tensor with samples on the last axis.
+            Contiguous; entry (t, r, i) is a pixel of image i in row r, at position t along the tube axis.
         """
         n_samples = images.shape[0]
         if self.whole:
@@ -133,12 +133,12 @@ class ImageLayout:
         Parameters
         ----------
         tensor : array of shape (tube, row, n_images)
-            Tensor with samples on the last axis.
+            What :meth:`to_tensor` returned, or a dictionary.
 
         Returns
         -------
         array of shape (n_images, height, width) or (n_images, height, width, channels)
-            Stack of images.
+            Contiguous stack of images or atoms.
         """
         n_samples = tensor.shape[2]
         if self.whole:
@@ -172,7 +172,7 @@ class SeparableLayout:
     Parameters
     ----------
     image_shape : tuple of int
-        ``(height, width)`` or ``(height, width, channels)``.
+        Height, width and, of colour images, the number of channels.
     n_modes : {2, 3}, default=2
         With two modes the channels of a colour image are stacked as further rows; with three they are a mode.
     """
@@ -198,12 +198,12 @@ class SeparableLayout:
         Parameters
         ----------
         images : array of shape (n_images, height, width) or (n_images, height, width, channels)
-            Stack of images.
+            Grey or colour images.
 
         Returns
         -------
         array of shape (*sides, n_images)
-            Tensor with samples on the last axis.
+            Contiguous, one axis for each mode.
         """
         xp = namespace(images)
         if len(self.image_shape) > 2 and self.n_modes == 2:
@@ -216,12 +216,12 @@ class SeparableLayout:
         Parameters
         ----------
         tensor : array of shape (*sides, n_images)
-            Tensor with samples on the last axis.
+            One axis for each mode, and the samples.
 
         Returns
         -------
         array of shape (n_images, height, width) or (n_images, height, width, channels)
-            Stack of images.
+            The images, with the channels of colour on their last axis again.
         """
         xp = namespace(tensor)
         images = xp.moveaxis(tensor, -1, 0)
@@ -236,14 +236,14 @@ class SeparableLayout:
         Parameters
         ----------
         atom : array of shape (height, width) or (height, width, channels)
-            An atom as an image.
+            The atom, as an image; it fills all of it.
         shift : array of shape (0,)
             Ignored.
 
         Returns
         -------
         array of the shape of atom
-            The atom.
+            The same array.
         """
         return atom
 
@@ -266,12 +266,12 @@ class PlaneLayout:
         Parameters
         ----------
         images : array of shape (n_images, height, width) or (n_images, height, width, channels)
-            Stack of images.
+            Images; a grey one becomes a single plane.
 
         Returns
         -------
         array of shape (height, width, channels, n_images)
-            Tensor with samples on the last axis.
+            A view; in memory the two sides of a plane come last.
         """
         planes = namespace(images).moveaxis(images, 3, 1) if len(self.image_shape) > 2 else images[:, None]
         return samples_last(contiguous(planes))
@@ -282,12 +282,12 @@ class PlaneLayout:
         Parameters
         ----------
         tensor : array of shape (height, width, channels, n_images)
-            Tensor with samples on the last axis.
+            Planes of images, or of a dictionary.
 
         Returns
         -------
         array of shape (n_images, height, width) or (n_images, height, width, channels)
-            Stack of images.
+            Images without the axis of channels if they are grey.
         """
         images = namespace(tensor).moveaxis(tensor, 3, 0)
         return contiguous(images if len(self.image_shape) > 2 else images[..., 0])
@@ -298,14 +298,14 @@ class PlaneLayout:
         Parameters
         ----------
         atom : array of shape (height, width) or (height, width, channels)
-            An atom as an image.
+            A filter in an image that is zero elsewhere.
         shift : array of shape (2,)
             Pixels down and to the right.
 
         Returns
         -------
         array of the shape of atom
-            The shifted atom.
+            The atom after both shifts; what leaves on one side enters on the other.
         """
         return namespace(atom).roll(atom, (int(shift[0]), int(shift[1])), (0, 1))
 
@@ -348,7 +348,7 @@ def signed_codes(codes: Array) -> Array:
     Parameters
     ----------
     codes : array of shape (n_images, n_atoms, *positions)
-        Codes as estimators return them.
+        Codes as estimators return them, with one or more positions.
 
     Returns
     -------

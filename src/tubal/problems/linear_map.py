@@ -125,11 +125,6 @@ class LinearMapCoding(CodingProblem):
             Inner products of the images with the atoms at all positions.
         """
 
-    @property
-    @abstractmethod
-    def map_norm(self) -> float:
-        """Largest eigenvalue of the map's Gram operator (adjoint times map)."""
-
     @abstractmethod
     def statistics(self, codes: Array) -> ModelStatistics:
         """Return the statistics of the first dictionary step.
@@ -144,6 +139,11 @@ class LinearMapCoding(CodingProblem):
         Statistics
             An object of the model's own class.
         """
+
+    @property
+    @abstractmethod
+    def map_norm(self) -> float:
+        """Largest eigenvalue of the map's Gram operator (adjoint times map)."""
 
     # --- what follows from it -----------------------------------------------------------------------------------------
     @cached_property

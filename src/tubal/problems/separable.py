@@ -143,7 +143,7 @@ class SeparableStatistics:
         Parameters
         ----------
         factor : float
-            Weight of the images.
+            By what both kinds of statistics are multiplied.
 
         Returns
         -------

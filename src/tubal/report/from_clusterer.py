@@ -205,7 +205,7 @@ def gallery(
     clusterer : ImageClusterer
         Fitted on ``images``.
     images : float array of shape (n, height, width) or (n, height, width, 3)
-        Pixels between 0 and 1.
+        The pictures that the gallery shows, with pixels between 0 and 1.
     names : sequence of n str, optional
         Names of the images; by default their indices.
     height : int, default=640
