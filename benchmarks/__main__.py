@@ -69,7 +69,7 @@ MEASUREMENTS = {
     "hints": Measurement(lambda: clustering.hints_and_growth(10000), lambda: clustering.hints_and_growth(1000)),
     "many images": Measurement(lambda: clustering.preset_by_images((20000, 35000, 50000))),
     "scale": Measurement(large.preset_against_umap),
-    "million": Measurement(lambda: large.preset_by_size((50_000, 100_000, 200_000))),
+    "million": Measurement(large.preset_by_size),
     "workers": Measurement(large.workers_against_one_process),
 }
 

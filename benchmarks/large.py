@@ -6,12 +6,15 @@ four files.
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import json
 import os
 import signal
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,45 +167,72 @@ def floor_seconds(n_images: int) -> Row:
 
 
 # --- a file of many images -------------------------------------------------------------------------------------
-def preset_by_size(sizes: Sequence[int], most: int = 1_000_000) -> list[Row]:
-    """Measure time and memory of growing collections in files, and continue both to ``most`` images."""
+def preset_by_size(few: int = 70_000, many: int = 1_000_000) -> list[Row]:
+    """Measure two collections in files; the run of the larger one is killed half-way and resumed.
+
+    Seconds and processor seconds of the larger one are those of both its processes together.
+    """
     rows = []
-    for size in sizes:
+    for size, kills in ((few, False), (many, True)):
         with tempfile.TemporaryDirectory() as folder:
-            target = write_deformed_copies(Path(folder) / "images.npy", size)
-            np.save(Path(folder) / "target.npy", target)
-            rows.append(call_in_new_process("large:fit_file", folder=folder))
-    counts = [row["images"] for row in rows]
-    slope = log_log_slope(counts, [row["processor seconds"] for row in rows])
-    growth = most / counts[-1]
-    per_image = (rows[-1]["peak MB"] - rows[0]["peak MB"]) / (counts[-1] - counts[0])
-    continued: Row = {
-        "problem": f"{most} images, continued",
-        "images": most,
-        "processor seconds": rows[-1]["processor seconds"] * growth**slope,
-        "peak MB": rows[-1]["peak MB"] + per_image * (most - counts[-1]),
-        "slope": slope,
-        "slope limit": 1.15,
-        "MB limit": 12_000.0,
-    }
-    return [*rows, continued]
+            np.save(Path(folder) / "target.npy", write_deformed_copies(Path(folder) / "images.npy", size))
+            rows.append(_killed_and_resumed(folder) if kills else call_in_new_process("large:fit_file", folder=folder))
+    slope = log_log_slope([few, many], [row["processor seconds"] for row in rows])
+    rows[-1] |= {"slope": slope, "slope limit": 1.15, "seconds limit": 1200.0, "MB limit": 12_000.0}
+    return rows
 
 
-def fit_file(folder: str) -> Row:
-    """Cluster the images of a file; return seconds, scores and the peak memory."""
+def _killed_and_resumed(folder: str) -> Row:
+    """Cluster the images of a file in two processes, of which the first one dies while it finds neighbours."""
+    notes = Path(folder) / "killed.json"
+    with contextlib.suppress(subprocess.CalledProcessError):
+        call_in_new_process("large:fit_file", folder=folder, die_at=0.5)
+    first = json.loads(notes.read_text(encoding="utf-8"))
+    row: Row = call_in_new_process("large:fit_file", folder=folder, resume=True)
+    for column in ("seconds", "processor seconds"):
+        row[column] += first[column]
+    row["peak MB"] = max(row["peak MB"], first["peak MB"])
+    row |= {"problem": f"{row['problem']}, killed and resumed", "done when killed": first["done"]}
+    return row
+
+
+def fit_file(folder: str, die_at: float | None = None, resume: bool = False) -> Row:
+    """Cluster the images of a file; return seconds, scores and the peak memory.
+
+    With ``die_at`` the process kills itself as soon as so large a share of the neighbours is found, and leaves its
+    seconds in the file ``killed.json``.
+    """
     fit_small_part(Path(folder))
     target = np.load(Path(folder) / "target.npy")
     began, before = time.perf_counter(), time.process_time()
-    labels = ImageClusterer(N_CLASSES, random_state=0).fit(Path(folder) / "images.npy").labels_
+    shares: list[float] = []
+
+    def spent() -> Row:
+        return {
+            "seconds": time.perf_counter() - began,
+            "processor seconds": time.process_time() - before,
+            "peak MB": resident_bytes("VmHWM") / 2**20,
+        }
+
+    def follow(stage: str, done: int, total: int) -> None:
+        if stage != "finding neighbours":
+            return
+        shares.append(done / total)
+        if die_at is not None and shares[-1] >= die_at:
+            (Path(folder) / "killed.json").write_text(json.dumps({"done": shares[-1], **spent()}), encoding="utf-8")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    kept = Path(folder) / "checkpoint" if resume or die_at is not None else None
+    model = ImageClusterer(N_CLASSES, random_state=0)
+    labels = model.fit(Path(folder) / "images.npy", checkpoint=kept, progress=follow).labels_
     return {
         "problem": f"{len(target)} images",
         "images": len(target),
         "threads": thread_count(),
-        "seconds": time.perf_counter() - began,
-        "processor seconds": time.process_time() - before,
+        **spent(),
         "accuracy": 100 * float(clustering_accuracy(target, labels)),
         "NMI": 100 * float(clustering_nmi(target, labels)),
-        "peak MB": resident_bytes("VmHWM") / 2**20,
+        **({"done after resuming": next(share for share in shares if share > 0.0)} if resume else {}),
     }
 
 
