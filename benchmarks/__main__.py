@@ -79,7 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under three minutes: fewer repeats and sizes")
     parser.add_argument("--only", help=f"some sections, comma-separated: {', '.join(SECTIONS)}")
-    parser.add_argument("--images", type=int, default=70_000, help="number of images of scale and workers")
+    parser.add_argument("--images", type=int, help="number of images of scale, million and workers")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="device of the section scale")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the results")
     options = parser.parse_args()
@@ -99,9 +99,11 @@ def main() -> None:
             continue
         began = time.perf_counter()
         if name == "scale":
-            record["tables"][name] = large.preset_against_umap(options.images, options.device)
+            record["tables"][name] = large.preset_against_umap(options.images or 70_000, options.device)
         elif name == "workers":
-            record["tables"][name] = large.workers_against_one_process(options.images)
+            record["tables"][name] = large.workers_against_one_process(options.images or 70_000)
+        elif name == "million" and options.images:
+            record["tables"][name] = large.preset_by_size(options.images)
         else:
             record["tables"][name] = measure()
         if name == "algorithm 1":

@@ -28,6 +28,7 @@ from benchmarks.scaling import log_log_slope
 from benchmarks.timing import Row, call_in_new_process, seconds, timed
 from tubal import ImageClusterer
 from tubal.backends.arrays import thread_count, to_device
+from tubal.checkpoints import Checkpoint
 from tubal.experiments.runner import resident_bytes
 from tubal.graph.affine import bilinear_table
 from tubal.metrics import clustering_accuracy, clustering_nmi
@@ -167,7 +168,7 @@ def floor_seconds(n_images: int) -> Row:
 
 
 # --- a file of many images -------------------------------------------------------------------------------------
-def preset_by_size(few: int = 70_000, many: int = 1_000_000) -> list[Row]:
+def preset_by_size(many: int = 1_000_000, few: int = 70_000) -> list[Row]:
     """Measure two collections in files; the run of the larger one is killed half-way and resumed.
 
     Seconds and processor seconds of the larger one are those of both its processes together.
@@ -222,7 +223,7 @@ def fit_file(folder: str, die_at: float | None = None, resume: bool = False) -> 
             (Path(folder) / "killed.json").write_text(json.dumps({"done": shares[-1], **spent()}), encoding="utf-8")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    kept = Path(folder) / "checkpoint" if resume or die_at is not None else None
+    kept = None if die_at is None and not resume else Checkpoint(Path(folder) / "checkpoint", resume=resume)
     model = ImageClusterer(N_CLASSES, random_state=0)
     labels = model.fit(Path(folder) / "images.npy", checkpoint=kept, progress=follow).labels_
     return {
