@@ -161,6 +161,18 @@ def _eight_bit(peak, dtype=np.float32):
     return (levels / 255).astype(dtype)
 
 
+def _types_and_shapes(manifest):
+    """Return type and shape of all arrays in a file; compressed ones state theirs in the content."""
+    found = [[entry["dtype"], entry["shape"]] for entry in manifest["arrays"].values()]
+    waiting = [manifest["content"]]
+    while waiting:
+        tree = waiting.pop()
+        if isinstance(tree, dict) and "$deflated" in tree:
+            found.append([tree["dtype"], tree["shape"]])
+        waiting += list(tree.values()) if isinstance(tree, dict) else tree if isinstance(tree, list) else []
+    return found
+
+
 @pytest.mark.parametrize("scale", ["unit", "max", None])
 @pytest.mark.parametrize(
     "images", [_eight_bit(255), _eight_bit(201), _eight_bit(77, np.float64), 255 * _eight_bit(255)]
@@ -168,8 +180,8 @@ def _eight_bit(peak, dtype=np.float32):
 def test_eight_bit_pictures_are_stored_as_bytes(images, scale, tmp_path):
     model = fitted("GTSC", images, scale=scale, max_iter=1)
     tubal.save(model, tmp_path / "model")
-    entries, _ = unpack((tmp_path / "model").read_bytes())
-    assert ["|u1", list(images.shape)] in [[entry["dtype"], entry["shape"]] for entry in entries["arrays"].values()]
+    manifest, _ = unpack((tmp_path / "model").read_bytes())
+    assert ["|u1", list(images.shape)] in _types_and_shapes(manifest)
     loaded = tubal.load(tmp_path / "model").graph_.search.images
     assert loaded.dtype == model.graph_.search.images.dtype
     assert loaded.tobytes() == model.graph_.search.images.tobytes()
@@ -192,7 +204,8 @@ def test_sparse_codes_take_little_room(tmp_path):
         tubal.save(model, tmp_path / "model")
         sizes[density] = (tmp_path / "model").stat().st_size
         assert_array_equal(tubal.load(tmp_path / "model").codes_, model.codes_)
-    assert sizes[1.0] - sizes[0.05] > 0.85 * model.codes_.nbytes
+    # Dense codes are compressed, too, but only a little.
+    assert sizes[1.0] - sizes[0.05] > 0.7 * model.codes_.nbytes
 
 
 def _noisy_shapes(n_images, side):
@@ -420,7 +433,7 @@ def test_arrays_are_stored_in_the_smallest_type(array, stored, tmp_path):
     model.extra_ = array
     tubal.save(model, tmp_path / "model")
     manifest, _ = unpack((tmp_path / "model").read_bytes())
-    assert [stored, list(array.shape)] in [[entry["dtype"], entry["shape"]] for entry in manifest["arrays"].values()]
+    assert [stored, list(array.shape)] in _types_and_shapes(manifest)
     loaded = tubal.load(tmp_path / "model").extra_
     assert loaded.dtype == array.dtype
     assert_array_equal(loaded, array)
