@@ -154,3 +154,12 @@ def test_record_has_counts_and_versions_of_every_run(tmp_path):
     assert "| run | lowest versions | unpacked sdist |\n" in text
     assert "| passed | 2 | 2 |\n" in text
     assert f"| numpy | {np.__version__} | {np.__version__} |\n" in text
+
+
+def test_messages_name_extras_that_exist():
+    named = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for extras in re.findall(r"tubal\[([a-z,]+)\]", path.read_text(encoding="utf-8")):
+            named |= set(extras.split(","))
+    assert "photos" in named
+    assert named <= set(PROJECT["project"]["optional-dependencies"])

@@ -34,7 +34,7 @@ from tubal.clustering.hints import (
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
 from tubal.clustering.tree import ClusterTree, Coordinates, QuestionTree
-from tubal.clustering.views import SHAPE, Viewed, best_edges, describe_new
+from tubal.clustering.views import SHAPE, Viewed, best_edges, describe_new, picture_peaks
 from tubal.estimators.coders import GTSC
 from tubal.estimators.validation import check_stored
 from tubal.graph import Graph
@@ -335,6 +335,10 @@ class GrowingClusters(Viewed):
                 name: seen[name].graph if name in seen else unseen(known, len(images))
                 for name, known in self.view_graphs_.items()
             }
+        added = picture_peaks(stack, self.white_) if "_peaks_" in parts else None
+        parts.pop("_peaks_", None)
+        if added is not None:
+            parts["_peaks_"] = np.concatenate([self._peaks_, added])
         if "coordinates_" in parts:
             parts["coordinates_"] = grown_coordinates(self.coordinates_, affinity)
         if "stability_" in parts:
@@ -393,7 +397,7 @@ class GrowingClusters(Viewed):
         labels = self._found()[kept]
         parts["found_labels_"] = np.unique(labels, return_inverse=True)[1].astype(np.intp)
         parts["n_added_"] = int(np.count_nonzero(kept >= n_images - getattr(self, "n_added_", 0)))
-        for name in ("coordinates_", "stability_", *_OF_FILES):
+        for name in ("coordinates_", "stability_", "_peaks_", *_OF_FILES):
             if name in parts:
                 parts[name] = parts[name][kept]
         self._settle(parts, self.hints_.renumbered(new_index), self.labels_[kept])

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -41,7 +42,9 @@ from tubal.clustering.affinity import (
     with_second_order,
 )
 from tubal.clustering.cuts import diffusion_cut, modularity, order_by_size
+from tubal.estimators.validation import check_stored
 from tubal.graph import Graph, Stage, knn_graph
+from tubal.graph.neighbors import DescribedSearch
 from tubal.graph.structure import Neighbors, SparseMatrix, check_adjacency, check_interval
 from tubal.learning.checkpoints import Stages
 from tubal.text import count
@@ -267,6 +270,7 @@ class Views:
 
     ``lists`` are longer neighbour lists among the distinct images, "shape" included if it counts. ``graphs`` are those
     of all images, for views other than shape. ``sources`` says how each view was made: "graph", "images" or "given".
+    ``peaks`` are those of :func:`picture_peaks`, where features that were computed from pictures follow from them.
     """
 
     lists: dict[str, Graph]
@@ -274,6 +278,7 @@ class Views:
     sources: dict[str, str]
     trust: dict[str, float]
     white: float
+    peaks: NDArray[np.uint8] | None = None
 
     def edges(self, shape: Graph, n_neighbors: int) -> dict[str, SparseMatrix]:
         """Return the edge weights of every view among its best neighbours, given the graph of the view shape."""
@@ -292,7 +297,7 @@ class Views:
             name: graph if self.trust[name] > 0.0 else Graph(graph.adjacency) for name, graph in self.graphs.items()
         }
         tables = {"views_": {**self.sources}, "view_weights_": {**self.trust}, "view_graphs_": graphs}
-        return {**tables, "white_": self.white}
+        return {**tables, "white_": self.white, **({} if self.peaks is None else {"_peaks_": self.peaks})}
 
 
 SHAPE_ALONE = Views({}, {}, {SHAPE: "graph"}, {SHAPE: 1.0}, 1.0)
@@ -312,7 +317,10 @@ def look_at(request: Request, stack: Array, distinct: DistinctImages, n_neighbor
         sources[name] = "images" if name in request.computed else "given"
         graphs[name] = value if isinstance(value, Graph) else feature_graph(value, n_neighbors)
         lists[name] = _among(graphs[name], value, distinct, n_neighbors)
-    return Views(lists, graphs, sources, dict.fromkeys(lists, 1.0), white)
+    restorable = any(isinstance(view, (ColourView, TextureView)) for view in request.computed.values())
+    own = any(name in ASSISTING and isinstance(view, FunctionView) for name, view in request.computed.items())
+    peaks = picture_peaks(stack, white) if restorable and not own else None
+    return Views(lists, graphs, sources, dict.fromkeys(lists, 1.0), white, peaks)
 
 
 def _describe(view: View, pictures: NDArray[Any] | None, stage: Stage) -> Features:
@@ -359,6 +367,74 @@ class Viewed:
     view_graphs_: dict[str, Graph]
     graph_: Graph
     white_: float
+    _peaks_: NDArray[np.uint8]
+
+    def _without_descriptions(self, fitted: dict[str, Any]) -> dict[str, Any]:
+        """Return fitted attributes as files store them: without features that follow exactly from the pictures."""
+        if "_peaks_" not in fitted or fitted["graph_"].search is None:
+            return fitted
+        graphs = dict(fitted["view_graphs_"])
+        for name, graph in graphs.items():
+            if _is_described(fitted["views_"], name) and graph.search is not None:
+                graphs[name] = replace(graph, search=DescribedSearch(graph.n_images, graph.search.metric))
+        return {**fitted, "view_graphs_": graphs}
+
+
+def _is_described(sources: Mapping[str, str], name: str) -> bool:
+    return name in ASSISTING and sources.get(name) == "images"
+
+
+def picture_peaks(images: Array, white: float) -> NDArray[np.uint8] | None:
+    """Return the largest level (n,) of every picture, or None unless all are 8-bit pictures, exactly.
+
+    With the peak, the picture follows from its copy of unit length, which graphs keep, see :func:`describe_again`.
+    """
+    steps, peaks = _levels_up_to(white), np.zeros(len(images), np.uint8)
+    for start in range(0, len(images), _IMAGES_AT_A_TIME):
+        part = np.asarray(to_numpy(images[start : start + _IMAGES_AT_A_TIME]), dtype=np.float32) / np.float32(white)
+        levels = np.rint(part * np.float32(steps))
+        if not 0.0 <= levels.min() <= levels.max() <= steps <= 255.0:
+            return None
+        if not np.array_equal(in_unit_range(levels, steps), part):
+            return None
+        peaks[start : start + len(part)] = levels.reshape(len(part), -1).max(axis=1)
+    return peaks
+
+
+def _levels_up_to(white: float) -> float:
+    """Return the level of white: pictures hold levels from 0 to 255, or these divided by 255."""
+    return 255.0 if white == 1.0 else white
+
+
+def describe_again(name: str, images: NDArray[Any], peaks: NDArray[np.uint8], white: float) -> Features:
+    """Return the features of a view of 8-bit pictures, bit for bit, from their copies (n, ...) of unit length.
+
+    Rounding errors of the copies are far below half a level, so that every level is found again.
+    """
+    view, parts = built_in_views()[name], []
+    for start in range(0, len(images), _IMAGES_AT_A_TIME):
+        part = images[start : start + _IMAGES_AT_A_TIME]
+        each = (-1, *[1] * (part.ndim - 1))
+        largest = part.reshape(len(part), -1).max(axis=1)
+        factors = peaks[start : start + len(part)] / np.where(largest > 0, largest, 1)
+        parts.append(view.describe(in_unit_range(np.rint(part * factors.reshape(each)), _levels_up_to(white))))
+    return np.concatenate(parts)
+
+
+def _restore_descriptions(model: Any, n_images: int) -> None:
+    """Let the views whose features are not stored compute them from the pictures when they are asked."""
+    graphs: dict[str, Graph] = model.view_graphs_
+    if "_peaks_" in vars(model):
+        check_stored("_peaks_", model._peaks_, (n_images,), kinds="u", most=255)
+    for name, graph in graphs.items():
+        if not isinstance(graph.search, DescribedSearch):
+            continue
+        if not _is_described(model.views_, name) or "_peaks_" not in vars(model) or model.graph_.search is None:
+            raise ValueError(f"the features of the view {name!r} are missing")
+        pictures = model.graph_.search.images.reshape(n_images, *model.image_shape_)
+        describe = partial(describe_again, name, pictures, model._peaks_, float(model.white_))
+        describe_again(name, pictures[:1], model._peaks_[:1], float(model.white_))  # raises an error here, not later
+        graphs[name] = replace(graph, search=replace(graph.search, describe=describe))
 
 
 def describe_new(model: Viewed, stack: Array, given: Mapping[str, ArrayLike]) -> dict[str, Features]:
@@ -441,6 +517,7 @@ def check_view_results(model: object, n_images: int) -> None:
     if any(not isinstance(graph, Graph) or graph.n_images != n_images for graph in graphs.values()):
         raise ValueError(f"a view is not a graph of {n_images} images")
     check_interval("white_", state.get("white_"), 1e-300, 1e300)
+    _restore_descriptions(model, n_images)
 
 
 # --- fusion -------------------------------------------------------------------------------------------------------

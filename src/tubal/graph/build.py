@@ -8,7 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, is_torch
-from tubal.graph.neighbors import WEIGHTS, ExactSearch, as_float_stack, find_or_recall, knn_graph
+from tubal.graph.neighbors import (
+    WEIGHTS,
+    DescribedSearch,
+    ExactSearch,
+    as_float_stack,
+    check_metric,
+    find_or_recall,
+    knn_graph,
+)
 from tubal.graph.structure import (
     Alignments,
     Graph,
@@ -21,6 +29,7 @@ from tubal.graph.structure import (
     check_interval,
     check_n_neighbors,
     restore_csr,
+    symmetric_adjacency,
 )
 
 if TYPE_CHECKING:
@@ -147,30 +156,40 @@ def restore_graph(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Grap
     if meta["weights"] not in WEIGHTS:
         raise ValueError(f"weights is {str(meta['weights'])[:40]!r}; use 'binary' or 'heat'")
     check_interval("bandwidth", meta["bandwidth"], 1e-300, 1e300)
-    graph = Graph(
-        adjacency=_restore_adjacency(arrays, n_images),
+    weighting = Weighting(meta["weights"], float(meta["bandwidth"]))
+    _check_lists(arrays, n_images)
+    return Graph(
+        adjacency=_restore_adjacency(arrays, n_images, weighting),
         neighbors=arrays.get("neighbors"),
         distances=arrays.get("distances"),
         alignments=Alignments.from_stack(arrays["alignments"]) if "alignments" in arrays else None,
         n_neighbors=n_neighbors,
-        search=None if meta["search"] is None else _restore_search(arrays, meta["search"]),
-        weighting=Weighting(meta["weights"], float(meta["bandwidth"])),
+        search=None if meta["search"] is None else _restore_search(arrays, meta["search"], n_images),
+        weighting=weighting,
     )
-    _check_lists(graph, arrays.get("alignments"))
-    if graph.search is not None and len(graph.search.images) != n_images:
-        raise ValueError(f"the graph joins {n_images} images but holds {len(graph.search.images)}")
-    return graph
 
 
-def _restore_adjacency(arrays: dict[str, NDArray[Any]], n_images: int) -> SparseMatrix:
-    """Return the stored edges, if they are an adjacency matrix as users may give one."""
-    parts = [arrays[f"adjacency_{name}"] for name in ("data", "indices", "indptr")]
-    adjacency = restore_csr(parts, (n_images, n_images))
+def _restore_adjacency(arrays: dict[str, NDArray[Any]], n_images: int, weighting: Weighting) -> SparseMatrix:
+    """Return the stored edges, or those of the lists, if they are an adjacency matrix as users may give one."""
+    if "adjacency_data" in arrays:
+        parts = [arrays[f"adjacency_{name}"] for name in ("data", "indices", "indptr")]
+        adjacency = restore_csr(parts, (n_images, n_images))
+    else:
+        adjacency = symmetric_adjacency(arrays["neighbors"], weighting.of(arrays["distances"]))
     check_adjacency(adjacency)
     return adjacency
 
 
-def _restore_search(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Search:
+def _restore_search(arrays: dict[str, NDArray[Any]], meta: dict[str, Any], n_images: int) -> Search:
+    if meta["kind"] == DescribedSearch.kind:
+        return DescribedSearch(n_images, check_metric(meta["metric"]))
+    search = _restore_image_search(arrays, meta)
+    if len(search.images) != n_images:
+        raise ValueError(f"the graph joins {n_images} images but holds {len(search.images)}")
+    return search
+
+
+def _restore_image_search(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Search:
     prefix = "search_"
     own = {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
     if meta["kind"] == ExactSearch.kind:
@@ -182,9 +201,9 @@ def _restore_search(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Se
     raise ValueError(f"the graph has a search of kind {str(meta['kind'])[:40]!r}, which this version does not know")
 
 
-def _check_lists(graph: Graph, alignments: NDArray[Any] | None) -> None:
+def _check_lists(arrays: dict[str, NDArray[Any]], n_images: int) -> None:
     """Raise an error for neighbour lists, distances and alignments that no search returns."""
-    neighbors, distances, n_images = graph.neighbors, graph.distances, graph.n_images
+    neighbors, distances, alignments = (arrays.get(name) for name in ("neighbors", "distances", "alignments"))
     if neighbors is None or distances is None:
         if neighbors is not None or distances is not None or alignments is not None:
             raise ValueError("the graph has only a part of its neighbour lists, distances and alignments")

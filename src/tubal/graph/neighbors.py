@@ -680,9 +680,60 @@ class ExactSearch(ImageSearch):
     @classmethod
     def from_state(cls, arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> ExactSearch:
         """Rebuild a search from what :meth:`state` returned."""
-        if meta["metric"] not in METRICS:
-            raise ValueError(f"metric is {meta['metric']!r}; use 'euclidean' or 'cosine'")
-        return cls(as_float_stack(arrays["images"]), meta["metric"])
+        return cls(as_float_stack(arrays["images"]), check_metric(meta["metric"]))
+
+
+@dataclass(frozen=True)
+class DescribedSearch:
+    """An exact search over rows that are computed on first use: files do not store what follows from their pictures.
+
+    ``describe`` returns the rows (n_images, n_features). Until somebody who knows the pictures has set it, the search
+    has no answer.
+    """
+
+    n_images: int
+    metric: str
+    describe: Callable[[], NDArray[Any]] | None = field(default=None, repr=False)
+    kind: ClassVar[str] = "described"
+
+    @cached_property
+    def exact(self) -> ExactSearch:
+        """The search over the computed rows."""
+        if self.describe is None:
+            raise ValueError("the features of this graph are not stored, and nothing says how to compute them")
+        return ExactSearch(as_float_stack(self.describe()), self.metric)
+
+    @property
+    def images(self) -> NDArray[Any]:
+        """Features of the training images."""
+        return self.exact.images
+
+    def nearest(self, new_images: Array, n_neighbors: int) -> Neighbors:
+        """Return the nearest training images of each new image, nearest first."""
+        return self.exact.nearest(new_images, n_neighbors)
+
+    def copies(self, new_images: Array) -> list[IndexArray]:
+        """Return, for each new image, the training images that equal it up to rounding, the closest first."""
+        return self.exact.copies(new_images)
+
+    def grown(self, new_images: Array) -> ExactSearch:
+        """Return the same search over more training images, the new ones last."""
+        return self.exact.grown(new_images)
+
+    def reduced(self, kept: IndexArray) -> ExactSearch:
+        """Return the same search over some of its training images."""
+        return self.exact.reduced(kept)
+
+    def state(self) -> SearchState:
+        """Return the metric alone."""
+        return {}, {"metric": self.metric}
+
+
+def check_metric(metric: str) -> str:
+    """Return the name of a metric, or raise an error that lists those that are known."""
+    if metric not in METRICS:
+        raise ValueError(f"metric is {str(metric)[:40]!r}; use 'euclidean' or 'cosine'")
+    return metric
 
 
 # --- the graph -------------------------------------------------------------------------------------------
@@ -758,8 +809,7 @@ def knn_graph(
     >>> graph.neighbors.ravel()
     array([1, 0, 1, 2])
     """
-    if metric not in METRICS:
-        raise ValueError(f"metric is {metric!r}; use 'euclidean' or 'cosine'")
+    check_metric(metric)
     if weights not in WEIGHTS:
         raise ValueError(f"weights is {weights!r}; use 'binary' or 'heat'")
     if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):

@@ -469,15 +469,13 @@ class Graph:
         Returns
         -------
         arrays : dict of str to ndarray
-            Adjacency, neighbour lists and training images.
+            Adjacency, unless it follows from the neighbour lists; neighbour lists and training images.
         meta : dict of str to JSON value
             Everything else.
         """
-        arrays: dict[str, NDArray[Any]] = {
-            "adjacency_data": self.adjacency.data,
-            "adjacency_indices": self.adjacency.indices,
-            "adjacency_indptr": self.adjacency.indptr,
-        }
+        arrays: dict[str, NDArray[Any]] = {}
+        if not self._follows_from_lists():
+            arrays |= {f"adjacency_{name}": getattr(self.adjacency, name) for name in ("data", "indices", "indptr")}
         meta: dict[str, Any] = {
             "n_images": self.n_images,
             "n_neighbors": self.n_neighbors,
@@ -494,6 +492,14 @@ class Graph:
             arrays |= {f"search_{name}": value for name, value in search_arrays.items()}
             meta["search"] = {"kind": self.search.kind, **search_meta}
         return arrays, meta
+
+    def _follows_from_lists(self) -> bool:
+        """Return whether the edges are exactly those that :meth:`from_neighbors` gives."""
+        if self.neighbors is None or self.distances is None:
+            return False
+        again, edges = symmetric_adjacency(self.neighbors, self.weighting.of(self.distances)), self.adjacency
+        parts = [(getattr(again, name), getattr(edges, name)) for name in ("data", "indices", "indptr")]
+        return all(new.dtype == old.dtype and np.array_equal(new, old) for new, old in parts)
 
 
 def _copies_first(found: Neighbors, copies: list[IndexArray]) -> Neighbors:

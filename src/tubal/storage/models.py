@@ -10,7 +10,8 @@ True
 A file holds every parameter and every fitted attribute. That includes the codes of the training images,
 ``n · n_atoms · tube`` numbers, of which only those that are not zero are stored. With a graph it also includes the
 training images themselves, because new images are joined to them: one byte a pixel if they were 8-bit pictures, else
-four or eight. A model file with a graph contains your training images: share it only if you may share them.
+four or eight. A model file with a graph contains your training images: share it only if you may share them. What
+follows exactly from the rest is left out, and large arrays are compressed without loss; see ``docs/scale.md``.
 ``callbacks`` are code and are not stored. There is no pickle, and nothing in a file is executed. Checkpoints of fits
 (:mod:`tubal.learning.checkpoints`) are archives of the same form.
 """
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Json: TypeAlias = Any  # what json.loads returns
+_Reader: TypeAlias = Callable[[dict[str, Any], Arrays], Any]
 
 # A file can name only classes that these modules export: the estimators of tubal, and dataclasses of the others.
 _ESTIMATORS = "tubal"
@@ -105,7 +107,7 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> None:
         )
     if not _fitted_attributes(model):
         raise ValueError(f"this {type(model).__name__} is not fitted; call fit before save")
-    encoder = Encoder()
+    encoder = Encoder(compress=True)
     write_archive(path, "model", encoder.encode(model, type(model).__name__), encoder.arrays)
 
 
@@ -136,7 +138,9 @@ def decode(content: Json, arrays: Arrays, path: str | os.PathLike[str]) -> Any:
         return _decode(content, arrays)
     except DamagedFileError as error:
         raise DamagedFileError(f"{str(path)!r} cannot be loaded: {_one_line(error)}") from None
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, ArithmeticError) as error:
+    except (
+        TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, ArithmeticError, zlib.error,
+    ) as error:  # fmt: skip
         raise DamagedFileError(
             f"{str(path)!r} cannot be loaded: its parts do not fit together ({_one_line(error)})"
         ) from None
@@ -150,11 +154,15 @@ def _one_line(error: Exception) -> str:
 
 # --- objects to JSON -------------------------------------------------------------------------------------------
 class Encoder:
-    """Turns objects into JSON and collects their arrays; an array that occurs twice is stored once."""
+    """Turns objects into JSON and collects their arrays; an array that occurs twice is stored once.
 
-    def __init__(self) -> None:
+    ``compress`` is for files that last; checkpoints should be written fast.
+    """
+
+    def __init__(self, *, compress: bool = False) -> None:
+        self._compress = compress
         self.arrays: Arrays = {}
-        self._names: dict[int, str] = {}
+        self._known: dict[int, Json] = {}
         self._kept: list[Any] = []  # ids are unique only while the objects exist
         self._graph_arrays: dict[tuple[Any, ...], Json] = {}
 
@@ -181,20 +189,30 @@ class Encoder:
             return {"$strings": array.reshape(-1).tolist(), "shape": list(array.shape)}
         if array.dtype.kind not in "biufcUS":
             raise TypeError(f"{where} is an array of {array.dtype}, which cannot be saved; numbers are wanted")
-        if id(value) not in self._names:
-            packed, narrow = pack_sparse(array), narrowest(array)
-            if packed is not None:
-                mask, numbers = packed
-                return {
-                    "$nonzero": self.encode(numbers, where), "mask": self.encode(mask, where),
-                    "shape": list(array.shape),
-                }  # fmt: skip
-            if narrow is not None:
-                return {"$narrow": self.encode(narrow, where), "dtype": array.dtype.str}
-            self._names[id(value)] = f"a{len(self.arrays)}"
+        if id(value) not in self._known:
             self._kept.append(value)
-            self.arrays[self._names[id(value)]] = array
-        return {"$array": self._names[id(value)]}
+            self._known[id(value)] = self._encode_numbers(array, where)
+        return self._known[id(value)]
+
+    def _encode_numbers(self, array: NDArray[Any], where: str) -> Json:
+        """Store an array in the least room, and return its JSON."""
+        packed, narrow = pack_sparse(array), narrowest(array)
+        if packed is not None:
+            mask, numbers = packed
+            return {"$nonzero": self.encode(numbers, where), "mask": self._store(mask), "shape": list(array.shape)}
+        if narrow is not None:
+            return {"$narrow": self.encode(narrow, where), "dtype": array.dtype.str}
+        deflated = deflate(array) if self._compress else None
+        if deflated is not None:
+            found = {"$deflated": self._store(deflated[0]), "axes": deflated[1]}
+            return found | {"dtype": array.dtype.str, "shape": list(array.shape)}
+        return self._store(array)
+
+    def _store(self, array: NDArray[Any]) -> dict[str, str]:
+        """Keep an array for the file as it is, and return its JSON."""
+        name = f"a{len(self.arrays)}"
+        self.arrays[name] = array
+        return {"$array": name}
 
     def _encode_dict(self, value: dict[Any, Any], where: str) -> dict[str, Json]:
         for key in value:
@@ -262,6 +280,8 @@ class Encoder:
 def _fitted_attributes(model: BaseEstimator) -> dict[str, Any]:
     """Return what a file keeps of a fitted model: all but what follows from the rest."""
     found = {name: value for name, value in vars(model).items() if name.endswith("_") and name[:2] != "__"}
+    if hasattr(model, "_without_descriptions"):
+        found = model._without_descriptions(found)
     left_out = model._left_out() if hasattr(model, "_left_out") and "dictionary_" in found else set()
     return {name: value for name, value in found.items() if name not in left_out | _NOT_STORED}
 
@@ -319,7 +339,13 @@ def _read_sparse(value: dict[str, Any], arrays: Arrays) -> sparse.csr_matrix:
 
 
 def _read_nonzero(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
-    return unpack_sparse(_decode(value["mask"], arrays), _decode(value["$nonzero"], arrays), value["shape"])
+    # A mask is not compressed, and is used once, so that a small file cannot fill the memory.
+    mask = arrays.pop(value["mask"]["$array"])
+    return unpack_sparse(mask, _decode(value["$nonzero"], arrays), value["shape"])
+
+
+def _read_deflated(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
+    return inflate(arrays.pop(value["$deflated"]["$array"]), value["dtype"], value["shape"], value["axes"])
 
 
 def _read_narrow(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
@@ -348,7 +374,19 @@ def _read_strings(value: dict[str, Any], arrays: Arrays) -> NDArray[Any]:
     return found.reshape([int(extent) for extent in value["shape"]])
 
 
-_READERS: dict[str, Callable[[dict[str, Any], Arrays], Any]] = {
+def _once(read: _Reader) -> _Reader:
+    """Return a reader that decodes each array once, however often it occurs: graphs share their pictures."""
+
+    def recall(value: dict[str, Any], arrays: Arrays) -> Any:
+        key = json.dumps(value, sort_keys=True)
+        if key not in arrays:
+            arrays[key] = read(value, arrays)
+        return arrays[key]
+
+    return recall
+
+
+_READERS: dict[str, _Reader] = {
     "$float": lambda value, arrays: float(value["$float"]),
     "$array": lambda value, arrays: arrays[value["$array"]],
     "$tuple": lambda value, arrays: tuple(_decode(value["$tuple"], arrays)),
@@ -356,9 +394,10 @@ _READERS: dict[str, Callable[[dict[str, Any], Arrays], Any]] = {
     "$random": _read_random,
     "$object": _read_object,
     "$graph": _read_graph,
-    "$nonzero": _read_nonzero,
-    "$narrow": _read_narrow,
-    "$pictures": _read_pictures,
+    "$nonzero": _once(_read_nonzero),
+    "$narrow": _once(_read_narrow),
+    "$deflated": _once(_read_deflated),
+    "$pictures": _once(_read_pictures),
     "$sparse": _read_sparse,
     "$estimator": _read_estimator,
 }
@@ -409,6 +448,8 @@ def unpack_sparse(mask: NDArray[np.uint8], values: NDArray[Any], shape: Json) ->
     return found.reshape(shape)
 
 
+# Compression takes longer to undo than a narrow type, and is worth a smaller saving.
+_DEFLATED_TYPES, _WORTH_DEFLATING = ("|u1", "<u2", "<i4", "<i8", "<f2", "<f4", "<f8"), 0.95
 _NARROW_TYPES = ("|u1", "<u2", "<i4", "<f2", "<f4")
 _WIDE_TYPES = ("<i4", "<i8", "<f4", "<f8")
 
@@ -443,6 +484,68 @@ def widen(array: NDArray[Any], dtype: Json) -> NDArray[Any]:
     if (array.dtype.kind == "f") != (np.dtype(str(dtype)).kind == "f"):
         raise DamagedFileError(f"it holds {array.dtype} in place of {dtype}")
     return array.astype(str(dtype))
+
+
+# A stream unpacks to at most this many times its size: a small file cannot fill the memory.
+_MOST_UNPACKED = 32
+# Differences along these sets of axes are tried, in integers with so many axes: pictures are smooth.
+_SMOOTH_AXES = {1: [[], [0]], 2: [[], [1]], 3: [[], [1, 2]], 4: [[], [1, 2], [1, 2, 3]]}
+_STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_RLE, zlib.Z_HUFFMAN_ONLY)
+_VALUES_TRIED = 1 << 18
+
+
+def deflate(array: NDArray[Any]) -> tuple[NDArray[np.uint8], list[int]] | None:
+    """Return a compressed stream of a large array, and the axes along which differences were taken before.
+
+    Bytes of equal rank lie together in the stream: those of exponents and high digits are much alike. None if the
+    stream is not clearly smaller than the array.
+    """
+    if array.dtype.str not in _DEFLATED_TYPES or array.size < _LEAST_PACKED:
+        return None
+    tried = array[: max(1, _VALUES_TRIED * len(array) // array.size)]
+    smooth = _SMOOTH_AXES.get(array.ndim, [[]]) if array.dtype.kind in "iu" else [[]]
+    plans = {(len(_compressed(tried, axes, how)), how, *axes): (axes, how) for axes in smooth for how in _STRATEGIES}
+    axes, strategy = plans[min(plans)]
+    if min(plans)[0] > _WORTH_DEFLATING * tried.nbytes:
+        return None
+    stream = np.frombuffer(_compressed(array, axes, strategy), np.uint8)
+    # Zeros after its end keep the stream within the bound.
+    return np.pad(stream, (0, max(0, -(-array.nbytes // _MOST_UNPACKED) - len(stream)))), axes
+
+
+def _compressed(array: NDArray[Any], axes: list[int], strategy: int) -> bytes:
+    values = np.array(array, dtype=f"<u{array.itemsize}" if axes else array.dtype, order="C")
+    for axis in axes:
+        along = np.moveaxis(values, axis, 0)
+        along[1:] -= along[:-1].copy()
+    ranks = np.ascontiguousarray(values.reshape(-1).view(np.uint8).reshape(-1, array.itemsize).T)
+    packer = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, 9, strategy)
+    return packer.compress(ranks.data) + packer.flush()
+
+
+def inflate(stream: NDArray[np.uint8], dtype: Json, shape: Json, axes: Json) -> NDArray[Any]:
+    """Undo :func:`deflate`, after checking that type, shape and stream fit each other.
+
+    >>> values = np.arange(1000, 3000)
+    >>> stream, axes = deflate(values)
+    >>> len(stream) < 1000, bool((inflate(stream, "<i8", [2000], axes) == values).all())
+    (True, True)
+    """
+    whole = isinstance(shape, list) and all(type(extent) is int and extent >= 0 for extent in shape)
+    along = isinstance(axes, list) and all(type(axis) is int and 0 <= axis < len(shape) for axis in axes)
+    if dtype not in _DEFLATED_TYPES or stream.dtype != np.uint8 or stream.ndim != 1 or not whole or not along:
+        raise DamagedFileError("it holds a compressed array without type and shape")
+    size, kind = math.prod(shape), np.dtype(str(dtype))
+    if not 0 < size * kind.itemsize <= _MOST_UNPACKED * len(stream) or len(axes) > len(shape):
+        raise DamagedFileError(f"it holds a compressed array that is not as large as its shape {str(shape)[:80]}")
+    ranks = zlib.decompressobj().decompress(stream.data, size * kind.itemsize)
+    if len(ranks) != size * kind.itemsize:
+        raise DamagedFileError("it holds a compressed array that ends too early")
+    planes = np.frombuffer(ranks, np.uint8).reshape(kind.itemsize, size)
+    values = np.array(planes.T, order="C").view(f"<u{kind.itemsize}" if axes else kind).reshape(shape)
+    for axis in reversed(axes):
+        np.cumsum(values, axis=axis, dtype=values.dtype, out=values)
+    return values.view(kind)
 
 
 def upper_half(matrix: sparse.csr_matrix) -> sparse.csr_matrix | None:
@@ -532,12 +635,12 @@ def restore_levels(
 
 
 # --- the archive ----------------------------------------------------------------------------------------------
-# A zip archive whose members are not compressed. So every member is as large as it says, or the file is damaged, and a
-# small file cannot unpack to a huge one. ``manifest.json`` names every array with its type, shape, length and SHA-256.
-# The SHA-256 of the manifest itself is the archive's comment. Nothing is unpacked to a disk, and nothing in a file can
-# be executed: arrays are numbers or text, never pickles.
+# A zip archive whose members are not compressed. So every member is as large as it says, or the file is damaged.
+# ``manifest.json`` names every array with its type, shape, length and SHA-256. The SHA-256 of the manifest itself is
+# the archive's comment. Nothing is unpacked to a disk, and nothing in a file can be executed: arrays are numbers or
+# text, never pickles.
 FORMAT = "tubal"
-VERSION = 1
+VERSION = 2
 KINDS = ("model", "checkpoint")
 MANIFEST = "manifest.json"
 # A manifest holds names and numbers. A longer one was not written by tubal, and is not read.
@@ -552,13 +655,7 @@ def write_archive(path: str | os.PathLike[str], kind: str, content: Json, arrays
     try:
         with atomic_write(target) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
             entries = {name: _write_array(archive, name, array) for name, array in arrays.items()}
-            manifest = {
-                "format": FORMAT,
-                "version": VERSION,
-                "kind": kind,
-                "arrays": entries,
-                "content": content,
-            }
+            manifest = {"format": FORMAT, "version": VERSION, "kind": kind, "arrays": entries, "content": content}
             text = json.dumps(manifest, allow_nan=False).encode()
             with archive.open(_member(MANIFEST), "w") as member:
                 member.write(text)
