@@ -126,7 +126,7 @@ FOR_CLUSTERING = tuple(
 MOST_PROCESSES = 3
 POLL_SECONDS = 0.02  # how often to look whether a kernel has been written
 # A forked process need not import anything again. Libraries of macOS do not survive a fork, and Windows has none.
-_processes = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+_CAN_FORK = sys.platform == "linux"
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,8 @@ def compiled_ahead(names: Sequence[str] = FOR_CLUSTERING, tell: Callable[[], obj
 def _compiled_by_process(names: Sequence[str], tell: Callable[[], object]) -> Iterator[None]:
     """Compile kernels in a process while the block runs; at its end, the process is ended."""
     functions = [find_kernel(name)[0].py_func for name in names]
-    process = _processes.Process(target=_compile_silently, args=(names,), daemon=True)
+    context = multiprocessing.get_context("fork") if _CAN_FORK else multiprocessing.get_context("spawn")
+    process: BaseProcess = context.Process(target=_compile_silently, args=(names,), daemon=True)
     with warnings.catch_warnings():
         # Python 3.12 warns because BLAS has threads. The new process never calls BLAS.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -189,6 +190,7 @@ def _compile_silently(names: Sequence[str]) -> None:
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nowhere, stream)
+    _compilers.clear()  # a forked process cannot wait for others
     compile_kernels(names)
 
 
