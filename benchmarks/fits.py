@@ -235,14 +235,11 @@ def first_use(repeats: int = 3) -> list[Row]:
     compileall.compile_dir(Path(tubal.__file__).parent, quiet=1)
     with tempfile.TemporaryDirectory() as folder:
         pictures = _write_digits(Path(folder) / "pictures", 200)
+        cluster = ["-m", "tubal", "cluster", pictures, "--force", "--out"]
         for name, program, *limits in (
             ("first fit", ["-c", _FIRST_FIT_PROGRAM], 10.0, 2.0),
-            (
-                "tubal cluster, 200 pictures",
-                ["-m", "tubal", "cluster", pictures, "--out", f"{folder}/out", "--force"],
-                12.0,
-                4.0,
-            ),
+            ("tubal cluster, 200 pictures", [*cluster, f"{folder}/out"], 12.0, 4.0),
+            ("tubal cluster --views shape", [*cluster, f"{folder}/shape", "--views", "shape"], 12.0, 4.0),
             ("tubal demo", ["-m", "tubal", "demo", "--out", f"{folder}/demo", "--force"], 8.0, None),
         ):
             cache = f"{folder}/{name}"

@@ -100,7 +100,9 @@ SECTIONS: Mapping[str, Section] = {
     "first use": {
         "title": "First use in a new process",
         "text": "From the start of Python to its end: a small fit of `GTSC`, `tubal cluster` on 200 pictures of 32×32 "
-        "and `tubal demo`, with an empty cache of compiled kernels and with a full one.",
+        "and `tubal demo`, with an empty cache of compiled kernels and with a full one. If the network is "
+        "installed, the first `tubal cluster` shows it the pictures; with `--views shape` it does not, as in a plain "
+        "installation.",
     },
     "default preset": {
         "title": "The default preset, against UMAP + K-means",

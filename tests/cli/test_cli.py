@@ -56,13 +56,28 @@ def test_rarely_used_modules_are_loaded_on_first_use() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_checks_of_arrays_do_not_load_pandas() -> None:
+    pytest.importorskip("pandas")
+    code = (
+        "import sys, tubal.cli\n"
+        "sys.meta_path.insert(0, tubal.cli.DeferredImports)\n"
+        "from sklearn.utils.validation import check_array\n"
+        "check_array([[1.0]])\n"
+        "assert 'pandas.core' not in sys.modules\n"
+        "import pandas\n"
+        "assert pandas.DataFrame({'a': [1, 2]}).shape == (2, 1)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_clustering_loads_no_rarely_used_module(shapes: Path, tmp_path: Path) -> None:
     arguments = ["tubal", "cluster", str(shapes), "-q", "-o", str(tmp_path / "out")]
     code = (
         f"import sys, tubal.cli; sys.argv = {arguments!r}\n"
         "try: tubal.cli.main()\n"
         "except SystemExit as end: assert end.code == 0\n"
-        "loaded = {'scipy.stats._stats_py', 'sklearn.cluster'} & set(sys.modules)\n"
+        "loaded = {'scipy.stats._stats_py', 'sklearn.cluster', 'pandas.core'} & set(sys.modules)\n"
         "sys.exit(f'loaded {loaded}' if loaded else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

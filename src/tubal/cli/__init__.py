@@ -67,6 +67,8 @@ FAILURE, MISTAKE, SIGNALLED = 1, 2, 128
 # scikit-learn imports these, if they are installed, for functions that tubal hardly ever calls. Each takes about half a
 # second to import. Commands that answer many requests at once are left out: two threads must not load one module.
 RARELY_USED, QUICK_STARTS = ("scipy.stats", "pandas"), ("cluster", "demo")
+# This module of scikit-learn imports pandas for nothing. Once imported, pandas is asked whether an array is a table.
+IMPORTS_PANDAS = "sklearn.utils.fixes"
 # An exception raised in the middle of these can be lost, or crash the compiler. A signal waits until they are done.
 UNSAFE_MODULES = ("importlib.", "numba.", "llvmlite.", "ctypes", "threadpoolctl", "weakref")
 RETRY_SECONDS = 0.1
@@ -208,6 +210,9 @@ class DeferredImports:
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Return how to import a module; None for all others, which are found as usual."""
+        importer = sys.modules.get(IMPORTS_PANDAS)
+        if name == "pandas" and getattr(getattr(importer, "__spec__", None), "_initializing", False):
+            raise ModuleNotFoundError(f"{IMPORTS_PANDAS} does not need pandas", name=name)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name in RARELY_USED else None
         if spec is not None and spec.loader is not None:
             spec.loader = importlib.util.LazyLoader(spec.loader)

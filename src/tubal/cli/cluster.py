@@ -249,10 +249,12 @@ def _cluster_digits(terminal: Terminal, state: State, out: Path, *, force: bool,
 def _score_k_means(stack: Bunch, known_labels: Sequence[str], terminal: Terminal, seed: int) -> dict[str, float]:
     """Return the scores and the duration of K-means on the pixels."""
     from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
 
     from tubal.cli.inputs import compare_with_labels
 
-    with terminal.stage("K-means on pixels"):
+    # One thread is as fast on so few images. A second one would wait actively for cores that compile kernels.
+    with terminal.stage("K-means on pixels"), threadpool_limits(1):
         rows = stack.images.reshape(len(stack.images), -1)
         labels = KMeans(10, n_init=10, random_state=seed).fit_predict(rows)
     return {**compare_with_labels(labels, known_labels), "seconds": terminal.seconds["K-means on pixels"]}

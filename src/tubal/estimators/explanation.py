@@ -355,17 +355,6 @@ class _FewTerms:
     def residual(self) -> NDArray[Any]:
         return np.asarray(self.image - self.codes.astype(self.image.dtype) @ self.pictures)
 
-    def gap(self, products: NDArray[Any]) -> float:
-        """Return the duality gap relative to the objective, given the residual's products with all shifted atoms."""
-        residual = self.residual.astype(np.float64)
-        square, slope = float(residual @ residual), float(residual @ self.image)
-        value = 0.5 * square + READABLE_SHARE * float(np.abs(self.codes).sum())
-        tiny = np.finfo(np.float64).tiny
-        limit = READABLE_SHARE / max(float(np.abs(products).max()), tiny)
-        multiple = np.clip(slope / max(square, tiny), -limit, limit)
-        dual = multiple * slope - 0.5 * multiple**2 * square
-        return float((value - dual) / max(value, tiny))
-
     def add(self, products: NDArray[Any], shifted_atom: ShiftedAtom) -> bool:
         """Add the shifted atoms that the residual resembles most; return False if there are none left to add."""
         sizes = np.abs(products)
@@ -412,15 +401,32 @@ def _few_terms(coder: FittedCoder, images: NDArray[Any], shifted_atom: ShiftedAt
     found = [_FewTerms(row, float(norm), products.shape[1:], empty) for row, norm in zip(rows, norms, strict=True)]
     open_images = list(found)
     for _ in range(MAX_ROUNDS):
-        left = np.stack([few.residual for few in open_images]).reshape(-1, *images.shape[1:])
-        products = to_numpy(coder._products(left)).reshape(len(open_images), -1)
+        left = np.stack([few.residual for few in open_images])
+        products = to_numpy(coder._products(left.reshape(-1, *images.shape[1:]))).reshape(len(open_images), -1)
+        unsolved = _relative_gaps(open_images, left, products) > READABLE_GAP
         open_images = [
             few
-            for few, row in zip(open_images, products, strict=True)
-            if few.gap(row) > READABLE_GAP and few.add(row, shifted_atom)
+            for few, row, more in zip(open_images, products, unsolved, strict=True)
+            if more and few.add(row, shifted_atom)
         ]
         for few in open_images:
             few.solve()
         if not open_images:
             break
     return found
+
+
+def _relative_gaps(images: Sequence[_FewTerms], residuals: NDArray[Any], products: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the duality gaps (n,) relative to the objectives.
+
+    ``residuals`` is (n, n_pixels), ``products`` (n, n_places) their inner products with all shifted atoms.
+    """
+    left = residuals.astype(np.float64)
+    squares = np.einsum("ip,ip->i", left, left)
+    slopes = np.einsum("ip,ip->i", left, np.stack([few.image for few in images]).astype(np.float64))
+    values = 0.5 * squares + READABLE_SHARE * np.array([np.abs(few.codes).sum() for few in images])
+    tiny = np.finfo(np.float64).tiny
+    limits = READABLE_SHARE / np.maximum(np.maximum(products.max(axis=1), -products.min(axis=1)), tiny)
+    multiples = np.clip(slopes / np.maximum(squares, tiny), -limits, limits)
+    duals = multiples * slopes - 0.5 * multiples**2 * squares
+    return np.asarray((values - duals) / np.maximum(values, tiny))

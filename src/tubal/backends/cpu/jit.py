@@ -12,17 +12,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import subprocess
+import multiprocessing
+import os
+import signal
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import numba as nb
 from numba.core.caching import FunctionCache
+from numba.core.registry import cpu_target
 
 from tubal.backends.arrays import available_cores
 
@@ -44,7 +48,7 @@ class KernelCache(FunctionCache):
         If another process is compiling it, wait for that first.
         """
         compiler = _compilers.get(self._py_func)
-        while compiler is not None and compiler.process.poll() is None and self.is_empty():
+        while compiler is not None and compiler.process.is_alive() and self.is_empty():
             compiler.tell()
             time.sleep(POLL_SECONDS)
         return self._load(sig, target_context)
@@ -121,13 +125,15 @@ FOR_CLUSTERING = tuple(
 )
 MOST_PROCESSES = 3
 POLL_SECONDS = 0.02  # how often to look whether a kernel has been written
+# A forked process need not import anything again. Libraries of macOS do not survive a fork, and Windows has none.
+_CAN_FORK = sys.platform == "linux"
 
 
 @dataclass(frozen=True)
 class _Compiler:
     """A process that compiles a kernel, and whom to tell that the kernel is waited for."""
 
-    process: subprocess.Popen[bytes]
+    process: BaseProcess
     tell: Callable[[], object]
 
 
@@ -151,6 +157,7 @@ def compiled_ahead(names: Sequence[str] = FOR_CLUSTERING, tell: Callable[[], obj
     n_processes = min(available_cores(), MOST_PROCESSES)
     with contextlib.ExitStack() as running:
         if n_processes > 1 and sys.executable:
+            cpu_target.target_context.refresh()  # half a second, once for all processes that are forked
             for first in range(n_processes):
                 running.enter_context(_compiled_by_process(names[first::n_processes], tell))
         yield
@@ -159,14 +166,13 @@ def compiled_ahead(names: Sequence[str] = FOR_CLUSTERING, tell: Callable[[], obj
 @contextlib.contextmanager
 def _compiled_by_process(names: Sequence[str], tell: Callable[[], object]) -> Iterator[None]:
     """Compile kernels in a process while the block runs; at its end, the process is ended."""
-    program = f"from tubal.backends.cpu import jit; jit.compile_kernels({list(names)!r})"
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-c", program],  # -P: nothing is imported from the current folder, which holds pictures
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
     functions = [find_kernel(name)[0].py_func for name in names]
+    context = multiprocessing.get_context("fork") if _CAN_FORK else multiprocessing.get_context("spawn")
+    process: BaseProcess = context.Process(target=_compile_silently, args=(names,), daemon=True)
+    with warnings.catch_warnings():
+        # Python 3.12 warns because BLAS has threads. The new process never calls BLAS.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
     _compilers.update(dict.fromkeys(functions, _Compiler(process, tell)))
     try:
         yield
@@ -174,7 +180,18 @@ def _compiled_by_process(names: Sequence[str], tell: Callable[[], object]) -> It
         for function in functions:
             _compilers.pop(function, None)
         process.kill()
-        process.wait()
+        process.join()
+
+
+def _compile_silently(names: Sequence[str]) -> None:
+    """Compile kernels in a process of its own, which prints nothing and ends with the first signal."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nowhere, stream)
+    _compilers.clear()  # a forked process cannot wait for others
+    compile_kernels(names)
 
 
 def compile_kernels(names: Sequence[str]) -> None:
