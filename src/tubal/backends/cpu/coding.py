@@ -198,6 +198,14 @@ def _transform_folded(even_basis, odd_basis, source, target):
 
 
 @inlined
+def _copy(source, target):
+    """Copy a contiguous array; a loop, because an assignment of slices is not compiled to vector operations."""
+    values, places = source.reshape(-1), target.reshape(-1)
+    for index in range(values.size):
+        places[index] = values[index]
+
+
+@inlined
 def _correct_folded(forward_head, forward_pairs, back_head, back_pairs, narrow, fixed, tile, residual, folded):
     """Replace folded coefficients v by ``back residual`` if ``narrow`` is set, else by the residual itself.
 
@@ -211,9 +219,9 @@ def _correct_folded(forward_head, forward_pairs, back_head, back_pairs, narrow, 
         matrix = forward_head[0] if single else forward_pairs[pair]
         wanted, rest = (fixed[0], residual[0]) if single else (wanted_tail[pair], rest_tail[pair])
         lanes = tile[: matrix.shape[1]]
-        lanes[:n_atoms] = folded[slab]
+        _copy(folded[slab], lanes[:n_atoms])
         if not single:
-            lanes[n_atoms:] = folded[n_pairs + slab]
+            _copy(folded[n_pairs + slab], lanes[n_atoms:])
         np.dot(matrix, lanes, rest)
         left, right = rest.reshape(-1), wanted.reshape(-1)
         for index in range(left.size):
@@ -221,9 +229,9 @@ def _correct_folded(forward_head, forward_pairs, back_head, back_pairs, narrow, 
         if narrow:
             np.dot(back_head[0] if single else back_pairs[pair], rest, lanes)
             rest = lanes
-        folded[slab] = rest[:n_atoms]
+        _copy(rest[:n_atoms], folded[slab])
         if not single:
-            folded[n_pairs + slab] = rest[n_atoms:]
+            _copy(rest[n_atoms:], folded[n_pairs + slab])
 
 
 @inlined
