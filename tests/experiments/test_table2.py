@@ -156,7 +156,7 @@ def test_page_says_on_how_many_images_csc_rests():
         entry["settings"] = {"scale": "unit", "subset": 100}
 
     assert "ORL 2 runs on 100 images" in table2.page(table2.summarise(records))
-    assert "CSC codes every filter" not in table2.page(table2.summarise([record("sc", "orl", 0, 50.0)]))
+    assert "is not recorded yet" in table2.page(table2.summarise([record("sc", "orl", 0, 50.0)]))
 
 
 def test_failed_claims_are_reported():

@@ -123,12 +123,12 @@ class CertifiedAdmm(Admm):
     def for_sparsity(cls, sparsity: float, model: str) -> CertifiedAdmm:
         """Return the solver of a model ("sc", "tensr", "csc" or "tubsc") for a sparsity."""
         from tubal.estimators.coders import FILTER_CODING_STEPS, FILTER_PENALTY
-        from tubal.learning.fitting import FINAL_GAP, FINAL_STEPS, default_code_solver, final_penalty
+        from tubal.learning.fitting import FINAL_GAP, FINAL_STEPS, default_code_solver
 
         learning, first = default_code_solver(sparsity, "unit"), 2.0
         if model == "csc":
             learning = Admm(max_iter=FILTER_CODING_STEPS, tol=1e-3, penalty=FILTER_PENALTY)
-            first = final_penalty(FILTER_PENALTY, sparsity)
+            first = FILTER_PENALTY  # smaller ones, as for the others under weak sparsity, certify no image for long
         final = Admm(max_iter=FINAL_STEPS, penalty=first, gap=FINAL_GAP, check_every=20)
         return cls(max_iter=learning.max_iter, tol=learning.tol, penalty=learning.penalty, final=final)
 

@@ -198,7 +198,9 @@ class Recipe:
         A given solver may have an attribute ``final``, which is then the solver of final codes.
         """
         if self.final_penalty is not None:
-            penalty = final_penalty(self.final_penalty, self.sparsity if self.scale == "unit" else USUAL_SPARSITY)
+            # Of images of unit length. Under weak sparsity, small penalties converge sooner.
+            relative = self.sparsity / USUAL_SPARSITY if self.scale == "unit" and self.sparsity > 0.0 else 1.0
+            penalty = self.final_penalty * max(relative, 1e-6) ** 0.5
             return Admm(max_iter=FINAL_STEPS, penalty=penalty, gap=FINAL_GAP, check_every=20)
         solver: Any = self.learning_solver
         if hasattr(solver, "final"):
@@ -219,15 +221,6 @@ class Recipe:
     def inner_codes(self, codes: Array) -> Array:
         """Undo :meth:`public_codes`."""
         return namespace(codes).moveaxis(codes, tuple(range(codes.ndim)), self.code_axes)
-
-
-def final_penalty(usual: float, sparsity: float) -> float:
-    """Return the first penalty of final codes of images of unit length, ``usual`` at the usual sparsity.
-
-    Under weak sparsity, small penalties converge sooner.
-    """
-    relative = sparsity / USUAL_SPARSITY if sparsity > 0.0 else 1.0
-    return float(usual * max(relative, 1e-6) ** 0.5)
 
 
 def default_code_solver(sparsity: float, scale: str | None) -> Admm:
