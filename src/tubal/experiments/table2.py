@@ -402,9 +402,12 @@ def _csc_note(summary: Summary) -> list[str]:
             "CSC, which the paper does not compare with, is not recorded yet: its certified runs take minutes each."
         ]
     parts = [
-        f"{dataset_title(name)} {cell['runs']} runs on {cell['settings'].get('subset', 'all')} images"
+        f"{dataset_title(name)} {cell['runs']} {'run' if cell['runs'] == 1 else 'runs'} on "
+        f"{cell['settings'].get('subset', 'all')} images"
         for name, cell in cells.items()
     ]
+    missing = [dataset_title(name) for name in summary["datasets"] if name not in cells]
+    parts += [f"not recorded yet on {' and '.join(missing)}"] if missing else []
     return [
         "CSC codes every filter at every pixel, so a run with certified codes takes minutes. It has label-free rows "
         f"only, with fewer runs, and evenly spaced images of the larger collections: {', '.join(parts)}. The paper "
@@ -427,15 +430,17 @@ def _titles(summary: Summary) -> list[str]:
 def _detailed_table(summary: Summary, row: str, score: Score) -> str:
     body = []
     for method, cells in summary["rows"][row].items():
-        entries = [_score_text(cells[name][score]) if name in cells else "" for name in summary["datasets"]]
+        entries = [_score_text(cells[name], score) if name in cells else "" for name in summary["datasets"]]
         average = summary["averages"][row].get(method)
         entries.append("" if average is None else f"{average[score]['mean']:.2f}{_paper_line(average[score])}")
         body.append([summary["methods"][method], *entries])
     return markdown_table(["method", *_titles(summary), "average"], body)
 
 
-def _score_text(values: PrintedScoreCell) -> str:
-    return f"{values['mean']:.2f} ± {values['sd']:.2f} ({values['best']:.2f}){_paper_line(values)}"
+def _score_text(cell: Cell, score: Score) -> str:
+    values = cell[score]
+    spread = f" ± {values['sd']:.2f} ({values['best']:.2f})" if cell["runs"] > 1 else ""
+    return f"{values['mean']:.2f}{spread}{_paper_line(values)}"
 
 
 def _paper_line(values: Mapping[str, Any]) -> str:
@@ -454,7 +459,9 @@ def _compact_table(summary: Summary, row: str) -> str:
 
 
 def _pair(cell: Cell) -> str:
-    return " / ".join(f"{cell[score]['mean']:.1f}±{cell[score]['sd']:.1f}" for score in SCORES)
+    return " / ".join(
+        f"{cell[score]['mean']:.1f}" + (f"±{cell[score]['sd']:.1f}" if cell["runs"] > 1 else "") for score in SCORES
+    )
 
 
 def _printed_pair(dataset: str) -> str:
