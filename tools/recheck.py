@@ -12,7 +12,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -22,7 +22,7 @@ from tubal.experiments import table2
 from tubal.experiments.pages import SCORE_NAMES, dataset_title, join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.runner import PACKAGES, run_trial
 from tubal.experiments.tables import SCORES, Score, Trial, load_paper
-from tubal.storage.files import machine, versions
+from tubal.storage.files import Machine, machine, versions
 
 # Runs of drawn cells took at most this long when they were recorded.
 MOST_SECONDS = 40.0
@@ -48,7 +48,7 @@ class Study(TypedDict):
     """The content of ``recheck.json``."""
 
     runs: list[Run]
-    machine: dict[str, str | int]
+    machine: Machine
     versions: dict[str, str]
 
 
@@ -184,7 +184,7 @@ def _table(summary: table2.Summary, study: Study) -> str:
     for run in study["runs"]:
         cell = summary["rows"][run["row"]][run["method"]][run["dataset"]]
         scores = [f"{run[score]:.1f} ({cell[score]['mean']:.1f} ± {cell[score]['sd']:.1f})" for score in SCORES]
-        found: Mapping[str, float] | None = cell["certificate"]
+        found = cell["certificate"]
         gap = "" if run["gap"] is None or found is None else f"{run['gap']:.1e} ({found['gap']:.1e})"
         seconds = f"{run['seconds']:.1f} ({cell['seconds']:.1f})"
         title = summary["methods"][run["method"]]
@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of table2.json and recheck.json")
     options = parser.parse_args()
     summary = json.loads((options.out / "table2.json").read_text(encoding="utf-8"))
-    study: Study = {"runs": [], "machine": dict(machine()), "versions": versions(PACKAGES)}
+    study: Study = {"runs": [], "machine": machine(), "versions": versions(PACKAGES)}
     if (options.out / "recheck.json").exists():
         study["runs"] = json.loads((options.out / "recheck.json").read_text(encoding="utf-8"))["runs"]
     for run in measure_missing(study, summary, draw(summary, options.cells), 60.0 * options.minutes):
