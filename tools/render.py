@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import bench_page, gpu_page, target_table
-from tools import app, claims, confidence, criterion, density, piles, release_record
+from tools import app, claims, confidence, criterion, density, piles, recheck, release_record
 from tubal.experiments import atlas, beyond, family, hints, protocol, search, table2
 from tubal.experiments.pages import dataset_title, markdown_table
 from tubal.storage.files import atomic_write
@@ -85,6 +85,8 @@ def render_pages(results: Path) -> dict[Path, str]:
     pages = {results / f"{name}.md": page(_load(results, name)) for name, page in PAGES.items() if _has(results, name)}
     if _has(results, "table2") and _has(results, "family"):
         pages[results / "claims.md"] = claims.page(results)
+    if _has(results, "table2") and _has(results, "recheck"):
+        pages[results / "recheck.md"] = recheck.page(_load(results, "table2"), _load(results, "recheck"))
     if _has(results, "gpu"):
         notes = results / "gpu_notes.md"
         text = notes.read_text(encoding="utf-8") if notes.exists() else ""

@@ -30,7 +30,7 @@ def reproduce(*arguments):
         ),
         (
             ["--methods", "dbscan"],
-            "there is no method 'dbscan'; choose from kmeans, sc, graphsc, tensr, tubsc",
+            "there is no method 'dbscan'; choose from kmeans, sc, graphsc, tensr, csc, tubsc",
         ),
         (["--table", "7"], "there is no table '7'; choose one of 2, search, atlas, beyond"),
     ],

@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from helpers.experiment_records import make_record
 from tools.best_score_search import LOG, SELECTED
+from tubal import cli
 from tubal.cli.reproduce import reproduce
 from tubal.experiments import atlas, protocol, search, table2
 from tubal.experiments.methods import CODERS, pool_codes, table_graph
@@ -204,7 +205,7 @@ def test_protocol_never_reuses_trials_of_other_images(labelled_file, tmp_path):
     assert summary["clustering"]["patterns"]["kmeans"]["accuracy"][0] < 100.0
 
 
-def test_protocol_says_what_is_wrong_with_bad_input(labelled_folder, labelled_file, tmp_path, rng):
+def test_protocol_says_what_is_wrong_with_bad_input(labelled_folder, labelled_file, tmp_path, rng, capsys):
     images = rng.random((50, 8, 8))
     (labelled_folder / "loose.png").write_bytes((labelled_folder / "a" / "00.png").read_bytes())
     files = {"unlabelled": {}, "one": {"labels": np.zeros(50, int)}, "short": {"labels": np.arange(49)}}
@@ -222,10 +223,14 @@ def test_protocol_says_what_is_wrong_with_bad_input(labelled_folder, labelled_fi
         "two of the sources are called 'patterns'": [labelled_file, tmp_path / "copy" / "patterns.npz"],
     }
     for message, paths in cases.items():
-        result = run_protocol(tmp_path / "out", *(part for path in paths for part in ("--images", path)))
+        named = [part for path in paths for part in ("--images", str(path))]
 
-        assert result.exit_code == 1, message
-        assert message in " ".join(result.output.split())
+        code = cli.run(["reproduce", "--table", "protocol", "--out", str(tmp_path / "out"), *named])
+
+        assert code == 2, message
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1
+        assert message in lines[0]
         assert not (tmp_path / "out" / "protocol.md").exists()
 
 

@@ -137,6 +137,29 @@ def test_compiled_admm_equals_the_generic_steps(rng, monkeypatch, tube_length, s
     assert_allclose(case.problem.plain_state(state).point, plain.point, atol=1e-9)
 
 
+@tube_lengths
+@pytest.mark.parametrize("atoms", [3, 8, 9])
+def test_compiled_admm_equals_the_generic_steps_for_any_number_of_atoms(rng, tube_length, atoms):
+    """With at least twice as many atoms as rows, the kernel applies the dictionary and its adjoint one by one."""
+    dictionary, data = rng.normal(size=(tube_length, HEIGHT, atoms)), rng.normal(size=(tube_length, HEIGHT, 40))
+    problem = TubalCoding(dictionary, data, sparsity=SPARSITY)
+    state, plain = SplitState(problem.zeros()), SplitState(problem.zeros())
+    for n_steps in (1, 3):
+        options = {"penalty": 0.7, "relaxation": 1.8, "n_steps": n_steps, "tol": 0.0}
+        state = problem.split(SplitState(state.point), **options)
+        plain = CodingProblem.split(problem, SplitState(plain.point), **options)
+    assert_allclose(state.point, plain.point, atol=1e-12)
+    assert_allclose(state.movement, plain.movement, rtol=1e-9)
+
+
+@tube_lengths
+def test_compiled_gap_equals_the_generic_one(rng, tube_length):
+    case = Case(rng, tube_length, samples=35)
+    found, expected = case.problem._gap_terms(case.inner), CodingProblem._gap_terms(case.problem, case.inner)
+    for ours, generic in zip(found, expected, strict=True):
+        assert_allclose(ours, generic, rtol=1e-11)
+
+
 @pytest.mark.parametrize("tube_length", [1, 5, 6])
 @pytest.mark.parametrize("samples", [1, 33])
 @graphs

@@ -9,6 +9,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -24,7 +25,14 @@ from tubal.experiments.methods import (
     spectral_on_deformable_graph,
     spectral_on_pixels,
 )
-from tubal.experiments.pages import dataset_title, join_parts, list_versions, markdown_table, write_summary
+from tubal.experiments.pages import (
+    dataset_title,
+    join_parts,
+    list_versions,
+    markdown_table,
+    measured_note,
+    write_summary,
+)
 from tubal.experiments.tables import (
     SCORES,
     CellCost,
@@ -100,6 +108,7 @@ class Summary(TypedDict):
     versions: dict[str, str]
     data_sha256: dict[str, str]
     purity: NotRequired[dict[str, dict[str, dict[str, float]]]]
+    measured: NotRequired[str]
 
 
 # --- the plan --------------------------------------------------------------------------------------------------
@@ -246,6 +255,7 @@ def page(summary: Summary) -> str:
         "Accuracy / NMI in percent (NMI normalised by the larger entropy), mean ± standard deviation of the runs. "
         "Every collection uses the same settings. The second line of a cell is the mean time from images to labels, "
         "with " + _parallel_trials(summary),
+        measured_note(summary, "the cut, the graph and the views of that day"),
         "No label is read to find clusters, but the parameters of the graph (its deformations, context and neighbours) "
         "were chosen while looking at scores on these four collections. So these are not scores of unseen images; "
         "`tubal reproduce --table protocol` is for such images. A label-free [criterion](criterion.md) judged the "
@@ -391,6 +401,7 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
     """Write ``beyond.json``, ``beyond.md`` and the figures; return the paths."""
     summary = summarise(records)
     summary["purity"] = neighbor_purity(summary["datasets"])
+    summary["measured"] = date.today().isoformat()
     paths = write_summary("beyond", summary, page(summary), folder)
     if figures:
         from tubal.experiments.pages import draw_beyond

@@ -10,12 +10,13 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from tubal.experiments.methods import family_member
-from tubal.experiments.pages import SCORE_NAMES, dataset_title, join_parts, markdown_table, write_summary
+from tubal.experiments.pages import SCORE_NAMES, dataset_title, join_parts, markdown_table, measured_note, write_summary
 from tubal.experiments.tables import (
     SCORES,
     Method,
@@ -104,6 +105,7 @@ class Summary(TypedDict):
     versions: dict[str, str]
     data_sha256: dict[str, str]
     recommended: NotRequired[str | None]
+    measured: NotRequired[str]
 
 
 # --- the plan --------------------------------------------------------------------------------------------------
@@ -419,6 +421,7 @@ def page(summary: Summary) -> str:
         "comparison with the default number, CSC was up to four points of accuracy better on faces, with the graph "
         "too, but still below GTSC in both mean scores.",
         _cost_note(summary),
+        measured_note(summary, "final codes that were not yet certified"),
     ]
     for dataset, cells in summary["table"].items():
         body = [_table_line(summary, name, cell) for name, cell in cells.items()]
@@ -536,6 +539,7 @@ def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> l
     """Write ``family.json``, ``family.md`` and the figures of the curves; return the paths."""
     summary = summarise(records)
     summary["recommended"] = recommended(summary)
+    summary["measured"] = date.today().isoformat()
     paths = write_summary("family", summary, page(summary), folder)
     if figures:
         from tubal.experiments.pages import draw_family

@@ -94,7 +94,7 @@ def umap_and_kmeans(images: Images, n_clusters: int, settings: Settings, seed: i
 
 # --- the sparse coders of Table 2 ------------------------------------------------------------------------------
 class CoderKind(NamedTuple):
-    """The model of a coder ("sc", "tensr" or "tubsc"), and whether a graph joins the codes."""
+    """The model of a coder ("sc", "tensr", "csc" or "tubsc"), and whether a graph joins the codes."""
 
     model: str
     graph: bool = False
@@ -104,6 +104,7 @@ CODERS = {
     "sc": CoderKind("sc"),
     "graphsc": CoderKind("sc", graph=True),
     "tensr": CoderKind("tensr"),
+    "csc": CoderKind("csc"),
     "tubsc": CoderKind("tubsc"),
     "gtsc": CoderKind("tubsc", graph=True),
 }
@@ -119,12 +120,16 @@ class CertifiedAdmm(Admm):
     final: Admm = field(default_factory=Admm)
 
     @classmethod
-    def for_sparsity(cls, sparsity: float) -> CertifiedAdmm:
-        """Return the solver for a sparsity."""
+    def for_sparsity(cls, sparsity: float, model: str) -> CertifiedAdmm:
+        """Return the solver of a model ("sc", "tensr", "csc" or "tubsc") for a sparsity."""
+        from tubal.estimators.coders import FILTER_CODING_STEPS, FILTER_PENALTY
         from tubal.learning.fitting import FINAL_GAP, FINAL_STEPS, default_code_solver
 
-        learning = default_code_solver(sparsity, "unit")
-        final = Admm(max_iter=FINAL_STEPS, penalty=2.0, gap=FINAL_GAP, check_every=20)
+        learning, first = default_code_solver(sparsity, "unit"), 2.0
+        if model == "csc":
+            learning = Admm(max_iter=FILTER_CODING_STEPS, tol=1e-3, penalty=FILTER_PENALTY)
+            first = FILTER_PENALTY  # smaller ones, as for the others under weak sparsity, certify no image for long
+        final = Admm(max_iter=FINAL_STEPS, penalty=first, gap=FINAL_GAP, check_every=20)
         return cls(max_iter=learning.max_iter, tol=learning.tol, penalty=learning.penalty, final=final)
 
 
@@ -145,27 +150,30 @@ def fit_sparse_coder(name: str, images: Images, settings: Settings, seed: int) -
 
 def build_coder(name: str, images: Images, settings: Settings, seed: int) -> Member:
     """Return the unfitted estimator of a sparse coder of Table 2."""
-    from tubal import GTSC, GraphSC, SparseCoding, TenSR, TubSC
+    from tubal import CSC, GTSC, GraphSC, SparseCoding, TenSR, TubSC
 
     kind = CODERS[name]
     rows = coder_input(name, images, settings)
     n_atoms = settings["n_atoms"]
     parameters: dict[str, Any] = {
         "n_atoms": tuple(n_atoms) if kind.model == "tensr" else n_atoms,
-        "sparsity": settings["sparsity_fraction"] * largest_correlation(kind.model, rows, ()),
+        "sparsity": settings["sparsity_fraction"]
+        * largest_correlation(kind.model, rows, settings.get("filter_shape", ())),
         "scale": None,
         "max_iter": settings["max_iter"],
         "tol": settings["tol"],
         "init": settings["init"],
         "random_state": seed,
     }
-    parameters["code_solver"] = CertifiedAdmm.for_sparsity(parameters["sparsity"])
+    parameters["code_solver"] = CertifiedAdmm.for_sparsity(parameters["sparsity"], kind.model)
     if kind.model == "tubsc":
         parameters["tube_axis"] = settings.get("tube_axis", -1)
+    if kind.model == "csc":
+        parameters["filter_shape"] = tuple(settings["filter_shape"])
     if kind.graph:
         parameters |= {"graph_weight": settings["graph_weight"], "graph": table_graph(images, settings)}
     estimators: dict[str, type[Member]] = {
-        **{"sc": SparseCoding, "graphsc": GraphSC, "tensr": TenSR, "tubsc": TubSC, "gtsc": GTSC},
+        **{"sc": SparseCoding, "graphsc": GraphSC, "tensr": TenSR, "csc": CSC, "tubsc": TubSC, "gtsc": GTSC},
     }
     return estimators[name](**parameters)
 
@@ -297,7 +305,7 @@ def coder_stopped_early(name: str) -> Callable[[Images, int, Settings, int], Out
         rows = coder_input(name, images, settings)
         model = build_coder(name, images, settings, seed)
         # The dictionary is that of the certified coder; its own final codes are not used, and need few steps.
-        learning = CertifiedAdmm.for_sparsity(model.sparsity)
+        learning = CertifiedAdmm.for_sparsity(model.sparsity, CODERS[name].model)
         model.set_params(code_solver=replace(learning, final=Admm(max_iter=1)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)

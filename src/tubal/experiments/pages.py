@@ -77,6 +77,17 @@ def write_summary(name: str, summary: Mapping[str, object], page: str, folder: P
     return list(texts)
 
 
+def measured_note(summary: Mapping[str, Any], older: str) -> str:
+    """Say when a table was measured. Tables without a date are from before dates were stored; ``older`` says of what.
+
+    >>> measured_note({"measured": "2026-12-01"}, "an older cut")
+    'Measured on 2026-12-01.'
+    """
+    if "measured" in summary:
+        return f"Measured on {summary['measured']}."
+    return f"Measured on 2026-11-15, with {older}; scores and seconds of the present code may differ a little."
+
+
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 

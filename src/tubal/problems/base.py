@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -139,6 +139,15 @@ class DualityGap:
     def by_image(self) -> NDArray[np.float64]:
         """The bound of each image relative to its own objective; meaningful without a graph."""
         return self.gaps / np.maximum(self.values, np.finfo(np.float64).tiny)
+
+
+class GapTerms(NamedTuple):
+    """What a duality gap needs of every image, each (image,); see :meth:`CodingProblem.duality_gap`."""
+
+    smooth: NDArray[np.float64]  # the quadratic
+    absolutes: NDArray[np.float64]  # l1 norms of the codes
+    products: NDArray[np.float64]  # inner products of gradient and codes
+    largest: NDArray[np.float64]  # largest magnitudes of the gradient
 
 
 class Statistics(Protocol):
@@ -403,15 +412,7 @@ class CodingProblem(ABC):
         DualityGap
             The bound, for each image.
         """
-        summary, gradient = self.summary(codes), self.gradient(codes)
-        axes = tuple(range(codes.ndim - 1))
-        xp = namespace(codes)
-        product, largest = to_numpy_together(
-            xp.sum(gradient * codes, axes, dtype=xp.float64), xp.amax(abs(gradient), axes)
-        )
-        penalties = self.sparsity * summary.absolutes
-        # Rounding can make the smooth part of a perfectly reconstructed image slightly negative.
-        smooth = np.maximum(summary.values - penalties + self._square_completion(), 0.0)
+        smooth, absolutes, product, largest = self._gap_terms(codes)
         group = self._components()
         slope = np.bincount(group, 2.0 * smooth - product)
         curvature = np.bincount(group, 2.0 * smooth)
@@ -421,8 +422,20 @@ class CodingProblem(ABC):
         limit = self.sparsity / np.maximum(steepest, tiny)
         best = np.clip(slope / np.maximum(curvature, tiny), -limit, limit)[group]
         dual = best * (2.0 * smooth - product) - best**2 * smooth
-        values = smooth + penalties
+        values = smooth + self.sparsity * absolutes
         return DualityGap(values - dual, values)
+
+    def _gap_terms(self, codes: Array) -> GapTerms:
+        """Return what the duality gap needs of every image."""
+        summary, gradient = self.summary(codes), self.gradient(codes)
+        axes = tuple(range(codes.ndim - 1))
+        xp = namespace(codes)
+        product, largest = to_numpy_together(
+            xp.sum(gradient * codes, axes, dtype=xp.float64), xp.amax(abs(gradient), axes)
+        )
+        smooth = summary.values - self.sparsity * summary.absolutes + self._square_completion()
+        # Rounding can make the smooth part of a perfectly reconstructed image slightly negative.
+        return GapTerms(np.maximum(smooth, 0.0), summary.absolutes, product, largest)
 
     def select(self, images: NDArray[np.intp]) -> CodingProblem | None:
         """Return the same problem for some of its images, if no term couples these to the others.

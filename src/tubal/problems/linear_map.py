@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -618,6 +618,19 @@ def fourier_basis(tube_length: int, reference: Array) -> Array:
     return constant_like(_basis, tube_length, reference)
 
 
+def folded_basis(tube_length: int, reference: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the basis of even and that of odd tubes, for tubes folded at time zero (``tubal.backends.cpu.coding``).
+
+    >>> basis, (even, odd) = fourier_basis(5, np.zeros(1)), folded_basis(5, np.zeros(1))
+    >>> bool(np.allclose(even, basis[[0, 1, 3], :3]) and np.allclose(odd, basis[[2, 4], 1:3]))
+    True
+    """
+    basis, n_head, half = _basis(tube_length), tube_length % 2, tube_length // 2
+    order = [*range(n_head), *range(n_head, tube_length, 2), *range(n_head + 1, tube_length, 2)]
+    even, odd = basis[order[: half + 1], : half + 1], basis[order[half + 1 :], 1 : tube_length - half]
+    return np.ascontiguousarray(even, reference.dtype), np.ascontiguousarray(odd, reference.dtype)
+
+
 def to_coefficients(tensor: Array) -> Array:
     """Return the real Fourier coefficients of a tube-first tensor, of the same shape."""
     flat = tensor.reshape(tensor.shape[0], -1)
@@ -705,6 +718,18 @@ def slices_from_parts(parts: Array, counts: Array) -> Array:
     return as_complex(real / counts[:, None, None], imag / counts[:, None, None])
 
 
+class SolveOperators(NamedTuple):
+    """The minimiser of ``1/2 ||x - D b||² + penalty/2 ||b - v||²`` is ``v + back (x - D v)``.
+
+    If D has few rows, ``narrow`` is set and ``forward`` is D; else ``forward`` is the product ``back D``, which is then
+    smaller than both.
+    """
+
+    forward: BlockOperator
+    back: BlockOperator
+    narrow: bool
+
+
 class TubalMap:
     """The map ``B -> D * B`` of one dictionary as block operators, each computed when it is first needed.
 
@@ -723,6 +748,7 @@ class TubalMap:
         self.dictionary, self.reference, self.on_host = dictionary, reference, on_host
         self.tube_length, self.n_rows, self.n_atoms = (int(size) for size in dictionary.shape)
         self._inverses: dict[float, BlockOperator] = {}
+        self._solves: dict[float, SolveOperators] = {}
 
     @cached_property
     def dictionary_hat(self) -> Array:
@@ -764,6 +790,19 @@ class TubalMap:
             eye = as_double(xp.eye(self.n_atoms, device=self.gram_hat.device))
             self._inverses = {penalty: self._blocks(penalty * xp.linalg.inv(self.gram_hat + penalty * eye))}
         return self._inverses[penalty]
+
+    def solve_operators(self, penalty: float) -> SolveOperators:
+        """Return the operators of the exact solve in a step of ADMM; the last ones are cached."""
+        if penalty not in self._solves:
+            hat = to_numpy(self.dictionary_hat)
+            if self.n_rows < self.n_atoms:  # DᵀD and DDᵀ give the same; the smaller matrix is inverted
+                back = adjoint(hat) @ np.linalg.inv(hat @ adjoint(hat) + penalty * np.eye(self.n_rows))
+            else:
+                back = np.linalg.inv(adjoint(hat) @ hat + penalty * np.eye(self.n_atoms)) @ adjoint(hat)
+            narrow = 2 * self.n_rows <= self.n_atoms
+            forward = self.forward if narrow else self._blocks(back @ hat)
+            self._solves = {penalty: SolveOperators(forward, self._blocks(back), narrow)}
+        return self._solves[penalty]
 
     @cached_property
     def eigenbasis(self) -> tuple[BlockOperator, NDArray[np.float64]]:

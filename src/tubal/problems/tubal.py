@@ -38,6 +38,7 @@ from tubal.backends.arrays import (
 )
 from tubal.backends.cpu import coding as kernels
 from tubal.problems.base import (
+    GapTerms,
     MomentumState,
     SpectralStatistics,
     SplitState,
@@ -53,6 +54,7 @@ from tubal.problems.linear_map import (
     LinearMapModel,
     TubalMap,
     chebyshev_schedule,
+    folded_basis,
     fourier_basis,
     from_coefficients,
     hermitian_parts,
@@ -155,6 +157,12 @@ class TubalCoding(LinearMapCoding):
         residuals, absolutes, parts = self._driver.summarize(codes, statistics=statistics)
         found = reduce(add, (TubalStatistics.from_parts(*part) for part in parts)) if statistics else None
         return self._summarize(codes, residuals, absolutes, found)
+
+    def _gap_terms(self, codes: Array) -> GapTerms:
+        if self.graph is not None or not isinstance(self._driver, NumbaTubalCoding):
+            return super()._gap_terms(codes)
+        residuals, absolutes, products, largest = self._driver.gap_terms(codes)
+        return GapTerms(0.5 * residuals, absolutes, products, largest)
 
     def split(self, state: SplitState, *, penalty: float, relaxation: float, n_steps: int, tol: float) -> SplitState:
         """Make steps of over-relaxed ADMM."""
@@ -337,6 +345,8 @@ class NumbaTubalCoding:
         self.n_samples = data.shape[2]
         basis = np.ascontiguousarray(fourier_basis(tubal_map.tube_length, data))
         self.basis, self.basis_t = basis, np.ascontiguousarray(basis.T)
+        even, odd = folded_basis(tubal_map.tube_length, data)
+        self.folded = even, np.ascontiguousarray(even.T), odd, np.ascontiguousarray(odd.T)
 
     def _over_images(self, work: Callable[[int, int], None]) -> None:
         with own_threads() as threads:
@@ -363,17 +373,29 @@ class NumbaTubalCoding:
         """Make steps without a graph; images that have converged stay as they are."""
         active = np.ones(self.n_samples, np.bool_) if state.movement is None else state.movement > tol
         change, size = np.zeros(self.n_samples), np.zeros(self.n_samples)
-        adjoint, inverse = self.map.adjoint, self.map.shifted_inverse(float(step.penalty))
+        forward, back, narrow = self.map.solve_operators(float(step.penalty))
         self._over_images(
             lambda start, stop: kernels.split_independent(
-                state.point, self.data, self.basis, self.basis_t, adjoint.head, adjoint.pairs, inverse.head,
-                inverse.pairs, *step, n_steps, active, start, stop, change, size,
+                state.point, self.data, self.basis, *self.folded, forward.head, forward.pairs, back.head, back.pairs,
+                narrow, step.bound, step.relaxation, n_steps, active, start, stop, change, size,
             )
         )  # fmt: skip
         movement = movement_from_squares(change, size)
         return SplitState(
             state.point, movement if state.movement is None else np.where(active, movement, state.movement)
         )
+
+    def gap_terms(self, codes: NDArray[Any]) -> NDArray[np.float64]:
+        """Return for each image the terms (4, image) of its duality gap, without a graph; see the kernel."""
+        codes, terms = np.ascontiguousarray(codes), np.empty((4, self.n_samples))
+        forward, adjoint = self.map.forward, self.map.adjoint
+        self._over_images(
+            lambda start, stop: kernels.gap_terms(
+                codes, self.data, self.basis, *self.folded, forward.head, forward.pairs, adjoint.head, adjoint.pairs,
+                start, stop, *terms,
+            )
+        )  # fmt: skip
+        return terms
 
     def few_codes(self, linear: NDArray[Any], tolerance: float) -> NDArray[Any]:
         """Return the codes of images that need few of them, zeros for the others; ``linear`` is Dᵀ applied to them."""

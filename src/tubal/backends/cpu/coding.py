@@ -126,23 +126,162 @@ def _measure(point, solved, bound, first, last, change, size):
 
 
 # --- ADMM without a graph ---------------------------------------------------------------------------------------------
+# Cosines are even along the tube and sines are odd. So both transforms take the even part of a tube, its first half
+# plus the mirrored second half, and the odd part apart, which halves their work. Folded blocks hold the even part of
+# all times up to half a tube, and then the odd part; their coefficients are the mean, the first halves of all frequency
+# pairs, and then the second halves.
+@inlined
+def _reflect_folded(point, bound, folded):
+    """Set ``folded`` to the even and odd part of ``point - 2 · clip(point)``: the codes minus the scaled dual."""
+    tube_length, twice = point.shape[0], point.dtype.type(2.0)
+    for time in range(tube_length // 2 + 1):
+        mirror = (tube_length - time) % tube_length
+        here, there, even = point[time].reshape(-1), point[mirror].reshape(-1), folded[time].reshape(-1)
+        if mirror == time:
+            for index in range(here.size):
+                even[index] = here[index] - twice * min(max(here[index], -bound), bound)
+        else:
+            odd = folded[tube_length // 2 + time].reshape(-1)
+            for index in range(here.size):
+                left = here[index] - twice * min(max(here[index], -bound), bound)
+                right = there[index] - twice * min(max(there[index], -bound), bound)
+                even[index] = left + right
+                odd[index] = left - right
+
+
+@inlined
+def _relax_folded(point, folded, bound, relaxation):
+    """Add ``relaxation · (correction - clip(point))`` to ``point``; ``folded`` holds the parts of the correction."""
+    tube_length = point.shape[0]
+    for time in range(tube_length // 2 + 1):
+        mirror = (tube_length - time) % tube_length
+        here, there, even = point[time].reshape(-1), point[mirror].reshape(-1), folded[time].reshape(-1)
+        if mirror == time:
+            for index in range(here.size):
+                here[index] += relaxation * (even[index] - min(max(here[index], -bound), bound))
+        else:
+            odd = folded[tube_length // 2 + time].reshape(-1)
+            for index in range(here.size):
+                left, right = even[index] + odd[index], even[index] - odd[index]
+                here[index] += relaxation * (left - min(max(here[index], -bound), bound))
+                there[index] += relaxation * (right - min(max(there[index], -bound), bound))
+
+
+@inlined
+def _measure_folded(point, folded, bound, first, last, change, size):
+    """Set ``change`` and ``size`` (image,) to the squared lengths of the next step and of the point of each image."""
+    tube_length = point.shape[0]
+    moved, total = change[first:last], size[first:last]
+    for column in range(last - first):
+        moved[column] = total[column] = 0.0
+    for time in range(tube_length):
+        nearer = min(time, tube_length - time)
+        # The odd part changes its sign in the second half of the tube, and is zero where both halves meet.
+        sign = point.dtype.type(0.0 if 2 * nearer in (0, tube_length) else (1.0 if nearer == time else -1.0))
+        for row in range(point.shape[1]):
+            here, even = point[time, row], folded[nearer, row]
+            odd = folded[tube_length // 2 + nearer, row] if sign != 0.0 else even
+            for column in range(last - first):
+                value = here[column]
+                difference = even[column] + sign * odd[column] - min(max(value, -bound), bound)
+                moved[column] += difference * difference
+                total[column] += value * value
+
+
+@inlined
+def _transform_folded(even_basis, odd_basis, source, target):
+    """Set ``target`` to the coefficients of a folded ``source`` or, with transposed bases, the other way round."""
+    n_even, n_odd = even_basis.shape[0], odd_basis.shape[0]
+    np.dot(even_basis, source[:n_even].reshape(n_even, -1), target[:n_even].reshape(n_even, -1))
+    if n_odd:
+        np.dot(odd_basis, source[n_even:].reshape(n_odd, -1), target[n_even:].reshape(n_odd, -1))
+
+
+@inlined
+def _copy(source, target):
+    """Copy a contiguous array; a loop, because an assignment of slices is not compiled to vector operations."""
+    values, places = source.reshape(-1), target.reshape(-1)
+    for index in range(values.size):
+        places[index] = values[index]
+
+
+@inlined
+def _correct_folded(forward_head, forward_pairs, back_head, back_pairs, narrow, fixed, tile, residual, folded):
+    """Replace folded coefficients v by ``back residual`` if ``narrow`` is set, else by the residual itself.
+
+    ``residual`` is set to ``fixed - forward v``; like ``fixed`` it is not folded.
+    """
+    n_head, n_pairs, n_atoms, width = forward_head.shape[0], forward_pairs.shape[0], folded.shape[1], folded.shape[2]
+    wanted_tail = fixed[n_head:].reshape(n_pairs, -1, width)
+    rest_tail = residual[n_head:].reshape(n_pairs, -1, width)
+    for slab in range(n_head + n_pairs):
+        pair, single = slab - n_head, slab < n_head
+        matrix = forward_head[0] if single else forward_pairs[pair]
+        wanted, rest = (fixed[0], residual[0]) if single else (wanted_tail[pair], rest_tail[pair])
+        lanes = tile[: matrix.shape[1]]
+        _copy(folded[slab], lanes[:n_atoms])
+        if not single:
+            _copy(folded[n_pairs + slab], lanes[n_atoms:])
+        np.dot(matrix, lanes, rest)
+        left, right = rest.reshape(-1), wanted.reshape(-1)
+        for index in range(left.size):
+            left[index] = right[index] - left[index]
+        if narrow:
+            np.dot(back_head[0] if single else back_pairs[pair], rest, lanes)
+            rest = lanes
+        _copy(rest[:n_atoms], folded[slab])
+        if not single:
+            _copy(rest[n_atoms:], folded[n_pairs + slab])
+
+
+@inlined
+def _sum_gap_terms(block, slopes, image_hat, residual, first, last, residuals, absolutes, products, largest):
+    """Set the four terms of :func:`gap_terms` for the images of a block; ``slopes`` are folded."""
+    half, width = block.shape[0] // 2, last - first
+    squares, sums, inner, steepest = (
+        residuals[first:last], absolutes[first:last], products[first:last], largest[first:last]
+    )  # fmt: skip
+    for column in range(width):
+        squares[column] = sums[column] = inner[column] = steepest[column] = 0.0
+    for time in range(block.shape[0]):
+        for row in range(residual.shape[1]):
+            rest, whole = residual[time, row], image_hat[time, row]
+            for column in range(width):
+                squares[column] += rest[column] * rest[column]
+                inner[column] -= rest[column] * (whole[column] - rest[column])
+        for row in range(block.shape[1]):
+            here = block[time, row]
+            for column in range(width):
+                sums[column] += abs(here[column])
+    for time in range(half + 1):
+        alone = time == 0 or 2 * time == block.shape[0]
+        for row in range(block.shape[1]):
+            even = slopes[time, row]
+            odd = even if alone else slopes[half + time, row]
+            for column in range(width):
+                # The larger magnitude of even + odd and even - odd.
+                slope = abs(even[column]) if alone else abs(even[column]) + abs(odd[column])
+                steepest[column] = max(steepest[column], slope)
+
+
 @compiled
 def split_independent(
-    point, data, basis, basis_t, adjoint_head, adjoint_pairs, inverse_head, inverse_pairs,
-    bound, penalty, relaxation, n_steps, active, start, stop, change, size,
+    point, data, basis, even_basis, even_basis_t, odd_basis, odd_basis_t, forward_head, forward_pairs, back_head,
+    back_pairs, narrow, bound, relaxation, n_steps, active, start, stop, change, size,
 ):  # fmt: skip
     """Make ``n_steps`` over-relaxed Douglas-Rachford steps on images [start, stop), in place.
 
-    ``adjoint`` is Dᵀ and ``inverse`` is penalty · (DᵀD + penalty)⁻¹. Blocks without an active image are skipped.
+    With v the codes minus the scaled dual, the exact solve is ``v + back (x - D v)``, ``back = (DᵀD + penalty)⁻¹ Dᵀ``.
+    If ``narrow`` is set, D has much fewer rows than atoms and ``forward`` is D; else ``forward`` is the product
+    ``back D``, and ``back x`` is computed once. Blocks without an active image are skipped.
     """
     tube_length, n_atoms, _ = point.shape
     block = np.empty((tube_length, n_atoms, BLOCK), point.dtype)
-    first_buffer = np.empty_like(block)
-    second_buffer = np.empty_like(block)
-    offset = np.empty_like(block)
+    folded, folded_hat = np.empty_like(block), np.empty_like(block)
     image = np.empty((tube_length, data.shape[1], BLOCK), point.dtype)
     image_hat = np.empty_like(image)
-    twice = point.dtype.type(2.0)
+    fixed = image_hat if narrow else np.empty_like(block)
+    residual, tile = np.empty_like(fixed), np.empty((2 * n_atoms, BLOCK), point.dtype)
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
         if not active[first:last].any():
@@ -150,23 +289,49 @@ def split_independent(
         _load_block(point, first, last, block)
         _load_block(data, first, last, image)
         _transform(basis, image, image_hat)
-        _apply(adjoint_head, adjoint_pairs, image_hat, first_buffer)
-        _apply(inverse_head, inverse_pairs, first_buffer, offset)
-        flat_offset = offset.reshape(-1)
-        for index in range(flat_offset.size):
-            flat_offset[index] /= penalty
+        if not narrow:
+            _apply(back_head, back_pairs, image_hat, fixed)
         for step in range(n_steps):
-            _reflect(block, bound, twice, first_buffer)
-            _transform(basis, first_buffer, second_buffer)
-            _apply(inverse_head, inverse_pairs, second_buffer, first_buffer)
-            flat = first_buffer.reshape(-1)
-            for index in range(flat.size):
-                flat[index] += flat_offset[index]
-            _transform(basis_t, first_buffer, second_buffer)
+            _reflect_folded(block, bound, folded)
+            _transform_folded(even_basis, odd_basis, folded, folded_hat)
+            _correct_folded(
+                forward_head, forward_pairs, back_head, back_pairs, narrow, fixed, tile, residual, folded_hat
+            )
+            _transform_folded(even_basis_t, odd_basis_t, folded_hat, folded)
             if step == n_steps - 1:
-                _measure(block, second_buffer, bound, first, last, change, size)
-            _relax(block, second_buffer, bound, relaxation)
+                _measure_folded(block, folded, bound, first, last, change, size)
+            _relax_folded(block, folded, bound, relaxation)
         _store_active(block, first, last, active, point)
+
+
+@compiled
+def gap_terms(
+    codes, data, basis, even_basis, even_basis_t, odd_basis, odd_basis_t, forward_head, forward_pairs, adjoint_head,
+    adjoint_pairs, start, stop, residuals, absolutes, products, largest,
+):  # fmt: skip
+    """Compute what the duality gaps of images [start, stop) need, each (image,), for codes c and the residual x - D c.
+
+    ``residuals`` are its squared norms, ``absolutes`` the l1 norms of c, ``products`` the inner products of c with the
+    gradient, which is minus Dᵀ of the residual, and ``largest`` the largest magnitudes of the gradient.
+    """
+    tube_length, n_atoms, _ = codes.shape
+    block = np.empty((tube_length, n_atoms, BLOCK), codes.dtype)
+    folded, folded_hat = np.empty_like(block), np.empty_like(block)
+    image = np.empty((tube_length, data.shape[1], BLOCK), codes.dtype)
+    image_hat, residual = np.empty_like(image), np.empty_like(image)
+    tile, zero = np.empty((2 * n_atoms, BLOCK), codes.dtype), codes.dtype.type(0.0)
+    for first in range(start, stop, BLOCK):
+        last = min(first + BLOCK, stop)
+        _load_block(codes, first, last, block)
+        _load_block(data, first, last, image)
+        _transform(basis, image, image_hat)
+        _reflect_folded(block, zero, folded)
+        _transform_folded(even_basis, odd_basis, folded, folded_hat)
+        _correct_folded(
+            forward_head, forward_pairs, adjoint_head, adjoint_pairs, True, image_hat, tile, residual, folded_hat
+        )
+        _transform_folded(even_basis_t, odd_basis_t, folded_hat, folded)
+        _sum_gap_terms(block, folded, image_hat, residual, first, last, residuals, absolutes, products, largest)
 
 
 # --- ADMM with a graph ------------------------------------------------------------------------------------------------
