@@ -309,6 +309,39 @@ def test_known_eigenpairs_are_not_computed_again(rng, monkeypatch):
     assert_array_equal(clustering.diffusion_cut(adjacency, 3, eigenpairs=found.eigenpairs), expected)
 
 
+def test_description_length_follows_its_definition(rng):
+    adjacency, labels = planted(rng, [9, 6, 5], inside=0.6, outside=0.1)
+    dense, n_images, length = adjacency.toarray(), len(labels), 0.0
+    total, inside = dense.sum(), dense[labels[:, None] == labels].sum()
+    for cluster in range(3):
+        members = labels == cluster
+        degrees, within = dense[members].sum(), dense[members][:, members].sum()
+        length += within * np.log(degrees) + (degrees - within) * np.log(total - degrees)
+        length -= np.log(np.arange(1, members.sum() + 1)).sum()
+    length += np.log(np.arange(1, n_images + 1)).sum() + np.log(n_images) + np.log((n_images - 1) * (n_images - 2) / 2)
+    length += np.log(total + 1) + np.log(np.arange(inside + 1, total + 1)).sum()
+    length -= np.log(np.arange(1, total - inside + 1)).sum()
+    assert quality.description_length(adjacency, labels) == pytest.approx(length)
+
+
+@pytest.mark.parametrize("sizes", [[60, 20], [15] * 8, [12] * 30])
+def test_planted_groups_have_the_shortest_description(rng, sizes):
+    adjacency, _ = planted(rng, sizes, inside=0.6, outside=0.005)
+    pairs = clustering.spectrum(adjacency, 70)
+    found = quality.shortest_description(adjacency, pairs, 60)
+    assert abs(found - len(sizes)) <= 0.1 * len(sizes)
+
+
+def test_shortest_description_is_named_second(rng):
+    adjacency, _ = planted(rng, [20] * 4, inside=0.6, outside=0.01)
+    found = clustering.estimate_n_clusters(adjacency)
+    assert found.naming(11).candidates[:2].tolist() == [4, 11]
+    agreed = found.naming(5).candidates
+    assert agreed[0] == 4
+    assert 5 not in agreed
+    assert found.naming(11).n_clusters == 4
+
+
 def test_graph_without_edges_is_one_cluster():
     assert clustering.estimate_n_clusters(sparse.csr_matrix((5, 5))).n_clusters == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
@@ -26,6 +27,13 @@ def picture(shade: int = 90, mode: str = "RGB") -> Image.Image:
     pixels = np.full((24, 16, 3), shade, dtype=np.uint8)
     pixels[:8, :8] = (250, 40, 10)
     return Image.fromarray(pixels).convert(mode)
+
+
+def save_heic(path: Path) -> None:
+    """Write the picture as telephones do; only where pillow-heif is installed."""
+    import pillow_heif
+
+    pillow_heif.from_pillow(picture()).save(path, quality=100)
 
 
 def write_every_kind(folder: Path) -> tuple[set[str], dict[str, str]]:
@@ -78,6 +86,9 @@ def test_every_file_is_read_or_listed(tmp_path: Path) -> None:
     if features.check("avif"):
         picture().save(tmp_path / "good.avif")
         read.add("good.avif")
+    if importlib.util.find_spec("pillow_heif"):
+        save_heic(tmp_path / "good.heic")
+        read.add("good.heic")
     stack = load_image_folder(tmp_path)
     assert set(stack.names) == read
     listed = dict(stack.skipped)
@@ -100,6 +111,14 @@ def test_avif_is_read(tmp_path: Path) -> None:
     picture().save(tmp_path / "a.png")
     avif, png = load_image_folder(tmp_path).images
     assert np.abs(avif - png).mean() < 0.02
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("pillow_heif"), reason="pillow-heif is not installed")
+def test_heic_is_read(tmp_path: Path) -> None:
+    save_heic(tmp_path / "a.heic")
+    picture().save(tmp_path / "a.png")
+    heic, png = load_image_folder(tmp_path).images
+    assert np.abs(heic - png).mean() < 0.02
 
 
 def test_earlier_results_are_not_pictures(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ from tubal.clustering.hints import Hints
 from tubal.clustering.quality import (
     check_loaded_clusters,
     describe_images,
+    shortest_description,
     vote,
 )
 from tubal.clustering.spectral import (
@@ -221,8 +222,9 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     n_clusters_ : int
         Number of clusters found.
     n_clusters_candidates_ : ndarray of shape (n_candidates,)
-        The two or three most plausible numbers of clusters, the estimate first, see :func:`estimate_n_clusters`; if
-        ``n_clusters`` was given, that number alone.
+        The two or three most plausible numbers of clusters: the estimate, see :func:`estimate_n_clusters`; the one
+        that describes the neighbours in the fewest words, see :func:`shortest_description`, unless the two agree within
+        35 %; and the next large gaps. If ``n_clusters`` was given, that number alone.
     n_clusters_scores_ : dict of str to ndarray, or None
         Curve of the estimate, "n_clusters" and "gap"; None if ``n_clusters`` was given.
     features_ : ndarray of shape (n_images, n_atoms)
@@ -389,6 +391,9 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             views, cut = replace(views, trust=fusion.trust), Graph(fusion.weights)
         affinity = build_affinity(cut, features[distinct.kept], self.code_power)
         n_clusters, counted = self._count_clusters(affinity, seed, stages)
+        if counted and counted.eigenpairs:
+            most = int(counted.numbers[-1])
+            counted = counted.naming(shortest_description(choice_weights(cut), counted.eigenpairs, most, seed=seed))
         eigenpairs = counted.eigenpairs if counted else self._eigenpairs(affinity, n_clusters, seed, stages)
         affinity = distinct.spread(affinity)
         pieces = Pieces(affinity, graph, features, distinct.copy_of, eigenpairs)

@@ -1,4 +1,4 @@
-"""Measures for single images: confidence, outliers, near-duplicates, medoids, and votes for new images."""
+"""Measures of a result: confidence, outliers, near-duplicates, medoids, votes, and the length of its description."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ from scipy import sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components, dijkstra
+from scipy.special import gammaln, xlogy
 
 from tubal.backends.arrays import own_threads, parallel_ranges
-from tubal.clustering.cuts import Pieces, cluster_means, diffusion_coordinates, groups_after_merges, nearest_centers
+from tubal.clustering.cuts import (
+    Pieces,
+    cluster_means,
+    cluster_shares,
+    diffusion_coordinates,
+    groups_after_merges,
+    nearest_centers,
+    ward_kmeans,
+)
 from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum
 from tubal.estimators.validation import StackInParts, check_stored
 from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix, check_adjacency
@@ -124,6 +133,93 @@ def _matched(other: LabelArray, labels: LabelArray) -> LabelArray:
     names = np.full(len(counts), -1, dtype=np.intp)
     names[rows] = columns
     return names[other]
+
+
+# --- the shortest description ----------------------------------------------------------------------------
+# Numbers of clusters whose descriptions are compared: each is this many times the one before.
+_NUMBER_STEP = 1.1
+
+
+def description_length(choices: SparseMatrix, labels: LabelArray) -> float:
+    """Return how many nats describe a partition, and with its help the neighbours that images have chosen.
+
+    First the partition is sent: the number and the sizes of the clusters, and who belongs to which. Then, for each of
+    the ``m`` choices, whether it stays inside its cluster, and which image it names there or elsewhere, images being
+    named in proportion to their degrees. With ``w_c`` the choices inside cluster c, ``v_c`` all choices of its images,
+    and ``w`` the sum of the ``w_c``, the length is
+
+    ``log n + log C(n - 1, k - 1) + log(n! / Π n_c!) + log(m + 1) + log C(m, w)
+    + Σ w_c log v_c + (v_c - w_c) log(m - v_c)``.
+
+    Few clusters say little about the choices; many clusters are long to describe. This is the minimum description
+    length of a graph whose clusters differ in degrees alone, with two densities: inside and between clusters.
+
+    Parameters
+    ----------
+    choices : sparse matrix of shape (n_images, n_images)
+        Symmetric weights of the choices, as :func:`mutual_adjacency` gives them.
+    labels : ndarray of shape (n_images,)
+        Cluster of each image.
+
+    Returns
+    -------
+    float
+        Length in nats, without the terms that depend on no partition.
+
+    Examples
+    --------
+    >>> blocks = sparse.block_diag([np.ones((6, 6)) - np.eye(6)] * 4, format="csr")
+    >>> lengths = {k: description_length(blocks, np.arange(24) * k // 24) for k in (2, 4, 8)}
+    >>> min(lengths, key=lengths.get)
+    4
+    """
+    within, volume = cluster_shares(choices, labels)
+    sizes = np.bincount(labels, minlength=len(volume)).astype(np.float64)
+    sizes = sizes[sizes > 0.0]
+    n_images, total, inside = float(len(labels)), float(volume.sum()), float(within.sum())
+    partition = np.log(n_images) + _log_binomial(n_images - 1.0, len(sizes) - 1.0)
+    partition += gammaln(n_images + 1.0) - gammaln(sizes + 1.0).sum()
+    kinds = np.log1p(total) + _log_binomial(total, inside)
+    named = xlogy(within, volume) + xlogy(volume - within, total - volume)
+    return float(partition + kinds + named.sum())
+
+
+def _log_binomial(n: float, k: float) -> float:
+    return float(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
+
+
+def shortest_description(choices: SparseMatrix, eigenpairs: Spectrum, most: int, *, seed: int = 0) -> int:
+    """Return the number of clusters whose partition gives the shortest description of the neighbours.
+
+    For numbers from 2 to ``most`` in steps of 10 %, images are partitioned by their diffusion coordinates for time 1,
+    see :func:`diffusion_cut`.
+
+    Parameters
+    ----------
+    choices : sparse matrix of shape (n_images, n_images)
+        Symmetric weights of the choices, see :func:`description_length`.
+    eigenpairs : Spectrum
+        Leading eigenpairs of the graph that is cut.
+    most : int
+        Largest number.
+    seed : int, default=0
+        Seed of the samples of K-means.
+
+    Returns
+    -------
+    int
+        A number of clusters.
+    """
+    n_steps = int(np.log(max(most, 2) / 2.0) / np.log(_NUMBER_STEP))
+    numbers = sorted({round(2.0 * _NUMBER_STEP**step) for step in range(n_steps + 1)} | {max(most, 2)})
+    numbers = [number for number in numbers if number < len(eigenpairs.values)]
+    lengths = []
+    with own_threads():
+        for number in numbers:
+            pairs = eigenpairs.leading(max(3 * number, 10))
+            labels = ward_kmeans(diffusion_coordinates(pairs, number, 1.0), number, seed)
+            lengths.append(description_length(choices, labels))
+    return numbers[int(np.argmin(lengths))] if numbers else 1
 
 
 # A score above this is an outlier: so many robust standard deviations above the median.

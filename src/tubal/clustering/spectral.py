@@ -8,8 +8,8 @@ and LargeVis.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -325,6 +325,31 @@ class ClusterCount:
     gap: Float64Array
     eigenpairs: Spectrum | None = None
 
+    def naming(self, number: int) -> ClusterCount:
+        """Return the same with a number that another criterion prefers as the second candidate.
+
+        The estimate stays the first. If the number is within 35 % of it, the two agree, and nothing is added. The
+        candidates after them are the largest gaps between means of several costs: among many gaps between single
+        costs, a few are large by chance.
+
+        Parameters
+        ----------
+        number : int
+            A number of clusters.
+
+        Returns
+        -------
+        ClusterCount
+            At most three candidates, the estimate first.
+        """
+        if self.eigenpairs is None:
+            return self
+        found = [self.n_clusters]
+        if abs(np.log(number / self.n_clusters)) > _APART:
+            found.append(number)
+        wide = _relative_gaps(self.eigenpairs.values, self.numbers, max(_WINDOWS))
+        return replace(self, candidates=_separate_peaks(self.numbers, wide, found))
+
 
 def estimate_n_clusters(
     adjacency: SparseMatrix, *, max_clusters: int | None = None, seed: int = 0, stage: Stage | None = None
@@ -397,15 +422,16 @@ def _relative_gaps(values: Float64Array, numbers: IndexArray, window: float) -> 
     return gaps
 
 
-def _separate_peaks(numbers: IndexArray, gap: Float64Array) -> IndexArray:
+def _separate_peaks(numbers: IndexArray, gap: Float64Array, named: Sequence[int] = ()) -> IndexArray:
     """Return the numbers with the largest gaps, at most three, whose logarithms differ by more than 0.3.
 
-    Without any gap there are more components than numbers; the largest number is the nearest to theirs.
+    Those that are already named come first. Without any gap there are more components than numbers; the largest
+    number is the nearest to theirs.
 
     >>> _separate_peaks(np.array([2, 3, 4, 5]), np.array([1.0, 9.0, 8.0, 5.0]))
     array([3, 5, 2])
     """
-    found = [] if gap.max() > 0.0 else [int(numbers[-1])]
+    found = list(named) or ([] if gap.max() > 0.0 else [int(numbers[-1])])
     for place in np.argsort(-gap, kind="stable"):
         number = int(numbers[place])
         if len(found) < _N_CANDIDATES and all(abs(np.log(number / other)) > _APART for other in found):
