@@ -110,6 +110,10 @@ CODERS = {
 }
 
 
+# Ten times as many as the library allows: under the weakest sparsity of the grid fewer do not certify the codes.
+MOST_FINAL_STEPS = 30_000
+
+
 @dataclass(frozen=True)
 class CertifiedAdmm(Admm):
     """The library's default solver of coding steps for rows of mean length one, with certified final codes.
@@ -123,13 +127,14 @@ class CertifiedAdmm(Admm):
     def for_sparsity(cls, sparsity: float, model: str) -> CertifiedAdmm:
         """Return the solver of a model ("sc", "tensr", "csc" or "tubsc") for a sparsity."""
         from tubal.estimators.coders import FILTER_CODING_STEPS, FILTER_PENALTY
-        from tubal.learning.fitting import FINAL_GAP, FINAL_STEPS, default_code_solver
+        from tubal.learning.fitting import FINAL_GAP, USUAL_SPARSITY, default_code_solver
 
-        learning, first = default_code_solver(sparsity, "unit"), 2.0
+        # Under weak sparsity, small penalties certify codes sooner, as in the library.
+        learning, first = default_code_solver(sparsity, "unit"), 2.0 * min(1.0, sparsity / USUAL_SPARSITY) ** 0.5
         if model == "csc":
             learning = Admm(max_iter=FILTER_CODING_STEPS, tol=1e-3, penalty=FILTER_PENALTY)
             first = FILTER_PENALTY  # smaller ones, as for the others under weak sparsity, certify no image for long
-        final = Admm(max_iter=FINAL_STEPS, penalty=first, gap=FINAL_GAP, check_every=20)
+        final = Admm(max_iter=MOST_FINAL_STEPS, penalty=first, gap=FINAL_GAP, check_every=20)
         return cls(max_iter=learning.max_iter, tol=learning.tol, penalty=learning.penalty, final=final)
 
 
