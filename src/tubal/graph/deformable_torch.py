@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tubal.backends.arrays import Array, as_like, namespace, to_numpy
+from tubal.backends.arrays import Array, as_like, namespace, restore_like, to_numpy
 from tubal.graph.cells import N_COMPONENTS, PCA_FROM, cell_candidates, cell_weights, most_similar
 from tubal.graph.deformable import (
     FARTHEST,
@@ -24,6 +25,9 @@ from tubal.graph.deformable import (
     working_images,
 )
 from tubal.graph.structure import IndexArray, Stage
+
+if TYPE_CHECKING:
+    from tubal.backends.gpu.deformation import PairDistances
 
 # Working memory of one batch of queries or pairs, in numbers.
 _BATCH = 2**26
@@ -126,6 +130,10 @@ class DeviceSearch(DeformableSearch):
         xp, margin = namespace(queries), self.effort.context
         height, width = self.size.shape
         window_y, window_x = (self.deformation.pixels(self.deformation.window, side) for side in (height, width))
+        if queries.is_cuda and find_spec("triton") is not None:
+            kernels = self._kernels((window_y, window_x))
+            totals = kernels.of(queries, others, warps, shifts, lambda share: tell(0.5 + 0.5 * share))
+            return xp.sqrt(totals / (2.0 * (2 * margin + 1) ** 2))
         rows = xp.arange(len(queries), device=queries.device)[:, None].expand_as(others)
         flat = [values.reshape(-1) for values in (rows, others, warps, shifts)]
         totals = xp.empty(flat[0].shape, dtype=queries.dtype, device=queries.device)
@@ -144,6 +152,15 @@ class DeviceSearch(DeformableSearch):
                 totals[chosen] = distortion(left, right, self.bank.shifts[shift], (window_y, window_x), margin)
                 tell(0.5 + 0.5 * (low + len(chosen)) / len(order))
         return xp.sqrt(totals / (2.0 * (2 * margin + 1) ** 2)).reshape(others.shape)
+
+    def _kernels(self, window: tuple[int, int]) -> PairDistances:
+        """Return the fused kernels, which compute the same as :func:`distortion`."""
+        from tubal.backends.gpu.deformation import PairDistances
+
+        prepared: PreparedTensors = self.prepared
+        moves = np.asarray(self.bank.shifts, dtype=np.int32)
+        tables = prepared.corners.int(), prepared.weights, restore_like(moves, prepared.images)
+        return PairDistances(prepared.images, *tables, self.size.shape, window, self.effort.context)
 
 
 @dataclass(frozen=True)
