@@ -18,7 +18,17 @@ from scipy import linalg, sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from tubal.backends.arrays import own_threads, parallel_ranges
+from tubal.backends.arrays import (
+    Array,
+    as_like,
+    is_torch,
+    namespace,
+    new_zeros,
+    own_threads,
+    parallel_ranges,
+    sparse_tensor,
+    to_numpy,
+)
 from tubal.backends.cpu.deformation import place_on_map
 from tubal.graph import Stage
 from tubal.graph.structure import IndexArray, SparseMatrix
@@ -37,12 +47,12 @@ class Spectrum:
     ----------
     values : ndarray of shape (n_vectors,)
         Eigenvalues, decreasing from 1.
-    vectors : ndarray of shape (n_images, n_vectors)
-        Orthonormal eigenvectors.
+    vectors : array of shape (n_images, n_vectors)
+        Orthonormal eigenvectors; a tensor if they were sought on a device.
     """
 
     values: Float64Array
-    vectors: Float64Array
+    vectors: Array
 
     def leading(self, n_vectors: int) -> Spectrum:
         """Return the first eigenpairs.
@@ -71,7 +81,7 @@ _BLOCK_FROM, _BLOCK_WIDTH, _BLOCK_TOLERANCE, _MOST_RESTARTS = 20_000, 16, 2e-3, 
 _DEFLATION = 3.0
 
 
-def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0) -> Spectrum:
+def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0, like: Array | None = None) -> Spectrum:
     """Return the leading eigenpairs of the normalised adjacency.
 
     The eigenvalue 1 belongs to one vector ``sqrt(degrees)`` per connected component. Those vectors are known, so they
@@ -86,6 +96,9 @@ def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0) -> Spect
         Number of eigenpairs; at most ``n_images`` are returned.
     seed : int, default=0
         Seed of the eigensolver's start.
+    like : array or None, default=None
+        If it is a tensor, eigenvectors of more than 20 000 images are sought on its device and stay there, in single
+        precision.
 
     Returns
     -------
@@ -108,35 +121,38 @@ def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0) -> Spect
             return Spectrum(np.ones(n_vectors), trivial)
         inverse_root = 1.0 / np.sqrt(np.where(degrees > 0.0, degrees, 1.0))
         if n_images > _BLOCK_FROM and n_vectors <= n_images // 3:
-            ranges = RowRanges.normalised(sparse.csr_matrix(adjacency), inverse_root)
-            values, vectors = _block_eigenpairs(ranges, trivial.astype(np.float32), missing, seed)
+            products = _tall_products(sparse.csr_matrix(adjacency), inverse_root, like)
+            values, vectors = _block_eigenpairs(products, products.tall(trivial), missing, seed)
         else:
             scaling = sparse.diags_array(inverse_root)
             normalised = sparse.csr_matrix(scaling @ adjacency.astype(np.float64) @ scaling)
             values, vectors = _leading_in_complement(normalised, trivial, missing, seed)
     return Spectrum(
         np.concatenate([np.ones(trivial.shape[1]), values]),
-        _fix_signs(np.concatenate([trivial, vectors], axis=1)),
+        _fix_signs(namespace(vectors).concatenate([as_like(trivial, vectors), vectors], axis=1)),
     )
 
 
-def find_or_recall_spectrum(adjacency: SparseMatrix, n_vectors: int, seed: int, stage: Stage | None = None) -> Spectrum:
-    """Return the leading eigenpairs: those that an interrupted run of the stage kept, or new ones."""
+def find_or_recall_spectrum(
+    adjacency: SparseMatrix, n_vectors: int, seed: int, stage: Stage | None = None, like: Array | None = None
+) -> Spectrum:
+    """Return the leading eigenpairs, see :func:`spectrum`: those that an interrupted run of the stage kept, or new."""
     stage, shape = stage or Stage(), (adjacency.shape[0], min(n_vectors, adjacency.shape[0]))
     stage.show(0, shape[1])
     kept = stage.kept()
     if kept.get("vectors", np.empty(0)).shape == shape:
         pairs = Spectrum(kept["values"], kept["vectors"])
     else:
-        pairs = spectrum(adjacency, n_vectors, seed=seed)
-        stage.keep(lambda: {"values": pairs.values, "vectors": pairs.vectors})
+        pairs = spectrum(adjacency, n_vectors, seed=seed, like=like)
+        stage.keep(lambda: {"values": pairs.values, "vectors": to_numpy(pairs.vectors)})
     stage.show(shape[1], shape[1])
     return pairs
 
 
 def _component_vectors(adjacency: SparseMatrix, degrees: Float64Array, at_most: int) -> Float64Array:
     """Return unit vectors (n, c), each proportional to ``sqrt(degrees)`` on one component, heaviest first."""
-    n_components, component = connected_components(adjacency, directed=False)
+    component = components_of(adjacency)
+    n_components = int(component.max()) + 1
     weight = np.where(degrees > 0.0, degrees, 1e-12)
     volume = np.bincount(component, weights=weight, minlength=n_components)
     rank = np.empty(n_components, np.intp)
@@ -146,6 +162,20 @@ def _component_vectors(adjacency: SparseMatrix, degrees: Float64Array, at_most: 
     kept = np.flatnonzero(column < vectors.shape[1])
     vectors[kept, column[kept]] = np.sqrt(weight[kept] / volume[component[kept]])
     return vectors
+
+
+def components_of(adjacency: SparseMatrix) -> LabelArray:
+    """Return the connected component (n,) of each image, numbered by first appearance.
+
+    >>> components_of(sparse.csr_matrix(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])))
+    array([0, 1, 0])
+    """
+    # Edges go both ways, so strong components are the same, and SciPy need not transpose the matrix to find them.
+    _, found = connected_components(adjacency, directed=True, connection="strong")
+    _, first, group = np.unique(found, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.intp)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[group]
 
 
 def _leading_in_complement(
@@ -172,39 +202,54 @@ def _leading_in_complement(
 
 
 def _block_eigenpairs(
-    ranges: RowRanges, known: Float32Array, n_vectors: int, seed: int
-) -> tuple[Float64Array, Float64Array]:
+    products: RowRanges | DeviceMatrix, known: Array, n_vectors: int, seed: int
+) -> tuple[Float64Array, Array]:
     """Return the leading eigenpairs orthogonal to the columns of ``known``, by a block Lanczos iteration on all cores.
 
     A basis grows by blocks: each new one is the product of the matrix with the last, made orthogonal to all before.
     When the basis is full, the best approximations of eigenvectors in it become the first vectors of the next basis,
     and what they still lack its next block. Products of large matrices replace the many products with one vector of
-    the usual method, so that all threads have work.
+    the usual method, so that all threads have work. Tall matrices stay where ``known`` is; small ones are NumPy.
     """
     rng, width = np.random.default_rng(seed), _BLOCK_WIDTH
     n_kept, most = n_vectors + width, 3 * n_vectors + 2 * width
-    basis, products = (np.empty((len(known), most), np.float32) for _ in range(2))
-    block = ranges.orthonormal(rng.standard_normal((len(known), width), np.float32), known, basis[:, :0])
+    basis, moved = (new_zeros((len(known), most), known) for _ in range(2))
+    start = as_like(rng.standard_normal((len(known), width), np.float32), known)
+    block = _orthonormal(products, start, known, basis[:, :0])
     n_filled = 0
     for _ in range(_MOST_RESTARTS):
         while True:
             own = slice(n_filled, n_filled + width)
-            basis[:, own], products[:, own] = block, ranges.times(block)
+            basis[:, own], moved[:, own] = block, products.times(block)
             n_filled += width
             if n_filled + width > most:
                 break
-            block = ranges.orthonormal(products[:, own], known, basis[:, :n_filled])
-        values, turn = _ritz(ranges.inner(basis[:, :n_filled], products[:, :n_filled]), n_kept)
-        for part in (basis, products):
-            part[:, :n_kept] = ranges.turned(part[:, :n_filled], turn)
-        lacks = basis[:, :n_vectors] * -values[:n_vectors].astype(np.float32)
-        lacks += products[:, :n_vectors]
-        unfinished = np.flatnonzero(np.linalg.norm(lacks, axis=0) > _BLOCK_TOLERANCE)
+            block = _orthonormal(products, moved[:, own], known, basis[:, :n_filled])
+        values, turn = _ritz(products.inner(basis[:, :n_filled], moved[:, :n_filled]), n_kept)
+        for part in (basis, moved):
+            part[:, :n_kept] = products.turned(part[:, :n_filled], turn)
+        lacks = moved[:, :n_vectors] - basis[:, :n_vectors] * as_like(values[:n_vectors], known)
+        unfinished = np.flatnonzero(to_numpy((lacks * lacks).sum(axis=0)) > _BLOCK_TOLERANCE**2)
         if len(unfinished) == 0:
             break
-        mixed = ranges.turned(lacks[:, unfinished], rng.standard_normal((len(unfinished), width), np.float32))
-        block, n_filled = ranges.orthonormal(mixed, known, basis[:, :n_kept]), n_kept
-    return values[:n_vectors], basis[:, :n_vectors].astype(np.float64)
+        mix = np.zeros((n_vectors, width), np.float32)
+        mix[unfinished] = rng.standard_normal((len(unfinished), width), np.float32)
+        block, n_filled = _orthonormal(products, products.turned(lacks, mix), known, basis[:, :n_kept]), n_kept
+    vectors = basis[:, :n_vectors]
+    return values[:n_vectors], vectors if is_torch(vectors) else vectors.astype(np.float64)
+
+
+def _orthonormal(products: RowRanges | DeviceMatrix, block: Array, *others: Array) -> Array:
+    """Return an orthonormal basis of a block (n, width) after removing its part in the columns of others."""
+    for _ in range(2):  # once is not enough in single precision
+        for other in others:
+            if other.shape[1]:
+                block = block - products.turned(other, products.inner(other, block).astype(np.float32))
+        squares, axes = np.linalg.eigh(products.inner(block, block))
+        # Rounding errors take the place of directions that a block lacks.
+        lengths = np.sqrt(np.maximum(squares, max(1e-10 * squares[-1], 1e-30)))
+        block = products.turned(block, (axes / lengths).astype(np.float32))
+    return block
 
 
 def _ritz(projected: Float64Array, n_kept: int) -> tuple[Float64Array, Float32Array]:
@@ -242,6 +287,10 @@ class RowRanges:
         with own_threads() as threads:
             return parallel_ranges(lambda first, _: work(first), len(self.bounds), grain=1, threads=threads)
 
+    def tall(self, columns: Float64Array) -> Float32Array:
+        """Return a tall matrix in single precision."""
+        return columns.astype(np.float32)
+
     def times(self, columns: Float32Array) -> Float32Array:
         """Return the product of the matrix with columns (n, m)."""
         columns = np.ascontiguousarray(columns)
@@ -260,17 +309,45 @@ class RowRanges:
         """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
         return np.concatenate(self._each(lambda number: columns[slice(*self.bounds[number])] @ turn))
 
-    def orthonormal(self, block: Float32Array, *others: Float32Array) -> Float32Array:
-        """Return an orthonormal basis of a block (n, width) after removing its part in the columns of others."""
-        for _ in range(2):  # once is not enough in single precision
-            for other in others:
-                if other.shape[1]:
-                    block = block - self.turned(other, self.inner(other, block).astype(np.float32))
-            squares, axes = np.linalg.eigh(self.inner(block, block))
-            # Rounding errors take the place of directions that a block lacks.
-            lengths = np.sqrt(np.maximum(squares, max(1e-10 * squares[-1], 1e-30)))
-            block = self.turned(block, (axes / lengths).astype(np.float32))
-        return block
+
+@dataclass(frozen=True)
+class DeviceMatrix:
+    """The same products on a device: a sparse tensor, and tall matrices that are tensors, too."""
+
+    matrix: Array
+
+    @classmethod
+    def normalised(cls, matrix: SparseMatrix, scaling: Float64Array, like: Array) -> DeviceMatrix:
+        """Send a matrix to the device of ``like``, its rows and columns multiplied by ``scaling``."""
+        torch, device = namespace(like), like.device
+        pointers, columns = (torch.as_tensor(part, device=device).long() for part in (matrix.indptr, matrix.indices))
+        factors = torch.as_tensor(scaling, device=device)
+        weights = torch.as_tensor(matrix.data, device=device) * factors[columns]
+        weights *= torch.repeat_interleave(factors, pointers.diff(), output_size=len(columns))
+        return cls(sparse_tensor(pointers, columns, weights.float()))
+
+    def tall(self, columns: Float64Array) -> Array:
+        """Return a tall matrix in single precision, on the device."""
+        return namespace(self.matrix).as_tensor(columns.astype(np.float32), device=self.matrix.device)
+
+    def times(self, columns: Array) -> Array:
+        """Return the product of the matrix with columns (n, m)."""
+        return namespace(columns).sparse.mm(self.matrix, columns.contiguous())
+
+    def inner(self, left: Array, right: Array) -> Float64Array:
+        """Return the inner products of all columns of two tall matrices."""
+        return to_numpy(left.T @ right).astype(np.float64)
+
+    def turned(self, columns: Array, turn: Float32Array) -> Array:
+        """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
+        return columns @ as_like(turn, columns)
+
+
+def _tall_products(matrix: SparseMatrix, scaling: Float64Array, like: Array | None) -> RowRanges | DeviceMatrix:
+    """Return the products with a scaled matrix on the device of ``like``, or on all threads if it is no tensor."""
+    if is_torch(like):
+        return DeviceMatrix.normalised(matrix, scaling, like)
+    return RowRanges.normalised(matrix, scaling)
 
 
 def _largest_eigenpairs(matrix: Float64Array, n_vectors: int) -> tuple[Float64Array, Float64Array]:
@@ -286,10 +363,10 @@ def _largest_eigenpairs(matrix: Float64Array, n_vectors: int) -> tuple[Float64Ar
     return values[: -n_vectors - 1 : -1], vectors[:, : -n_vectors - 1 : -1]
 
 
-def _fix_signs(vectors: Float64Array) -> Float64Array:
+def _fix_signs(vectors: Array) -> Array:
     """Make each column's largest entry positive, so that results do not depend on a solver's choice of sign."""
-    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
-    return vectors * np.where(largest < 0.0, -1.0, 1.0)
+    largest = vectors[abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
+    return vectors * as_like(np.where(to_numpy(largest) < 0.0, -1.0, 1.0), vectors)
 
 
 # --- the number of clusters ---------------------------------------------------------------------------------
@@ -327,7 +404,12 @@ class ClusterCount:
 
 
 def estimate_n_clusters(
-    adjacency: SparseMatrix, *, max_clusters: int | None = None, seed: int = 0, stage: Stage | None = None
+    adjacency: SparseMatrix,
+    *,
+    max_clusters: int | None = None,
+    seed: int = 0,
+    stage: Stage | None = None,
+    like: Array | None = None,
 ) -> ClusterCount:
     """Estimate the number of clusters in a graph, and the next most plausible numbers.
 
@@ -351,6 +433,8 @@ def estimate_n_clusters(
         Seed of the eigensolver's start.
     stage : Stage or None, default=None
         Keeps the eigenpairs that were found; None to keep nothing.
+    like : array or None, default=None
+        If it is a tensor, eigenvectors are sought on its device, see :func:`spectrum`.
 
     Returns
     -------
@@ -369,7 +453,7 @@ def estimate_n_clusters(
     if adjacency.nnz == 0 or most < 2:
         return ClusterCount(1, np.array([1], np.intp), np.array([1], np.intp), np.zeros(1))
     n_vectors = min(most + max(1, round(max(_WINDOWS) * most)), n_images)
-    pairs = find_or_recall_spectrum(adjacency, n_vectors, seed, stage)
+    pairs = find_or_recall_spectrum(adjacency, n_vectors, seed, stage, like)
     numbers = np.arange(2, most + 1, dtype=np.intp)
     gap = np.mean([_relative_gaps(pairs.values, numbers, window) for window in _WINDOWS], axis=0)
     candidates = _separate_peaks(numbers, gap)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tubal.backends.arrays import Array, as_like, namespace, restore_like, to_numpy
+from tubal.graph.affine import WorkingImages
 from tubal.graph.cells import N_COMPONENTS, PCA_FROM, cell_candidates, cell_weights, most_similar
 from tubal.graph.deformable import (
     FARTHEST,
@@ -53,7 +54,15 @@ class DeviceSearch(DeformableSearch):
             )
         xp = namespace(images)
         like = xp.empty(0, dtype=xp.float32, device=images.device)
-        return cls(**{field.name: getattr(search, field.name) for field in fields(search)}, like=like)
+        found = cls(**{field.name: getattr(search, field.name) for field in fields(search)}, like=like)
+        # What is there already need not be sent. A search over other images is a new object, without this tensor.
+        vars(found)["_tensor"] = images.detach()
+        return found
+
+    def release_memory(self) -> None:
+        """Free the tensors derived from the images; a later query computes them again."""
+        super().release_memory()
+        vars(self).pop("_tensor", None)
 
     @cached_property
     def prepared(self) -> Any:
@@ -183,9 +192,15 @@ class PreparedTensors:
     @classmethod
     def of(cls, search: DeviceSearch) -> PreparedTensors:
         """Derive everything from the training images of ``search``."""
-        distinct, group = working_images(search, hold=True)
-        images, shape = as_like(distinct.held, search.like), search.size.shape
-        coefficients = fit_coefficients(search, distinct)
+        found = _working_tensor(search)
+        if found is None:
+            distinct, group = working_images(search, hold=True)
+            images = as_like(distinct.held, search.like)
+        else:
+            images, largest = found
+            group = np.arange(len(images))
+            distinct = WorkingImages(search.images, group, search.size, largest)
+        coefficients, shape = fit_coefficients(search, distinct), search.size.shape
         pooling = as_like(cell_weights(shape), images)
         pooled = in_batches(lambda batch: _pooled(batch, shape, pooling), images)
         mean, axes = pooled.mean(0), None
@@ -249,6 +264,35 @@ class PreparedTensors:
     def warp(self, others: Array, warps: Array) -> Array:
         """Return images ``others`` (pairs,), each moved by its own warp, (pairs, channels, pixels)."""
         return _moved(self.images[others], self.corners[warps], self.weights[warps])
+
+
+def _working_tensor(search: DeviceSearch) -> tuple[Array, float] | None:
+    """Return the images at the working size, from those on the device, and the largest value of the originals.
+
+    Return None if they are not there, have another size or are not all different: the host then prepares them.
+    """
+    tensor, size = vars(search).get("_tensor"), search.size
+    if tensor is None or size.shape != size.source:
+        return None
+    planes = tensor.reshape(len(tensor), size.shape[0] * size.shape[1], -1).transpose(1, 2)
+    xp, largest = namespace(planes), float(abs(planes).max()) or 1.0
+
+    def shrink(part: Array) -> Array:
+        # A constant plane becomes exactly zero, so that rounding errors do not count as a gradient.
+        flat = part.amax(2, keepdims=True) - part.amin(2, keepdims=True) <= 1e-6 * abs(part).amax(2, keepdims=True)
+        return xp.where(flat, 0.0, part / largest).to(search.like.dtype).contiguous()
+
+    images = in_batches(shrink, planes)
+    sums = in_batches(_bit_sums, images)
+    return (images, largest) if len(sums.unique()) == len(sums) else None
+
+
+def _bit_sums(images: Array) -> Array:
+    """Return weighted sums (m,) of the bits of images; images with different sums are different."""
+    xp = namespace(images)
+    bits = (images + 0.0).reshape(len(images), -1).view(xp.int32)  # equal zeros get equal bits
+    weights = np.random.default_rng(0).integers(2**63, size=bits.shape[1])
+    return (bits.long() * restore_like(weights, images)).sum(1)
 
 
 def in_batches(work: Callable[[Array], Array], images: Array) -> Array:

@@ -116,6 +116,7 @@ FOR_CLUSTERING = tuple(
         "coding.solve_graph_systems",
         "coding.graph_step",
         "coding.descend",
+        "deformation.add_edges",
         "deformation.place_on_map",
     )
 )
