@@ -115,7 +115,8 @@ class DeviceSearch(DeformableSearch):
         xp, prepared = namespace(queries), self.prepared
         lists = None if first is None else self.training_candidates(reach)
         if lists is None or first is None:
-            described = prepared.descriptors_of(queries)
+            own = None if first is None else slice(first, first + len(queries))
+            described = prepared.descriptors_of(queries) if own is None else prepared.descriptors[own]
             candidates = most_similar(described, prepared.descriptors, reach, 1, first=first)
         else:
             candidates = lists[first : first + len(queries)]
@@ -139,7 +140,7 @@ class DeviceSearch(DeformableSearch):
         xp, margin = namespace(queries), self.effort.context
         height, width = self.size.shape
         window_y, window_x = (self.deformation.pixels(self.deformation.window, side) for side in (height, width))
-        if queries.is_cuda and find_spec("triton") is not None:
+        if has_kernels(queries):
             kernels = self._kernels((window_y, window_x))
             totals = kernels.of(queries, others, warps, shifts, lambda share: tell(0.5 + 0.5 * share))
             return xp.sqrt(totals / (2.0 * (2 * margin + 1) ** 2))
@@ -199,6 +200,7 @@ class PreparedTensors:
         else:
             images, largest = found
             group = np.arange(len(images))
+            vars(search)["equal_groups"] = group  # images that differ at the working size differ
             distinct = WorkingImages(search.images, group, search.size, largest)
         coefficients, shape = fit_coefficients(search, distinct), search.size.shape
         pooling = as_like(cell_weights(shape), images)
@@ -229,7 +231,12 @@ class PreparedTensors:
     @cached_property
     def _warped(self) -> tuple[Array, Array]:
         n_warps = len(self.corners)
-        energy = in_batches(self._warp_energies, self.images)
+        if has_kernels(self.images):
+            from tubal.backends.gpu.deformation import warp_energies
+
+            energy = warp_energies(self.images, self.corners.int(), self.weights, self.shape)
+        else:
+            energy = in_batches(self._warp_energies, self.images)
         flat = (self.images.reshape(len(self.images), -1) @ self.warp_map).reshape(len(self.images), n_warps, -1)
         return flat * _inverse_length(energy)[:, :, None], energy.amax(1)
 
@@ -264,6 +271,11 @@ class PreparedTensors:
     def warp(self, others: Array, warps: Array) -> Array:
         """Return images ``others`` (pairs,), each moved by its own warp, (pairs, channels, pixels)."""
         return _moved(self.images[others], self.corners[warps], self.weights[warps])
+
+
+def has_kernels(tensor: Array) -> bool:
+    """Tell whether the fused kernels apply: the tensor is on a CUDA device, and Triton is installed."""
+    return bool(tensor.is_cuda) and find_spec("triton") is not None
 
 
 def _working_tensor(search: DeviceSearch) -> tuple[Array, float] | None:

@@ -22,7 +22,7 @@ from tubal.backends.arrays import Array
 # Pairs of one batch, whose warped images and fields are in memory.
 BATCH = 2**17
 # Warps of threads that work on one pair.
-WARPS = 4
+WARPS = 2
 # A pixel without a partner; squared differences of unit fields are much smaller.
 NO_PARTNER = tl.constexpr(1e6)
 
@@ -50,34 +50,41 @@ def _warp_kernel(
 
 @triton.jit
 def _field_kernel(
-    images, fields,
-    CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr,
+    images, fields, energies,
+    CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, TILE: tl.constexpr, WRITE: tl.constexpr,
 ):  # fmt: skip
-    """Write the Sobel derivatives of each image, scaled to unit length; the border is replicated."""
+    """Write the energy of each image's Sobel derivatives and, with ``WRITE``, these scaled to unit length.
+
+    Of each pixel, the derivatives down and right lie side by side.
+    """
     image = tl.program_id(0).to(tl.int64)
     pixels = tl.arange(0, TILE)
     size: tl.constexpr = HEIGHT * WIDTH
-    inside = pixels < size
+    energy = tl.zeros((), tl.float32)
+    for channel in tl.static_range(CHANNELS):
+        down, right = _derivatives(images + (image * CHANNELS + channel) * size, pixels, HEIGHT, WIDTH)
+        energy += tl.sum(down * down + right * right, 0)
+    tl.store(energies + image, energy)
+    if WRITE:
+        scale = tl.where(energy > 0, tl.rsqrt(tl.maximum(energy, 1e-30)), 0.0)
+        for channel in tl.static_range(CHANNELS):
+            down, right = _derivatives(images + (image * CHANNELS + channel) * size, pixels, HEIGHT, WIDTH)
+            to = fields + (image * CHANNELS + channel) * (2 * size) + 2 * pixels
+            tl.store(to, down * scale, mask=pixels < size)
+            tl.store(to + 1, right * scale, mask=pixels < size)
+
+
+@triton.jit
+def _derivatives(at, pixels, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
+    """Return the Sobel derivatives of one plane, down and right; its border is replicated."""
+    inside = pixels < HEIGHT * WIDTH
     y, x = pixels // WIDTH, pixels % WIDTH
     above, below = tl.maximum(y - 1, 0) * WIDTH, tl.minimum(y + 1, HEIGHT - 1) * WIDTH
     left, right = tl.maximum(x - 1, 0), tl.minimum(x + 1, WIDTH - 1)
-    energy = tl.zeros((), tl.float32)
-    for channel in tl.static_range(CHANNELS):
-        at = images + (image * CHANNELS + channel) * size
-        nw, n, ne = _read(at, above + left, inside), _read(at, above + x, inside), _read(at, above + right, inside)
-        w, e = _read(at, y * WIDTH + left, inside), _read(at, y * WIDTH + right, inside)
-        sw, s, se = _read(at, below + left, inside), _read(at, below + x, inside), _read(at, below + right, inside)
-        down = (sw - nw) + 2.0 * (s - n) + (se - ne)
-        across = (ne - nw) + 2.0 * (e - w) + (se - sw)
-        energy += tl.sum(down * down + across * across, 0)
-        to = fields + (image * CHANNELS + channel) * (2 * size) + pixels
-        tl.store(to, down, mask=inside)
-        tl.store(to + size, across, mask=inside)
-    scale = tl.where(energy > 0, tl.rsqrt(tl.maximum(energy, 1e-30)), 0.0)
-    # A thread reads what it has written itself, so no thread has to wait for another.
-    for plane in tl.static_range(2 * CHANNELS):
-        to = fields + (image * (2 * CHANNELS) + plane) * size + pixels
-        tl.store(to, tl.load(to, mask=inside, other=0.0) * scale, mask=inside)
+    nw, n, ne = _read(at, above + left, inside), _read(at, above + x, inside), _read(at, above + right, inside)
+    w, e = _read(at, y * WIDTH + left, inside), _read(at, y * WIDTH + right, inside)
+    sw, s, se = _read(at, below + left, inside), _read(at, below + x, inside), _read(at, below + right, inside)
+    return (sw - nw) + 2.0 * (s - n) + (se - ne), (ne - nw) + 2.0 * (e - w) + (se - sw)
 
 
 @triton.jit
@@ -86,9 +93,16 @@ def _read(at, offsets, inside):
 
 
 @triton.jit
+def _pair(at):
+    """Return two numbers that lie side by side, read as one."""
+    both = tl.load(at)
+    return both.to(tl.int32).to(tl.float32, bitcast=True), (both >> 32).to(tl.int32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _row_difference(
     one, other, y, x, move_y, move_x,
-    PLANES: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, MARGIN: tl.constexpr,
+    CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, MARGIN: tl.constexpr,
 ):  # fmt: skip
     """Return squared differences (move, column) of a row and the moved row, summed over the contexts' columns."""
     total = tl.zeros((move_y.shape[0], x.shape[0]), tl.float32)
@@ -96,19 +110,21 @@ def _row_difference(
     there = tl.minimum(tl.maximum(y + move_y, 0), HEIGHT - 1)[:, None] * WIDTH
     for step in tl.static_range(2 * MARGIN + 1):
         column = x + (step - MARGIN)
-        own = here + tl.minimum(tl.maximum(column, 0), WIDTH - 1)
-        moved = there + tl.minimum(tl.maximum(column[None, :] + move_x[:, None], 0), WIDTH - 1)
-        for plane in tl.static_range(PLANES):
-            start = plane * (HEIGHT * WIDTH)
-            gap = tl.load(one + start + own)[None, :] - tl.load(other + start + moved)
-            total += gap * gap
+        own = tl.minimum(tl.maximum(column, 0), WIDTH - 1)
+        moved = tl.minimum(tl.maximum(column[None, :] + move_x[:, None], 0), WIDTH - 1)
+        for channel in tl.static_range(CHANNELS):
+            start = channel * (HEIGHT * WIDTH)
+            down, right = _pair(one + (start + here + own))
+            other_down, other_right = _pair(other + (start + there + moved))
+            first, second = down[None, :] - other_down, right[None, :] - other_right
+            total += first * first + second * second
     return total
 
 
 @triton.jit
 def _one_side(
     one, other, move_y, move_x, allowed,
-    PLANES: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, MARGIN: tl.constexpr, COLUMNS: tl.constexpr,
+    CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, MARGIN: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Return the sum of the smallest squared context differences of one image's pixels, and how many have a partner."""
     x = tl.arange(0, COLUMNS)
@@ -119,7 +135,7 @@ def _one_side(
     first = tl.zeros((move_y.shape[0], COLUMNS), tl.float32)
     second, third, fourth = first, first, first
     for row in range(-MARGIN, HEIGHT + MARGIN):
-        new = _row_difference(one, other, row, x, move_y, move_x, PLANES, HEIGHT, WIDTH, MARGIN)
+        new = _row_difference(one, other, row, x, move_y, move_x, CHANNELS, HEIGHT, WIDTH, MARGIN)
         context = new
         if MARGIN == 1:
             context = new + first + second
@@ -137,20 +153,20 @@ def _one_side(
 @triton.jit
 def _distortion_kernel(
     fields, others, shifts, moves, totals, n_kept,
-    PLANES: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, MARGIN: tl.constexpr,
+    CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, MARGIN: tl.constexpr,
     WINDOW_Y: tl.constexpr, WINDOW_X: tl.constexpr, COLUMNS: tl.constexpr, MOVES: tl.constexpr,
 ):  # fmt: skip
     """Write the distortion of each pair: a query's field, the field of a warped image, and the pair's shift."""
     pair = tl.program_id(0).to(tl.int64)
-    size: tl.constexpr = PLANES * HEIGHT * WIDTH
+    size: tl.constexpr = CHANNELS * HEIGHT * WIDTH  # pairs of derivatives
     one, other = fields + pair // n_kept * size, others + pair * size
     shift = tl.load(shifts + pair)
     number = tl.arange(0, MOVES)
     allowed = number < (2 * WINDOW_Y + 1) * (2 * WINDOW_X + 1)
     move_y = tl.load(moves + 2 * shift) - WINDOW_Y + number // (2 * WINDOW_X + 1)
     move_x = tl.load(moves + 2 * shift + 1) - WINDOW_X + number % (2 * WINDOW_X + 1)
-    left, n_left = _one_side(one, other, move_y, move_x, allowed, PLANES, HEIGHT, WIDTH, MARGIN, COLUMNS)
-    right, n_right = _one_side(other, one, -move_y, -move_x, allowed, PLANES, HEIGHT, WIDTH, MARGIN, COLUMNS)
+    left, n_left = _one_side(one, other, move_y, move_x, allowed, CHANNELS, HEIGHT, WIDTH, MARGIN, COLUMNS)
+    right, n_right = _one_side(other, one, -move_y, -move_x, allowed, CHANNELS, HEIGHT, WIDTH, MARGIN, COLUMNS)
     # Pixels without a partner count as the mean of the others.
     tl.store(totals + pair, (left + right) * (2.0 * HEIGHT * WIDTH) / tl.maximum(n_left + n_right, 1.0))
 
@@ -185,27 +201,20 @@ class PairDistances:
             own = slice(start, start + step)
             other, warp, shift = (part[own].int().reshape(-1) for part in (others, warps, shifts))
             fields = self.unit_fields(queries[own].contiguous())
-            self._distortions(fields, self.unit_fields(self._warped(other, warp)), shift, totals[own])
+            self._distortions(
+                fields,
+                self.unit_fields(warped_images(self.images, other, warp, self.corners, self.shares)),
+                shift,
+                totals[own],
+            )
             tell(min(1.0, (start + step) / n_queries))
         return totals
 
     def unit_fields(self, images: Array) -> Array:
-        """Return the unit gradient fields (m, 2 channels, pixels) of images."""
-        n_images, n_channels, n_pixels = images.shape
-        fields = torch.empty((n_images, 2 * n_channels, n_pixels), dtype=torch.float32, device=images.device)
-        tile = triton.next_power_of_2(n_pixels)
-        _field_kernel[(n_images,)](images, fields, n_channels, *self.shape, tile, num_warps=4)
-        return fields
-
-    def _warped(self, others: Array, warps: Array) -> Array:
-        """Return some training images, each moved by its warp, (pairs, channels, pixels)."""
-        _, n_channels, n_pixels = self.images.shape
-        warped = torch.empty((len(others), n_channels, n_pixels), dtype=torch.float32, device=self.images.device)
-        _warp_kernel[(len(others),)](
-            self.images, others, warps, self.corners, self.shares, warped, n_channels, n_pixels,
-            triton.next_power_of_2(n_pixels), num_warps=4,
-        )  # fmt: skip
-        return warped
+        """Return the unit gradient fields (m, channels, pixels) of images; each entry is a pair of derivatives."""
+        fields = torch.empty((*images.shape, 2), dtype=torch.float32, device=images.device)
+        _run_field_kernel(images, self.shape, fields)
+        return fields.view(torch.int64)[..., 0]
 
     def _distortions(self, fields: Array, others: Array, shifts: Array, totals: Array) -> None:
         """Write the distortions (m, kept) of fields of queries and those of the images they are compared with."""
@@ -215,3 +224,39 @@ class PairDistances:
             *self.window, triton.next_power_of_2(self.shape[1]), triton.next_power_of_2(n_moves),
             num_warps=WARPS,
         )  # fmt: skip
+
+
+def warped_images(images: Array, others: Array, warps: Array, corners: Array, shares: Array) -> Array:
+    """Return some images, each moved by its warp, (pairs, channels, pixels)."""
+    _, n_channels, n_pixels = images.shape
+    warped = torch.empty((len(others), n_channels, n_pixels), dtype=torch.float32, device=images.device)
+    tile = triton.next_power_of_2(n_pixels)
+    _warp_kernel[(len(others),)](
+        images, others, warps, corners, shares, warped, n_channels, n_pixels, tile, num_warps=4
+    )  # fmt: skip
+    return warped
+
+
+def warp_energies(images: Array, corners: Array, shares: Array, shape: tuple[int, int]) -> Array:
+    """Return the energy of the gradient of every warp of images (n, channels, pixels), (n, warps)."""
+    n_warps = len(corners)
+    every = torch.arange(len(images) * n_warps, dtype=torch.int32, device=images.device)
+    energies = torch.empty(len(every), dtype=torch.float32, device=images.device)
+    for start in range(0, len(every), BATCH):
+        part = every[start : start + BATCH]
+        warped = warped_images(images, part // n_warps, part % n_warps, corners, shares)
+        _run_field_kernel(warped, shape, None, energies[start : start + BATCH])
+    return energies.reshape(len(images), n_warps)
+
+
+def _run_field_kernel(
+    images: Array, shape: tuple[int, int], fields: Array | None, energies: Array | None = None
+) -> None:
+    """Write the energies of images and, if they are wanted, the unit fields."""
+    if energies is None:
+        energies = torch.empty(len(images), dtype=torch.float32, device=images.device)
+    tile = triton.next_power_of_2(images.shape[2])
+    _field_kernel[(len(images),)](
+        images, images if fields is None else fields, energies, images.shape[1], *shape, tile, fields is not None,
+        num_warps=4,
+    )  # fmt: skip
