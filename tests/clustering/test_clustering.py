@@ -427,7 +427,7 @@ def test_a_group_of_strangers_comes_first(rng, channels):
     scores = clustering.stranger_scores(images)
     assert_array_equal(np.sort(np.argsort(-scores)[:12]), np.arange(12))
     torch = pytest.importorskip("torch")
-    assert_allclose(clustering.stranger_scores(torch.as_tensor(images)), scores, atol=1e-3)
+    assert_allclose(clustering.stranger_scores(torch.as_tensor(images)), scores, rtol=1e-3, atol=1e-2)
 
 
 def test_histograms_are_those_of_numpy(rng):

@@ -287,6 +287,13 @@ class RowRanges:
         with own_threads() as threads:
             return parallel_ranges(lambda first, _: work(first), len(self.bounds), grain=1, threads=threads)
 
+    def _wide(self, work: Callable[[slice], Result]) -> list[Result]:
+        """Return ``work(rows)`` of ranges four times as long: products of short ones are done before a thread wakes."""
+        groups = [self.bounds[first : first + 4] for first in range(0, len(self.bounds), 4)]
+        wide = [slice(group[0][0], group[-1][1]) for group in groups]
+        with own_threads() as threads:
+            return parallel_ranges(lambda first, _: work(wide[first]), len(wide), grain=1, threads=threads)
+
     def tall(self, columns: Float64Array) -> Float32Array:
         """Return a tall matrix in single precision."""
         return columns.astype(np.float32)
@@ -299,15 +306,14 @@ class RowRanges:
     def inner(self, left: Float32Array, right: Float32Array) -> Float64Array:
         """Return the inner products of all columns of two tall matrices."""
 
-        def part(number: int) -> Float64Array:
-            own = slice(*self.bounds[number])
+        def part(own: slice) -> Float64Array:
             return (left[own].T @ right[own]).astype(np.float64)
 
-        return np.asarray(np.sum(self._each(part), axis=0))
+        return np.asarray(np.sum(self._wide(part), axis=0))
 
     def turned(self, columns: Float32Array, turn: Float32Array) -> Float32Array:
         """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
-        return np.concatenate(self._each(lambda number: columns[slice(*self.bounds[number])] @ turn))
+        return np.concatenate(self._wide(lambda own: columns[own] @ turn))
 
 
 @dataclass(frozen=True)
