@@ -14,12 +14,11 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
-from tubal.clustering import affinity, centers, cuts, quality, spectral
+from tubal.clustering import affinity, cuts, quality, spectral
 from tubal.clustering.affinity import crowding_groups, near_copies
-from tubal.clustering.centers import lloyd, ward_kmeans
 from tubal.clustering.cuts import cheapest_links, join_components, warn_if_lopsided
 from tubal.clustering.quality import OUTLIER_CUTOFF
-from tubal.clustering.spectral import _DENSE_LIMIT
+from tubal.clustering.spectral import _DENSE_LIMIT, lloyd, ward_kmeans
 from tubal.graph import knn_graph
 from tubal.metrics import clustering_accuracy
 
@@ -353,7 +352,7 @@ def test_centres_of_many_points_come_from_a_sample(rng, monkeypatch):
     truth = np.repeat(np.arange(4), 100)
     points = 5.0 * np.eye(4)[truth] + rng.normal(size=(400, 4))
     whole = ward_kmeans(points, 4, seed=0)
-    monkeypatch.setattr(centers, "_LLOYD_LIMIT", 300)
+    monkeypatch.setattr(spectral, "_LLOYD_LIMIT", 300)
     assert clustering_accuracy(whole, ward_kmeans(points, 4, seed=0)) > 0.99
 
 

@@ -39,7 +39,6 @@ from tubal.clustering.affinity import (
     sample_around,
     with_second_order,
 )
-from tubal.clustering.centers import cluster_means, nearest_centers
 from tubal.clustering.cuts import Pieces, assign_labels, check_cluster_count, n_cut_vectors
 from tubal.clustering.growth import GrowingClusters
 from tubal.clustering.hints import Hints
@@ -53,10 +52,12 @@ from tubal.clustering.spectral import (
     Float64Array,
     LabelArray,
     Spectrum,
+    cluster_means,
     estimate_n_clusters,
     find_or_recall_spectrum,
     graph_map,
     most_clusters,
+    nearest_centers,
 )
 from tubal.clustering.views import (
     LEAST_SIDE,

@@ -17,8 +17,16 @@ from scipy.spatial.distance import squareform
 from tubal.backends.arrays import Array, as_like, namespace, own_threads, parallel_ranges, to_numpy
 from tubal.backends.cpu.deformation import add_edges
 from tubal.clustering.affinity import equal_images, one_label_per_image
-from tubal.clustering.centers import groups_after_merges, over_rows, ward_kmeans
-from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum, components_of, spectrum
+from tubal.clustering.spectral import (
+    Float64Array,
+    LabelArray,
+    Spectrum,
+    components_of,
+    groups_after_merges,
+    over_rows,
+    spectrum,
+    ward_kmeans,
+)
 from tubal.graph import Graph, Stage, deformable_graph
 from tubal.graph.structure import IndexArray, SparseMatrix
 from tubal.text import count

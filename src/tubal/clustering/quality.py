@@ -23,9 +23,15 @@ from tubal.backends.arrays import (
     restore_like,
     to_numpy,
 )
-from tubal.clustering.centers import cluster_means, groups_after_merges, nearest_centers
 from tubal.clustering.cuts import Pieces, diffusion_coordinates
-from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum
+from tubal.clustering.spectral import (
+    Float64Array,
+    LabelArray,
+    Spectrum,
+    cluster_means,
+    groups_after_merges,
+    nearest_centers,
+)
 from tubal.estimators.validation import StackInParts, check_stored
 from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix, check_adjacency
 from tubal.solvers.base import check_integer, check_number

@@ -317,7 +317,7 @@ def limit_in_degree(
     chosen = np.flatnonzero(np.arange(length) < following[:, None])
     targets, values = candidates.reshape(-1), distances.reshape(-1)
     # Only images in many lists can ever be chosen too often; other choices need not be looked at again.
-    popular = np.bincount(targets, minlength=n_images) > limit
+    popular = np.bincount(np.maximum(targets, 0), minlength=n_images) > limit
     final, chosen = _divide(chosen, popular[targets[chosen]])
     settled = [final]
     n_choices = np.bincount(targets[chosen], minlength=n_images)
