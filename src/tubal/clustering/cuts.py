@@ -42,8 +42,6 @@ FINER, FINER_TIMES = (1.25, 1.5, 2.0), (0.5, 1.0)
 _LOPSIDED, _NEARLY_EQUAL = 0.9, 0.1
 # Rows whose distances to all others are in memory at a time.
 _BLOCK = 1024
-# Partitions are found at the same time while their coordinates, of about so many dimensions, are so many numbers.
-_NUMBERS_AT_ONCE, _N_COORDINATES = 2**25, 50
 # Rows of a graph that one thread sums at a time; small graphs are summed at once.
 _ROWS_AT_A_TIME = 4096
 # Representative images per component, and of all components together.
@@ -607,19 +605,9 @@ def _find_candidates(
     stage = stage or Stage()
     kept = stage.kept().get("candidates", np.empty((0, n_images), np.intp))
     found = [] if kept.shape[1:] != (n_images,) else list(kept[: len(sources)])
-
-    def find(start: int, stop: int) -> list[LabelArray]:
-        chosen = sources[len(found) + start : len(found) + stop]
-        return [source() if callable(source) else source for source in chosen]
-
-    # Several at a time, because much of the work on a sample cannot use many threads; but their coordinates need room.
-    at_once = max(1, _NUMBERS_AT_ONCE // (n_images * _N_COORDINATES))
-    while len(found) < len(sources):
+    for source in sources[len(found) :]:
         stage.show(len(found), len(sources))
-        n_next = min(at_once, len(sources) - len(found))
-        with own_threads() as threads:
-            parts = parallel_ranges(find, n_next, grain=1, threads=threads)
-        found.extend(labels for part in parts for labels in part)
+        found.append(source() if callable(source) else source)
         stage.keep(lambda: {"candidates": np.stack(found)}, finished=len(found) == len(sources))
     stage.show(len(sources), len(sources))
     return found

@@ -785,7 +785,8 @@ def fit_coefficients(search: DeformableSearch, images: WorkingImages) -> MotionC
     per_image, map_bytes = (bytes_ * len(search.bank.warps) for bytes_ in (item * n_images, 4 * n_values))
     while (per_image * rank > 0.5 * search.memory_budget or map_bytes * rank > _MOST_MAP_BYTES) and rank > 16:
         rank //= 2
-    return MotionCoefficients.fit(images, search.bank, rank, np.random.default_rng(search.random_state))
+    with own_threads():
+        return MotionCoefficients.fit(images, search.bank, rank, np.random.default_rng(search.random_state))
 
 
 def candidate_recall(graph: Graph, n_sample: int = 200, random_state: int = 0) -> float:

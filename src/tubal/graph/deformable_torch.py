@@ -198,10 +198,10 @@ class PreparedTensors:
             distinct, group = working_images(search, hold=True)
             images = as_like(distinct.held, search.like)
         else:
-            images, largest = found
-            group = np.arange(len(images))
-            vars(search)["equal_groups"] = group  # images that differ at the working size differ
-            distinct = WorkingImages(search.images, group, search.size, largest)
+            images, largest, firsts, group = found
+            if len(firsts) == len(group):
+                vars(search)["equal_groups"] = group  # images that differ at the working size differ
+            distinct = WorkingImages(search.images, firsts, search.size, largest)
         coefficients, shape = fit_coefficients(search, distinct), search.size.shape
         pooling = as_like(cell_weights(shape), images)
         pooled = in_batches(lambda batch: _pooled(batch, shape, pooling), images)
@@ -278,10 +278,11 @@ def has_kernels(tensor: Array) -> bool:
     return bool(tensor.is_cuda) and find_spec("triton") is not None
 
 
-def _working_tensor(search: DeviceSearch) -> tuple[Array, float] | None:
-    """Return the images at the working size, from those on the device, and the largest value of the originals.
+def _working_tensor(search: DeviceSearch) -> tuple[Array, float, IndexArray, IndexArray] | None:
+    """Return distinct images at the working size, from those on the device, and the largest value of the originals.
 
-    Return None if they are not there, have another size or are not all different: the host then prepares them.
+    Then follow the first image of each group of equal ones, and the group of every image. Return None if the images
+    are not on the device or have another size: the host then prepares them.
     """
     tensor, size = vars(search).get("_tensor"), search.size
     if tensor is None or size.shape != size.source:
@@ -295,8 +296,26 @@ def _working_tensor(search: DeviceSearch) -> tuple[Array, float] | None:
         return xp.where(flat, 0.0, part / largest).to(search.like.dtype).contiguous()
 
     images = in_batches(shrink, planes)
-    sums = in_batches(_bit_sums, images)
-    return (images, largest) if len(sums.unique()) == len(sums) else None
+    copies = _equal_tensors(images)
+    if copies is None:
+        return None
+    firsts, group = copies
+    distinct = images if len(firsts) == len(images) else images[restore_like(firsts, images)]
+    return distinct, largest, firsts, group
+
+
+def _equal_tensors(images: Array) -> tuple[IndexArray, IndexArray] | None:
+    """Return what :func:`exact_copies` does, or None in the rare case that different images have equal sums of bits."""
+    sums = to_numpy(in_batches(_bit_sums, images))
+    _, first, inverse = np.unique(sums, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    group, firsts = rank[inverse], first[order]
+    copies = np.flatnonzero(firsts[group] != np.arange(len(group)))
+    ends = (restore_like(numbers, images) for numbers in (copies, firsts[group[copies]]))
+    one, other = (images[numbers] for numbers in ends)
+    return (firsts, group) if bool((one == other).all()) else None
 
 
 def _bit_sums(images: Array) -> Array:

@@ -22,7 +22,7 @@ from tubal.backends.arrays import Array
 # Pairs of one batch, whose warped images and fields are in memory.
 BATCH = 2**17
 # Warps of threads that work on one pair.
-WARPS = 2
+WARPS = 4
 # A pixel without a partner; squared differences of unit fields are much smaller.
 NO_PARTNER = tl.constexpr(1e6)
 
@@ -134,14 +134,18 @@ def _one_side(
     # Differences of the last rows; one more row completes the contexts of a row of pixels.
     first = tl.zeros((move_y.shape[0], COLUMNS), tl.float32)
     second, third, fourth = first, first, first
-    for row in range(-MARGIN, HEIGHT + MARGIN):
+    for number in range(HEIGHT + 2 * MARGIN):
+        row = number - MARGIN
         new = _row_difference(one, other, row, x, move_y, move_x, CHANNELS, HEIGHT, WIDTH, MARGIN)
         context = new
         if MARGIN == 1:
             context = new + first + second
         if MARGIN == 2:
             context = (new + first) + (second + third) + fourth
-        fourth, third, second, first = third, second, first, new
+        fourth = third
+        third = second
+        second = first
+        first = new
         y = row - MARGIN
         partner = in_row & ((y + move_y >= 0) & (y + move_y < HEIGHT) & (y >= 0))[:, None]
         least = tl.min(tl.where(partner, context, NO_PARTNER), 0)
