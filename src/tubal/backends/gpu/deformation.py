@@ -132,8 +132,11 @@ def _one_side(
     in_row = in_row & (x[None, :] + move_x[:, None] >= 0) & (x[None, :] + move_x[:, None] < WIDTH)
     total, matched = tl.zeros((COLUMNS,), tl.float32), tl.zeros((COLUMNS,), tl.float32)
     # Differences of the last rows; one more row completes the contexts of a row of pixels.
+    # Each is a tensor of its own: the compiler does not carry a variable along that begins as another name of one.
     first = tl.zeros((move_y.shape[0], COLUMNS), tl.float32)
-    second, third, fourth = first, first, first
+    second = tl.zeros((move_y.shape[0], COLUMNS), tl.float32)
+    third = tl.zeros((move_y.shape[0], COLUMNS), tl.float32)
+    fourth = tl.zeros((move_y.shape[0], COLUMNS), tl.float32)
     for number in range(HEIGHT + 2 * MARGIN):
         row = number - MARGIN
         new = _row_difference(one, other, row, x, move_y, move_x, CHANNELS, HEIGHT, WIDTH, MARGIN)
