@@ -199,8 +199,11 @@ class PreparedTensors:
             images = as_like(distinct.held, search.like)
         else:
             images, largest, firsts, group = found
-            if len(firsts) == len(group):
-                vars(search)["equal_groups"] = group  # images that differ at the working size differ
+            # Images that differ at the working size differ. Equal ones there may only be constant.
+            originals = vars(search)["_tensor"].reshape(len(group), 1, -1)
+            equal = (firsts, group) if len(firsts) == len(group) else _equal_tensors(originals)
+            if equal is not None:
+                vars(search)["equal_groups"] = equal[1]
             distinct = WorkingImages(search.images, firsts, search.size, largest)
         coefficients, shape = fit_coefficients(search, distinct), search.size.shape
         pooling = as_like(cell_weights(shape), images)
