@@ -318,30 +318,26 @@ def limit_in_degree(
     targets, values = candidates.reshape(-1), distances.reshape(-1)
     # Only images in many lists can ever be chosen too often; other choices need not be looked at again.
     popular = np.bincount(np.maximum(targets, 0), minlength=n_images) > limit
-    final, chosen = _divide(chosen, popular[targets[chosen]])
-    settled = [final]
+    often = popular[targets[chosen]]
+    settled, chosen = [chosen[~often]], chosen[often]
     n_choices = np.bincount(targets[chosen], minlength=n_images)
     while (n_choices > limit).any():
-        calm, crowded = _divide(chosen, (n_choices > limit)[targets[chosen]])
-        kept, lost = _nearest_choices(crowded, targets, values, limit)
+        crowded = (n_choices > limit)[targets[chosen]]
+        kept, lost = _nearest_choices(chosen[crowded], targets, values, limit)
         changed, n_lost = np.unique(lost // length, return_counts=True)
         n_next = np.minimum(n_lost, ends[changed] - following[changed])
         first = changed * length + following[changed]
         added = np.repeat(first - np.cumsum(n_next) + n_next, n_next) + np.arange(n_next.sum())
         following[changed] += n_next
-        final, added = _divide(added, popular[targets[added]])
-        settled.append(final)
-        chosen = np.concatenate([calm, kept, added])
+        often = popular[targets[added]]
+        settled.append(added[~often])
+        added = added[often]
+        chosen = np.concatenate([chosen[~crowded], kept, added])
         n_choices += np.bincount(targets[added], minlength=n_images) - np.bincount(targets[lost], minlength=n_images)
     rows, slots = np.divmod(np.sort(np.concatenate([*settled, chosen])), length)
     result = np.full((n_images, n_neighbors), -1, dtype=np.intp)
     result[rows, np.arange(len(rows)) - np.searchsorted(rows, np.arange(n_images))[rows]] = slots
     return result
-
-
-def _divide(numbers: IndexArray, where: NDArray[np.bool_]) -> tuple[IndexArray, IndexArray]:
-    """Return the numbers where a condition does not hold, and those where it does."""
-    return numbers[~where], numbers[where]
 
 
 def _nearest_choices(
