@@ -69,6 +69,8 @@ MEASUREMENTS = {
     "hints": Measurement(lambda: clustering.hints_and_growth(10000), lambda: clustering.hints_and_growth(1000)),
     "many images": Measurement(lambda: clustering.preset_by_images((20000, 35000, 50000))),
     "scale": Measurement(large.preset_against_umap),
+    "scale on many cores": Measurement(large.preset_against_umap),
+    "threads": Measurement(large.two_threads_and_all),
     "million": Measurement(large.preset_by_size),
     "workers": Measurement(large.workers_against_one_process),
 }
@@ -98,7 +100,7 @@ def main() -> None:
         if measure is None:
             continue
         began = time.perf_counter()
-        if name == "scale":
+        if name in ("scale", "scale on many cores"):
             record["tables"][name] = large.preset_against_umap(options.images or 70_000, options.device)
         elif name == "workers":
             record["tables"][name] = large.workers_against_one_process(options.images or 70_000)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import tempfile
 import time
 from collections.abc import Callable
 from datetime import date
@@ -20,12 +21,15 @@ import numpy as np
 import torch
 
 from benchmarks.clustering import shared_neighbors
+from benchmarks.large import N_CLASSES, write_deformed_copies
 from benchmarks.pages import GPU_TITLES, gpu_page
 from benchmarks.plain_torch import PlainAdmm
-from benchmarks.timing import Row, timed
-from tubal import GTSC
+from benchmarks.timing import Row, call_in_new_process, timed
+from tubal import GTSC, ImageClusterer
 from tubal.datasets import fetch
+from tubal.experiments.runner import resident_bytes
 from tubal.graph import deformable_graph, knn_graph, laplacian
+from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.problems.base import SplitState
 from tubal.problems.layout import ImageLayout
 from tubal.problems.tubal import TubalCoding
@@ -229,6 +233,29 @@ def time_usps_graph(repeats: int = 3) -> Row:
     return {"seconds": median(times), "CPU seconds": cpu_seconds, "shared neighbours": shared}
 
 
+# --- clusters --------------------------------------------------------------------------------------------------
+def cluster_on_device(n_images: int, repeats: int) -> Row:
+    """Cluster deformed Fashion-MNIST images that are on the device; the first fit in the process is cold."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = write_deformed_copies(Path(folder) / "images.npy", n_images)
+        images = torch.as_tensor(np.load(Path(folder) / "images.npy"), device="cuda").float()
+    cold = device_seconds(lambda: ImageClusterer(N_CLASSES, random_state=0).fit(images[:70_000]))
+    torch.cuda.reset_peak_memory_stats()
+    model = ImageClusterer(N_CLASSES, random_state=0)
+    times = [device_seconds(lambda: model.fit(images)) for _ in range(repeats)]
+    return {
+        "problem": f"{n_images} images",
+        "images": n_images,
+        "seconds": median(times),
+        "slowest": max(times),
+        "cold seconds of 70 000": cold,
+        "accuracy": 100 * float(clustering_accuracy(target, model.labels_)),
+        "NMI": 100 * float(clustering_nmi(target, model.labels_)),
+        "GPU peak GB": torch.cuda.max_memory_allocated() / 1e9,
+        "host peak MB": resident_bytes("VmHWM") / 2**20,
+    }
+
+
 # --- the command -----------------------------------------------------------------------------------------------
 MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "coding": lambda: [time_coding(0.0), time_coding(1.0)],
@@ -236,6 +263,10 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "graph": lambda: [time_usps_graph()],
     "million": lambda: [code_a_million()],
     "agreement": compare_with_cpu,
+    "clusters": lambda: [
+        call_in_new_process("gpu:cluster_on_device", n_images=70_000, repeats=5),
+        call_in_new_process("gpu:cluster_on_device", n_images=1_000_000, repeats=1),
+    ],
 }
 
 
@@ -259,17 +290,16 @@ def main() -> None:
     """Measure the wanted sections and write the record and the page after each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the results")
-    parser.add_argument(
-        "--only", nargs="*", choices=GPU_TITLES, help="sections to measure again; others of the same day are kept"
-    )
+    parser.add_argument("--only", nargs="*", choices=GPU_TITLES, help="sections to measure again; others are kept")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     options.out.mkdir(parents=True, exist_ok=True)
     record: dict[str, Any] = {"about": device_environment()}
     path, notes = options.out / "gpu.json", options.out / "gpu_notes.md"
     if options.only is not None and path.exists():
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        record = stored if stored["about"] == record["about"] else record
+        about, record = record["about"], json.loads(path.read_text(encoding="utf-8"))
+        # Other sections keep the day and the device of their measurement.
+        record.setdefault("separate", {}).update(dict.fromkeys(options.only, about))
     for name in MEASUREMENTS if options.only is None else options.only:
         record[name] = MEASUREMENTS[name]()
         path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -12,9 +12,11 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_limits
 
 from benchmarks.clustering import umap_and_kmeans
 from benchmarks.scaling import log_log_slope
@@ -165,6 +168,75 @@ def floor_seconds(n_images: int) -> Row:
         "graph MB": n_images * _EDGES * _EDGE_BYTES / 2**20,
         "graph MB read": n_images * _EDGES * _EDGE_BYTES * _VECTORS / 2**20,
     }
+
+
+# --- threads ---------------------------------------------------------------------------------------------------
+# Steps of a fit that use threads, and the functions that they are.
+STEPS = {
+    "neighbour graph": ("tubal.clustering.affinity", "neighbor_lists"),
+    "deformable distances": ("tubal.graph.deformable", "Comparison._local_distances"),
+    "coding": ("tubal.clustering.clusterer", "ImageClusterer._learn"),
+    "eigenvectors": ("tubal.clustering.spectral", "spectrum"),
+    "cut": ("tubal.clustering.cuts", "partition_graph"),
+}
+
+
+def two_threads_and_all(n_images: int = 70_000) -> list[Row]:
+    """Measure the steps of a fit on two threads and on all, and a matrix product beside them."""
+    few, many = (call_in_new_process("large:fit_in_steps", n_images=n_images, threads=n) for n in (2, thread_count()))
+    product = few["matrix product"] / many["matrix product"]
+    return [
+        {
+            "problem": step,
+            "threads": thread_count(),
+            "seconds on 2": few[step],
+            "seconds": many[step],
+            "speed-up": few[step] / many[step],
+            "matrix product speed-up": product,
+            "ratio": few[step] / many[step] / product,
+            "target": 0.6,
+        }
+        for step in STEPS
+    ]
+
+
+def fit_in_steps(n_images: int, threads: int) -> Row:
+    """Return the seconds of every step of a fit, after one on few images, and of a matrix product."""
+    images, _ = fashion_mnist(n_images)
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    with threadpool_limits(threads):
+        ImageClusterer(N_CLASSES, random_state=0).fit(images[:25_000])
+        spent = dict.fromkeys(STEPS, 0.0)
+        with contextlib.ExitStack() as patches:
+            for step, place in STEPS.items():
+                patches.enter_context(_added_to(spent, step, *place))
+            ImageClusterer(N_CLASSES, random_state=0).fit(images)
+        rows = np.random.default_rng(0).standard_normal((8192, 2048), np.float32)
+        return spent | {"matrix product": min(seconds(lambda: rows @ rows.T) for _ in range(5))}
+
+
+@contextlib.contextmanager
+def _added_to(spent: dict[str, float], step: str, module: str, name: str) -> Iterator[None]:
+    """Add the seconds of all calls of a function, or of a method, to ``spent[step]``."""
+    owner, last = import_module(module), name.rsplit(".", maxsplit=1)[-1]
+    if "." in name:
+        owner = getattr(owner, name.split(".", maxsplit=1)[0])
+    original = getattr(owner, last)
+
+    def measured(*arguments: Any, **options: Any) -> Any:
+        needed, result = timed(lambda: original(*arguments, **options))
+        spent[step] += needed
+        return result
+
+    # Modules that have imported the function by its name call that.
+    holders = [module for module in list(sys.modules.values()) if getattr(module, last, None) is original]
+    for holder in [owner, *holders]:
+        setattr(holder, last, measured)
+    try:
+        yield
+    finally:
+        for holder in [owner, *holders]:
+            setattr(holder, last, original)
 
 
 # --- a file of many images -------------------------------------------------------------------------------------

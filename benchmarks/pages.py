@@ -140,6 +140,15 @@ SECTIONS: Mapping[str, Section] = {
         "cold, the second warm. The floor is what the counted operations would take at the speed of a matrix product "
         "on the same cores. Accuracy and NMI are those of the second call.",
     },
+    "scale on many cores": {
+        "title": "Fashion-MNIST on a machine with many cores, against UMAP + K-means",
+        "text": "The same as the section before, on another machine.",
+    },
+    "threads": {
+        "title": "Speed-up from two threads to many",
+        "text": "Steps of a fit of Fashion-MNIST on two threads and on all, compared with the speed-up of a matrix "
+        "product in the same run. Seconds are those of the second fit in a process.",
+    },
     "million": {
         "title": "Deformed copies of Fashion-MNIST from a file",
         "text": "Images beyond the first 70 000 are originals after a random rotation, scaling and shift. Each size is "
@@ -219,6 +228,17 @@ TARGETS = (
     Target("scale", "the same from an empty cache", "cold relative time", "cold limit", False),
     Target("scale", "the same: peak memory in MB", "peak MB", "MB limit", False),
     Target("scale", "number estimated: time relative to a given number", "relative to given", "estimate limit", False),
+    Target("scale on many cores", "the same on many cores", "relative time", "limit", False),
+    Target("scale on many cores", "the same from an empty cache", "cold relative time", "cold limit", False),
+    Target("scale on many cores", "the same: peak memory in MB", "peak MB", "MB limit", False),
+    Target(
+        "scale on many cores",
+        "number estimated on many cores: time relative to a given number",
+        "relative to given",
+        "estimate limit",
+        False,
+    ),
+    Target("threads", "speed-up from two threads to many relative to that of a matrix product"),
     Target("million", "many images from a file, killed and resumed: seconds", "seconds", "seconds limit", False),
     Target("million", "the same: peak memory in MB", "peak MB", "MB limit", False),
     Target("million", "the same: log-log slope of processor time from 70 000", "slope", "slope limit", False),
@@ -320,6 +340,7 @@ GPU_TITLES = {
     "fit": "USPS: the whole GTSC fit, graph included",
     "graph": "USPS: the deformable graph",
     "million": "A million images of 28×28 with 45 atoms",
+    "clusters": "Clusters of Fashion-MNIST and of deformed copies of it, number given",
     "agreement": "GPU against CPU: relative differences at convergence, 300 USPS images",
 }
 
@@ -332,6 +353,10 @@ def gpu_page(record: Mapping[str, Any], notes: str = "") -> str:
     for name, title in GPU_TITLES.items():
         if name in record:
             parts += [f"## {title}", _row_table(record[name])]
+            if name in record.get("separate", {}):
+                own = dict(record["separate"][name])
+                day, device = own.pop("date"), own.pop("device")
+                parts.append(f"Measured separately on {day}: {device}, {list_versions(own)}.")
     targets = gpu_targets(record)
     parts += ["## Targets", _row_table(targets)] if targets else []
     return join_parts([*parts, notes.strip()])
@@ -348,6 +373,7 @@ def gpu_targets(record: Mapping[str, Any]) -> list[Row]:
         ("USPS fit to the objective of the CPU fit, seconds", "at most", 0.4, fit.get("seconds to the CPU objective")),
         ("images of 28×28 coded at once", "at least", 1_000_000, million.get("images")),
         ("deformable graph of USPS, seconds", "at most", 3.0, graph.get("seconds")),
+        *_cluster_targets(record.get("clusters", ())),
     ]
     return [
         {"measured": words, "result": found, "target": f"{side} {bound}", "met": "yes" if met else "**no**"}
@@ -355,6 +381,17 @@ def gpu_targets(record: Mapping[str, Any]) -> list[Row]:
         if found is not None
         for met in [found <= bound if side == "at most" else found >= bound]
     ]
+
+
+def _cluster_targets(rows: Sequence[Row]) -> list[tuple[str, str, float, float]]:
+    """Return the targets of clusters found on a device: seconds, and the accuracy relative to the first row."""
+    found = []
+    for row, limit in zip(rows, (2.0, 60.0), strict=False):
+        found.append((f"clusters of {row['images']} images, seconds", "at most", limit, row["seconds"]))
+        if row is not rows[0]:
+            share = row["accuracy"] / rows[0]["accuracy"]
+            found.append((f"accuracy of {row['images']} images, relative", "at least", 0.97, share))
+    return found
 
 
 # --- files -----------------------------------------------------------------------------------------------------

@@ -219,7 +219,7 @@ def _refit_codes(model: ImageClusterer, images: Images, changed: Mapping[str, Va
 
 def _partition_of_codes(features: NDArray[np.floating[Any]], n_clusters: int, seed: int) -> Labels:
     """Return the partition that the codes propose: K-means started from Ward's tree."""
-    from tubal.clustering.cuts import ward_kmeans
+    from tubal.clustering.spectral import ward_kmeans
 
     return ward_kmeans(features.astype(np.float64), n_clusters, seed)
 

@@ -14,7 +14,7 @@ from helpers.live_server import labels_of, random_act, without_times
 from tubal.app.results import Results
 from tubal.app.session import Session
 from tubal.cli import run
-from tubal.clustering.cuts import two_parts
+from tubal.clustering.spectral import two_parts
 from tubal.datasets import make_shifted_shapes
 
 

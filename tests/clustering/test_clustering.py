@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
 from tubal.clustering import affinity, cuts, quality, spectral
 from tubal.clustering.affinity import crowding_groups, near_copies
-from tubal.clustering.cuts import cheapest_links, join_components, lloyd, ward_kmeans, warn_if_lopsided
+from tubal.clustering.cuts import cheapest_links, join_components, warn_if_lopsided
 from tubal.clustering.quality import OUTLIER_CUTOFF
-from tubal.clustering.spectral import _DENSE_LIMIT
+from tubal.clustering.spectral import _DENSE_LIMIT, lloyd, ward_kmeans
 from tubal.graph import knn_graph
 from tubal.metrics import clustering_accuracy
 
@@ -68,6 +69,22 @@ def test_blocks_of_vectors_find_repeated_eigenvalues(monkeypatch):
     assert_allclose(found.values, [1.0] * 4 + [-1 / 299] * 2, atol=1e-5)
 
 
+def test_blocks_of_tensors_find_the_same_spectrum(rng, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(spectral, "_BLOCK_FROM", 1000)
+    adjacency, _ = planted(rng, [300] * 4, inside=0.1, outside=0.01)
+    expected = clustering.spectrum(adjacency, 12)
+    found = clustering.spectrum(adjacency, 12, like=torch.empty(0))
+    assert_allclose(found.values, expected.values, atol=2e-3)
+    assert_allclose(found.vectors[:, :4], expected.vectors[:, :4], atol=2e-3)
+    assert_allclose(found.vectors.T @ found.vectors, np.eye(12), atol=1e-4)
+    # One set of eigenvectors, as an array and as a tensor.
+    same = clustering.Spectrum(found.values, found.vectors.numpy().astype(np.float64))
+    cut, wanted = (clustering.diffusion_cut(adjacency, 4, eigenpairs=pairs) for pairs in (found, same))
+    assert_array_equal(cut, wanted)
+    assert_array_equal(*(clustering.stability(pairs, cut) for pairs in (found, same)))
+
+
 @pytest.mark.parametrize("size", [8, 300])
 def test_eigenvalue_one_occurs_once_per_component(size):
     found = clustering.spectrum(blocks(*[size] * 4), 6)
@@ -90,6 +107,13 @@ def test_spectrum_of_a_complete_graph_is_correct(size):
 def test_isolated_images_are_components():
     adjacency = sparse.csr_matrix((3, 3))
     assert_array_equal(clustering.spectrum(adjacency, 3).values, 1.0)
+
+
+def test_components_are_numbered_by_first_appearance(rng):
+    adjacency, order = blocks(5, 1, 3, 8), rng.permutation(17)
+    found = spectral.components_of(sparse.csr_matrix(adjacency[order][:, order]))
+    _, wanted = connected_components(adjacency[order][:, order], directed=False)
+    assert_array_equal(found, wanted)
 
 
 # --- cuts ------------------------------------------------------------------------------------------------
@@ -161,10 +185,12 @@ def test_diffusion_cut_rejects_worse_proposals(rng):
 @pytest.mark.parametrize("n_clusters", [1, 2, 7, 40])
 def test_lloyd_equals_scikit_learn(rng, n_clusters):
     points = 3.0 + rng.normal(size=(1500, 4)) * rng.integers(1, 4, (1500, 1))
-    centers = points[:n_clusters] + 0.1
-    centers[-1] += 100.0 * (n_clusters == 40)  # a cluster that is empty at first
-    model = KMeans(n_clusters, init=centers, n_init=1, max_iter=100, tol=0.0).fit(points)
-    assert_array_equal(lloyd(points, centers), model.labels_)
+    start = points[:n_clusters] + 0.1
+    start[-1] += 100.0 * (n_clusters == 40)  # a cluster that is empty at first
+    model = KMeans(n_clusters, init=start, n_init=1, max_iter=100, tol=0.0).fit(points)
+    assert_array_equal(lloyd(points, start), model.labels_)
+    torch = pytest.importorskip("torch")
+    assert_array_equal(lloyd(torch.as_tensor(points), torch.as_tensor(start)), model.labels_)
 
 
 @pytest.mark.parametrize("n_points", [200, 2600])
@@ -359,8 +385,17 @@ def test_centres_of_many_points_come_from_a_sample(rng, monkeypatch):
     truth = np.repeat(np.arange(4), 100)
     points = 5.0 * np.eye(4)[truth] + rng.normal(size=(400, 4))
     whole = ward_kmeans(points, 4, seed=0)
-    monkeypatch.setattr(cuts, "_LLOYD_LIMIT", 300)
+    monkeypatch.setattr(spectral, "_LLOYD_LIMIT", 300)
     assert clustering_accuracy(whole, ward_kmeans(points, 4, seed=0)) > 0.99
+
+
+def test_weights_between_clusters_are_sums_over_edges(rng):
+    adjacency, _ = planted(rng, [40, 30], outside=0.2)
+    labels = rng.choice([0, 1, 3], 70)
+    member = np.eye(4)[labels]
+    assert_allclose(cuts.shared_weights(adjacency, labels), member.T @ adjacency.toarray() @ member)
+    merged = cuts.merge_clusters(adjacency, labels, 2)
+    assert_array_equal(np.unique(merged), [0, 1])
 
 
 def test_modularity_follows_its_definition(rng):
@@ -423,6 +458,8 @@ def test_a_group_of_strangers_comes_first(rng, channels):
     images[:12, :5] = 0.1
     scores = clustering.stranger_scores(images)
     assert_array_equal(np.sort(np.argsort(-scores)[:12]), np.arange(12))
+    torch = pytest.importorskip("torch")
+    assert_allclose(clustering.stranger_scores(torch.as_tensor(images)), scores, rtol=1e-3, atol=1e-2)
 
 
 def test_histograms_are_those_of_numpy(rng):

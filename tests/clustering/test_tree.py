@@ -12,7 +12,8 @@ import tubal
 from tests.clustering.test_clusterer import shapes
 from tubal import ImageClusterer
 from tubal.clustering import cluster_tree, tree
-from tubal.clustering.cuts import nearest_centers, order_by_size
+from tubal.clustering.cuts import order_by_size
+from tubal.clustering.spectral import nearest_centers
 
 
 def random_graph(rng, n_images, n_clusters, share=0.15):

@@ -160,6 +160,33 @@ def test_hubs_lose_their_farthest_edges(rng):
     assert (np.diff(slots, axis=1) > 0).all()
 
 
+def slow_limit(lists, distances, wanted, limit):
+    """Let images choose one at a time; a crowded image drops the farthest, which chooses its next."""
+    slots, tried, free = [[] for _ in lists], [0] * len(lists), list(np.repeat(np.arange(len(lists)), wanted))
+    while free:
+        row = free.pop()
+        if tried[row] == len(lists[row]) or np.isinf(distances[row, tried[row]]):
+            continue
+        target = lists[row, tried[row]]
+        slots[row].append(tried[row])
+        tried[row] += 1
+        every = ((distances[i, slot], i, slot) for i in range(len(lists)) for slot in slots[i])
+        choices = [choice for choice in every if lists[choice[1:]] == target]
+        if len(choices) > limit:
+            _, loser, slot = max(choices)
+            slots[loser].remove(slot)
+            free.append(loser)
+    return [sorted(chosen) + [-1] * (wanted - len(chosen)) for chosen in slots]
+
+
+@pytest.mark.parametrize(("wanted", "limit"), [(1, 2), (3, 4), (6, 7)])
+def test_limits_on_hubs_do_not_depend_on_the_order_of_choices(rng, wanted, limit):
+    lists = np.argsort(rng.random((40, 40)) - 2.0 * rng.random(40), axis=1)[:, :12]
+    distances = np.sort(rng.integers(0, 9, lists.shape).astype(np.float32), axis=1)
+    distances[:7, 5:] = np.inf
+    assert_array_equal(limit_in_degree(lists, distances, wanted, limit), slow_limit(lists, distances, wanted, limit))
+
+
 def test_copies_are_listed_in_order():
     images, slots = spread_over_copies(np.array([[1], [0]]), np.array([0, 0, 0, 1]), 3, training=True)
     assert_array_equal(images, [[1, 2, 3], [2, 0, 3], [0, 1, 3], [0, 1, 2]])

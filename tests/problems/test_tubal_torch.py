@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tubal import GTSC
 from tubal.backends.arrays import gram_eigh
@@ -170,6 +170,17 @@ def test_deformable_graph_of_a_tensor_equals_that_of_the_array(rng):
     assert_allclose(found.distances, wanted.distances, atol=2e-6)
     assert_allclose(found.alignments.stack(), wanted.alignments.stack())
     np.testing.assert_array_equal(found.query(images[:5])[0], wanted.query(images[:5])[0])
+
+
+def test_copies_of_tensors_are_those_of_arrays(rng):
+    images = rng.random((50, 16, 16)).astype(np.float32)
+    images[7], images[30], images[11:13, :, :] = images[3], images[3], np.array([0.5, 0.25])[:, None, None]
+    wanted, found = deformable_graph(images, 4), deformable_graph(torch.as_tensor(images), 4)
+    assert_array_equal(found.search.prepared.group, wanted.search.prepared.group)
+    assert len(np.unique(wanted.search.prepared.group)) == 47  # constant images are equal, too
+    assert_array_equal(found.search.equal_groups, wanted.search.equal_groups)
+    assert_array_equal(found.neighbors, wanted.neighbors)
+    assert_allclose(found.distances, wanted.distances, atol=2e-6)
 
 
 @needs_gpu

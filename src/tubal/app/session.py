@@ -465,7 +465,7 @@ class Session:
         distinct, place = np.unique(self._first[members], return_inverse=True)
         if len(distinct) < 2:
             raise ValueError(f"{self._title(cluster)} has one image and cannot be split")
-        from tubal.clustering.cuts import two_parts
+        from tubal.clustering.spectral import two_parts
 
         part = two_parts(self.clusterer._evidence().coordinates[distinct].astype(np.float64), self.clusterer.seed_)
         parts = [members[part[place] == number] for number in np.unique(part)]

@@ -66,7 +66,15 @@ def machine_epsilon(array: Array) -> float:
 # --- to NumPy, and back -----------------------------------------------------------------------------------------------
 def to_numpy(array: Array) -> NDArray[Any]:
     """Return ``array`` as a NumPy array, copied from its device if necessary."""
-    return array.detach().cpu().numpy() if is_torch(array) else np.asarray(array)
+    if not is_torch(array):
+        return np.asarray(array)
+    if not array.is_cuda:
+        return cast("NDArray[Any]", array.detach().cpu().numpy())
+    # Memory of NumPy has large pages, which the system provides faster than the small ones of torch.
+    torch = sys.modules["torch"]
+    host = np.empty(tuple(array.shape), torch.empty(0, dtype=array.dtype).numpy().dtype)
+    torch.as_tensor(host).copy_(array.detach())
+    return host
 
 
 def to_numpy_together(*arrays: Array) -> list[NDArray[Any]]:

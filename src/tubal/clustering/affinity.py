@@ -21,7 +21,15 @@ from tubal.clustering.spectral import LabelArray
 from tubal.estimators.coders import GTSC
 from tubal.graph import Graph, Stage, deformable_graph, knn_graph
 from tubal.graph.deformable import DeformableSearch, Effort
-from tubal.graph.neighbors import HUB_FACTOR, METRICS, TrainingSearch, as_rows, exact_copies, limit_in_degree
+from tubal.graph.neighbors import (
+    HUB_FACTOR,
+    METRICS,
+    ImageSearch,
+    TrainingSearch,
+    as_rows,
+    exact_copies,
+    limit_in_degree,
+)
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, symmetric_adjacency
 from tubal.learning.fitting import resolve_graph
 
@@ -96,22 +104,27 @@ def choose_neighbors(lists: Graph, n_neighbors: int) -> Graph:
     """
     if lists.n_neighbors is None or lists.n_neighbors <= n_neighbors:
         return lists
-    graph = keep_nearest(lists, n_neighbors)
-    return keep_nearest_rescaled(lists, n_neighbors) if mutual_share(graph) < _FEW_MUTUAL else graph
+    slots = _first_slots(lists, lists_of(lists)[1], n_neighbors)
+    if _share_of_mutual(_neighbors_at(lists, slots)) < _FEW_MUTUAL:
+        slots = _first_slots(lists, rescaled_distances(lists, n_neighbors), n_neighbors)
+    return _keep_slots(lists, slots)
 
 
 def keep_nearest(lists: Graph, n_neighbors: int) -> Graph:
     """Return the graph of the ``n_neighbors`` nearest of longer neighbour lists."""
-    _, distances = lists_of(lists)
-    return _keep_first(lists, distances, n_neighbors)
+    return _keep_slots(lists, _first_slots(lists, lists_of(lists)[1], n_neighbors))
 
 
 def keep_nearest_rescaled(lists: Graph, n_neighbors: int) -> Graph:
-    """Return the graph of the ``n_neighbors`` nearest after dividing distances by the local scales.
+    """Return the graph of the ``n_neighbors`` nearest after dividing distances by the local scales."""
+    return _keep_slots(lists, _first_slots(lists, rescaled_distances(lists, n_neighbors), n_neighbors))
 
-    With ``s_i`` the mean distance of image i to its ``n_neighbors`` nearest, lists are sorted by
-    ``d_ij / (s_i s_j) ** (1/8)``. Images in sparse regions then get more edges, which helps where classes differ in
-    variety and hurts where a large distance means a different class.
+
+def rescaled_distances(lists: Graph, n_neighbors: int) -> FloatArray:
+    """Return distances divided by the local scales, ``d_ij / (s_i s_j) ** (1/8)``.
+
+    ``s_i`` is the mean distance of image i to its ``n_neighbors`` nearest. Images in sparse regions then get more
+    edges, which helps where classes differ in variety and hurts where a large distance means a different class.
     """
     neighbors, distances = lists_of(lists)
     near = np.asarray(distances, dtype=np.float64)[:, :n_neighbors]
@@ -119,7 +132,8 @@ def keep_nearest_rescaled(lists: Graph, n_neighbors: int) -> Graph:
     positive = scale[scale > 0.0]
     scale = np.maximum(scale, positive.min() if positive.size else 1.0)
     other_scale = scale[np.maximum(neighbors, 0)]
-    return _keep_first(lists, distances / (scale[:, None] * other_scale) ** (_SCALE_EXPONENT / 2), n_neighbors)
+    rescaled: FloatArray = distances / (scale[:, None] * other_scale) ** (_SCALE_EXPONENT / 2)
+    return rescaled
 
 
 def mutual_share(graph: Graph) -> float:
@@ -129,7 +143,11 @@ def mutual_share(graph: Graph) -> float:
     >>> round(mutual_share(graph), 3)
     0.667
     """
-    edges = mutual_adjacency(lists_of(graph)[0]).data
+    return _share_of_mutual(lists_of(graph)[0])
+
+
+def _share_of_mutual(neighbors: IndexArray) -> float:
+    edges = mutual_adjacency(neighbors).data
     # A mutual edge has weight 1 and is stored twice, an edge chosen by one side has weight 1/2.
     n_mutual, n_choices = np.count_nonzero(edges == 1.0), edges.sum()
     return float(n_mutual / n_choices) if n_choices else 1.0
@@ -142,25 +160,38 @@ def lists_of(graph: Graph) -> tuple[IndexArray, FloatArray]:
     return graph.neighbors, graph.distances
 
 
-def _keep_first(lists: Graph, sort_by: FloatArray, n_neighbors: int) -> Graph:
-    """Sort each list by ``sort_by`` and keep its first ``n_neighbors``, limiting how often an image is listed."""
-    found, lengths = lists_of(lists)
+def _first_slots(lists: Graph, sort_by: FloatArray, n_neighbors: int) -> IndexArray:
+    """Sort each list by ``sort_by``; return the first ``n_neighbors`` places (n, n_neighbors) in the given lists.
+
+    How often an image is listed is limited; -1 is the end of a list.
+    """
+    found, _ = lists_of(lists)
     order = np.argsort(sort_by, axis=1, kind="stable")
     ordered = np.take_along_axis(found, order, axis=1)
     ranked = np.where(ordered >= 0, np.take_along_axis(sort_by, order, axis=1), np.inf)
     slots = limit_in_degree(np.maximum(ordered, 0), ranked, n_neighbors, HUB_FACTOR * n_neighbors)
-    kept = np.take_along_axis(order, np.maximum(slots, 0), axis=1)
-    present = slots >= 0
-    neighbors = np.where(present, np.take_along_axis(found, kept, axis=1), -1)
-    distances = np.where(present, np.take_along_axis(lengths, kept, axis=1), np.inf)
-    rows = np.arange(len(kept))[:, None]
+    return np.where(slots >= 0, np.take_along_axis(order, np.maximum(slots, 0), axis=1), -1)
+
+
+def _neighbors_at(lists: Graph, slots: IndexArray) -> IndexArray:
+    """Return the images at some places of the lists, -1 for none."""
+    found, _ = lists_of(lists)
+    return np.where(slots >= 0, np.take_along_axis(found, np.maximum(slots, 0), axis=1), -1)
+
+
+def _keep_slots(lists: Graph, slots: IndexArray) -> Graph:
+    """Return the graph of some places of longer lists, see :func:`_first_slots`."""
+    _, lengths = lists_of(lists)
+    kept = np.maximum(slots, 0)
+    neighbors = _neighbors_at(lists, slots)
+    distances = np.where(slots >= 0, np.take_along_axis(lengths, kept, axis=1), np.inf)
     return replace(
         lists,
         adjacency=symmetric_adjacency(neighbors, lists.weighting.of(distances)),
         neighbors=neighbors,
         distances=distances,
-        alignments=None if lists.alignments is None else lists.alignments[rows, kept],
-        n_neighbors=n_neighbors,
+        alignments=None if lists.alignments is None else lists.alignments[np.arange(len(kept))[:, None], kept],
+        n_neighbors=slots.shape[1],
     )
 
 
@@ -354,6 +385,14 @@ class DistinctImages:
         spread.sort_indices()
         return spread
 
+    def chosen(self, n_neighbors: int) -> Graph:
+        """Return the graph of the best ``n_neighbors`` of each representative, see :func:`choose_neighbors`."""
+        known: tuple[int, Graph] | None = self.__dict__.get("_chosen")
+        if known is None or known[0] != n_neighbors:
+            known = n_neighbors, choose_neighbors(self.lists, n_neighbors)
+            self.__dict__["_chosen"] = known
+        return known[1]
+
     def one_per_group(self, group: LabelArray, build: Callable[[IndexArray], Graph]) -> DistinctImages:
         """Return fewer representatives, one for each group of the present ones, with the lists that ``build`` makes.
 
@@ -420,7 +459,7 @@ def find_distinct(
         group = near_copies(found.lists)
         any_copies |= bool(np.mean(np.bincount(group)[group] > 1) >= MOST_HAVE_COPIES)
         if not any_copies or _count(group) == n_left:
-            group = small_components(found.lists, n_neighbors, n_clusters or most, any_copies)
+            group = small_components(found.chosen(n_neighbors), n_neighbors, n_clusters or most, any_copies)
         if not least <= _count(group) < n_left:
             return found
         any_copies, found = True, found.one_per_group(group, build)
@@ -499,7 +538,7 @@ def crowding_groups(group: LabelArray, n_neighbors: int) -> LabelArray:
     return _take_apart(group, 2 * (size - 1) < n_neighbors)
 
 
-def small_components(lists: Graph, n_neighbors: int, n_clusters: int, any_copies: bool) -> LabelArray:
+def small_components(graph: Graph, n_neighbors: int, n_clusters: int, any_copies: bool) -> LabelArray:
     """Return the small connected components (n,) of the graph that would be cut, all other images being single.
 
     A component is small if it has less than half the images of an average cluster. It then counts as one image, whose
@@ -508,8 +547,7 @@ def small_components(lists: Graph, n_neighbors: int, n_clusters: int, any_copies
     pieces of clusters, and are left alone. They cannot be if there are more than ``n_neighbors`` of them for each
     cluster, or more than clusters although one of them holds most of the images.
     """
-    weights = choice_weights(choose_neighbors(lists, n_neighbors))
-    n_components, component = connected_components(weights, directed=False)
+    n_components, component = connected_components(choice_weights(graph), directed=False)
     sizes = np.bincount(component)
     many = n_components > n_neighbors * n_clusters
     many |= n_components > n_clusters and 2 * sizes.max() > len(component)
@@ -562,4 +600,6 @@ def equal_images(graph: Graph) -> LabelArray:
     """Return the group (n,) of equal images that each image belongs to; a graph without images has none."""
     if graph.search is None:
         return np.arange(graph.n_images)
+    if isinstance(graph.search, ImageSearch):
+        return graph.search.equal_groups
     return exact_copies(as_rows(graph.search.images))[1]

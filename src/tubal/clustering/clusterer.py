@@ -39,14 +39,7 @@ from tubal.clustering.affinity import (
     sample_around,
     with_second_order,
 )
-from tubal.clustering.cuts import (
-    Pieces,
-    assign_labels,
-    check_cluster_count,
-    cluster_means,
-    n_cut_vectors,
-    nearest_centers,
-)
+from tubal.clustering.cuts import Pieces, assign_labels, check_cluster_count, n_cut_vectors
 from tubal.clustering.growth import GrowingClusters
 from tubal.clustering.hints import Hints
 from tubal.clustering.quality import (
@@ -60,10 +53,12 @@ from tubal.clustering.spectral import (
     Float64Array,
     LabelArray,
     Spectrum,
+    cluster_means,
     estimate_n_clusters,
     find_or_recall_spectrum,
     graph_map,
     most_clusters,
+    nearest_centers,
 )
 from tubal.clustering.views import (
     LEAST_SIDE,
@@ -378,23 +373,24 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         seed = recall_seed(stages, self.random_state)
 
         lists, distinct = self._find_neighbors(images, settings, seed, stages, engine)
-        graph = choose_neighbors(lists, settings.n_neighbors)
-        cut = graph if distinct.lists is lists else choose_neighbors(distinct.lists, settings.n_neighbors)
+        cut = distinct.chosen(settings.n_neighbors)
+        graph = cut if distinct.lists is lists else choose_neighbors(lists, settings.n_neighbors)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
         model, features = self._learn(images, settings, joined, seed, stages, engine)
         views = SHAPE_ALONE
         if request is not ONLY_SHAPE:
             whole = stack[:] if in_parts else stack
             views = look_at(request, whole, distinct, settings.n_neighbors, stages)
-            n_clusters, _ = self._count_clusters(with_second_order(choice_weights(cut)), seed, stages, "count by shape")
+            by_shape = with_second_order(choice_weights(cut))
+            n_clusters, _ = self._count_clusters(by_shape, seed, stages, images, "count by shape")
             fusion = fuse_views(views.edges(cut, settings.n_neighbors), n_clusters, seed=seed)
             views, cut = replace(views, trust=fusion.trust), Graph(fusion.weights)
         affinity = build_affinity(cut, features[distinct.kept], self.code_power)
-        n_clusters, counted = self._count_clusters(affinity, seed, stages)
+        n_clusters, counted = self._count_clusters(affinity, seed, stages, images)
         if counted and counted.eigenpairs:
             most = int(counted.numbers[-1])
             counted = counted.naming(shortest_description(choice_weights(cut), counted.eigenpairs, most, seed=seed))
-        eigenpairs = counted.eigenpairs if counted else self._eigenpairs(affinity, n_clusters, seed, stages)
+        eigenpairs = counted.eigenpairs if counted else self._eigenpairs(affinity, n_clusters, seed, stages, images)
         affinity = distinct.spread(affinity)
         pieces = Pieces(affinity, graph, features, distinct.copy_of, eigenpairs)
         labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
@@ -404,8 +400,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
         fitted |= {**views.fitted(), "affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters)
-        if not isinstance(stack, StackInParts):
-            stack = to_numpy(stack.reshape(len(images), -1) if are_rows else stack)
+        if are_rows and not isinstance(stack, StackInParts):
+            stack = stack.reshape(len(images), -1)
         fitted |= describe_images(labels, pieces, seed, stack)
         fitted |= {"hints_": Hints(), "names_": [None] * fitted["n_clusters_"]}
         replace_fitted(self, fitted)
@@ -605,21 +601,23 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return ONLY_SHAPE if automatic and (alone or small_and_grey) else requested_views(self.views, stack)
 
     def _count_clusters(
-        self, affinity: SparseMatrix, seed: int, stages: Stages, stage: str = "count"
+        self, affinity: SparseMatrix, seed: int, stages: Stages, images: Array, stage: str = "count"
     ) -> tuple[int, ClusterCount | None]:
-        """Return the number of clusters, and the estimate unless it was given."""
+        """Return the number of clusters, and the estimate unless it was given; computed where the images are."""
         if self.n_clusters is not None:
             return int(self.n_clusters), None
         shown = stages.stage(stage, "counting clusters")
-        found = estimate_n_clusters(affinity, max_clusters=self.max_clusters, seed=seed, stage=shown)
+        found = estimate_n_clusters(affinity, max_clusters=self.max_clusters, seed=seed, stage=shown, like=images)
         return found.n_clusters, found
 
-    def _eigenpairs(self, affinity: SparseMatrix, n_clusters: int, seed: int, stages: Stages) -> Spectrum:
+    def _eigenpairs(
+        self, affinity: SparseMatrix, n_clusters: int, seed: int, stages: Stages, images: Array
+    ) -> Spectrum:
         """Return the eigenpairs that a cut into so many clusters uses; large collections keep them."""
         n_images = affinity.shape[0]
         large = n_images > LEARNED_WHOLE
         stage = stages.stage("eigenvectors", "finding eigenvectors") if large else None
-        return find_or_recall_spectrum(affinity, n_cut_vectors(n_clusters, n_images), seed, stage)
+        return find_or_recall_spectrum(affinity, n_cut_vectors(n_clusters, n_images), seed, stage, images)
 
     def _new_coder(self, settings: Preset, graph: Graph, n_images: int, seed: int) -> GTSC:
         return settings.coder(
@@ -683,7 +681,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         """Return the cluster whose mean code is nearest to the code of each image."""
         features = to_numpy(unit_rows(self.model_.transform(images)))
         centers = cluster_means(self.features_, self.labels_, self.n_clusters_)
-        return nearest_centers(features, centers)
+        return np.asarray(nearest_centers(features, centers))
 
     def similar(
         self, X: ArrayLike, n_neighbors: int | None = None, *, views: Mapping[str, ArrayLike] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,12 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
 
-from tubal.backends.arrays import own_threads, parallel_ranges
+from tubal.backends.arrays import Array, as_like, namespace, own_threads, parallel_ranges, to_numpy
+from tubal.backends.cpu.deformation import add_edges
 from tubal.clustering.affinity import equal_images, one_label_per_image
-from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum, spectrum
+from tubal.clustering.spectral import (
+    Float64Array,
+    LabelArray,
+    Spectrum,
+    components_of,
+    groups_after_merges,
+    over_rows,
+    spectrum,
+    ward_kmeans,
+)
 from tubal.graph import Graph, Stage, deformable_graph
 from tubal.graph.structure import IndexArray, SparseMatrix
 from tubal.text import count
@@ -29,11 +38,6 @@ DIFFUSION_TIMES = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 RESOLUTION, CLUSTERS_PER_RESOLUTION = 2.0, 5.0
 # Further candidates have so many times more clusters at first, and those that share most edges are merged.
 FINER, FINER_TIMES = (1.25, 1.5, 2.0), (0.5, 1.0)
-# Above this many points Ward's tree is built on a sample: so many points per cluster, but half the limit at least.
-_TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
-_KMEANS_ITERATIONS = 100
-# Above this many points K-means runs on a sample of half as many.
-_LLOYD_LIMIT = 20_000
 # A cluster with a larger share of all images is suspect if a balanced partition keeps nearly as much edge weight.
 _LOPSIDED, _NEARLY_EQUAL = 0.9, 0.1
 # Rows whose distances to all others are in memory at a time.
@@ -68,7 +72,7 @@ class Pieces:
             return self
         affinity = self.distinct_affinity()
         search: Any = self.graph.search
-        graph = Graph(affinity, search=replace(search, images=search.images[kept]))
+        graph = Graph(affinity, search=search.reduced(kept))
         return Pieces(affinity, graph, self.features[kept], np.arange(len(kept)), self.eigenpairs)
 
 
@@ -133,8 +137,8 @@ def partition_graph(
     (n, d) competes with the cuts. ``eigenpairs`` of the affinity are used where they are known. ``stage`` follows
     either and keeps what was found.
     """
-    n_components, component = connected_components(affinity, directed=False)
-    if n_components > n_clusters:
+    component = None if _are_joined(eigenpairs, n_clusters) else components_of(affinity)
+    if component is not None and component.max() >= n_clusters:
         links = component_links(graph, component, features, stage)
         joined = (join_components(component, n_clusters, links=links, method=way) for way in ("single", "average"))
         # Cheapest links may chain most components together; mean links do not.
@@ -146,6 +150,11 @@ def partition_graph(
     )
     warn_if_fewer(labels, n_clusters)
     return labels
+
+
+def _are_joined(eigenpairs: Spectrum | None, n_clusters: int) -> bool:
+    """Tell whether eigenvalues show that there are no more components than clusters; one of 1 may be rounded."""
+    return eigenpairs is not None and bool((eigenpairs.values[n_clusters : n_clusters + 1] < 1.0).any())
 
 
 def spectral_cut(
@@ -189,8 +198,8 @@ def spectral_cut(
     array([0, 0, 0, 1, 1])
     """
     check_cluster_count(n_clusters, adjacency.shape[0])
-    n_components, component = connected_components(adjacency, directed=False)
-    if n_components >= n_clusters:
+    component = components_of(adjacency)
+    if component.max() + 1 >= n_clusters:
         return order_by_size(join_components(component, n_clusters, features=features))
     pairs = _leading_eigenpairs(adjacency, n_clusters, eigenpairs, seed)
     with own_threads():
@@ -274,7 +283,7 @@ def _best_candidate(
     where classes differ in size, only this second condition finds that out.
     """
     resolution = resolution_for(n_clusters)
-    complete = [labels for labels in direct if len(np.unique(labels)) == n_clusters]
+    complete = [labels for labels in direct if _count(labels) == n_clusters]
     if not complete:
         return None
     shares = [cluster_shares(adjacency, labels) for labels in complete]
@@ -282,7 +291,7 @@ def _best_candidate(
     place = int(np.argmax(values))
     best, highest, least = complete[place], values[place], _modularity(shares[place], 1.0)
     for labels in merged:
-        if len(np.unique(labels)) == n_clusters:
+        if _count(labels) == n_clusters:
             share = cluster_shares(adjacency, labels)
             value = _modularity(share, resolution)
             if value > highest and _modularity(share, 1.0) >= least:
@@ -330,18 +339,34 @@ def cluster_shares(adjacency: SparseMatrix, labels: LabelArray) -> tuple[Float64
     >>> cluster_shares(pair, np.array([0, 0, 1]))
     (array([2., 0.]), array([4., 2.]))
     """
-    n_clusters, small, edges = int(labels.max()) + 1, labels.astype(np.int32), sparse.csr_matrix(adjacency)
+    shared = shared_weights(adjacency, labels)
+    return np.diagonal(shared).copy(), shared.sum(axis=1)
 
-    def add(start: int, stop: int) -> tuple[Float64Array, Float64Array]:
-        own = slice(edges.indptr[start], edges.indptr[stop])
-        rows, weights = np.repeat(small[start:stop], np.diff(edges.indptr[start : stop + 1])), edges.data[own]
-        inside = rows == small[edges.indices[own]]
-        within = np.bincount(rows[inside], weights[inside], n_clusters)
-        return within.astype(np.float64), np.bincount(rows, weights, n_clusters).astype(np.float64)
+
+def shared_weights(adjacency: SparseMatrix, labels: LabelArray) -> Float64Array:
+    """Return the edge weight between each two clusters, (n_clusters, n_clusters); edges inside one count twice.
+
+    >>> pair = sparse.csr_matrix(np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 2.0], [0.0, 2.0, 0.0]]))
+    >>> shared_weights(pair, np.array([0, 0, 1]))
+    array([[2., 2.],
+           [2., 0.]])
+    """
+    n_clusters, small, edges = int(labels.max()) + 1, labels.astype(np.int32), sparse.csr_matrix(adjacency)
+    weights = edges.data.astype(np.float64, copy=False)
+
+    def add(start: int, stop: int) -> Float64Array:
+        part = np.zeros((n_clusters, n_clusters))
+        add_edges(edges.indptr[start : stop + 1], edges.indices, weights, small[start:stop], small, part)
+        return part
 
     with own_threads() as threads:
         parts = parallel_ranges(add, len(labels), grain=_ROWS_AT_A_TIME, threads=threads)
-    return np.sum([part[0] for part in parts], axis=0), np.sum([part[1] for part in parts], axis=0)
+    return np.asarray(np.sum(parts, axis=0))
+
+
+def _count(labels: LabelArray) -> int:
+    """Return how many different labels there are."""
+    return int(np.count_nonzero(np.bincount(labels)))
 
 
 # --- more components than clusters -----------------------------------------------------------------------
@@ -398,20 +423,6 @@ def cheapest_links(features: Float64Array, component: LabelArray) -> Float64Arra
     return links
 
 
-def groups_after_merges(merges: Float64Array, n_leaves: int) -> LabelArray:
-    """Return the group of each leaf after the given rows of a linkage tree, numbered by first appearance."""
-    parent = np.arange(n_leaves + len(merges))
-    for step, (left, right) in enumerate(merges[:, :2].astype(np.intp)):
-        parent[[left, right]] = n_leaves + step
-    # A parent has a larger number than its children, so one pass from the top finds every root.
-    for node in reversed(range(len(parent))):
-        parent[node] = parent[parent[node]]
-    _, first, group = np.unique(parent[:n_leaves], return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.intp)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[group]
-
-
 def component_links(
     graph: Graph, component: LabelArray, features: NDArray[Any], stage: Stage | None = None
 ) -> Float64Array:
@@ -461,12 +472,13 @@ def _leading_eigenpairs(adjacency: SparseMatrix, n_vectors: int, known: Spectrum
     return known.leading(n_vectors)
 
 
-def assign_by_pivots(vectors: Float64Array) -> LabelArray:
+def assign_by_pivots(vectors: Array) -> LabelArray:
     """Turn k orthonormal columns (n, k) into labels: the pivot image that each row is most aligned with.
 
     >>> order_by_size(assign_by_pivots(np.eye(3)[[0, 1, 1, 2]] / [1.0, 2**0.5, 1.0]))
     array([1, 0, 0, 2])
     """
+    vectors = to_numpy(vectors).astype(np.float64, copy=False)
     n_vectors = vectors.shape[1]
     _, _, pivots = linalg.qr(vectors.T, pivoting=True, mode="economic")
     left, _, right = linalg.svd(vectors[pivots[:n_vectors]].T)
@@ -491,13 +503,19 @@ def n_cut_vectors(n_clusters: int, n_images: int) -> int:
     return n_diffusion_vectors(max(finer_counts(n_clusters, n_images), default=n_clusters), n_images)
 
 
-def diffusion_coordinates(pairs: Spectrum, n_clusters: int, time: float) -> Float64Array:
+def diffusion_coordinates(pairs: Spectrum, n_clusters: int, time: float) -> Array:
     """Return unit rows (n, k) of the eigenvectors after diffusion for ``time``, in units of ``1 - mu_{K+1}``."""
-    costs = np.maximum(1.0 - pairs.values, 0.0)
-    coordinates = pairs.vectors * np.exp(-time * costs / max(float(costs[n_clusters]), 1e-3))
-    lengths = np.linalg.norm(coordinates, axis=1, keepdims=True)
-    unit: Float64Array = coordinates / np.where(lengths > 0.0, lengths, 1.0)
-    return unit
+    costs, vectors = np.maximum(1.0 - pairs.values, 0.0), pairs.vectors
+    factors = as_like(np.exp(-time * costs / max(float(costs[n_clusters]), 1e-3)), vectors)
+    xp = namespace(vectors)
+
+    def diffuse(start: int, stop: int) -> Array:
+        coordinates = vectors[start:stop] * factors
+        lengths = xp.sqrt((coordinates * coordinates).sum(axis=1, keepdims=True))
+        coordinates /= xp.where(lengths > 0.0, lengths, 1.0)
+        return coordinates
+
+    return over_rows(diffuse, vectors)
 
 
 def _diffusion_partitions(pairs: Spectrum, n_clusters: int, seed: int) -> Iterator[Callable[[], LabelArray]]:
@@ -552,9 +570,8 @@ def merge_clusters(
     >>> merge_clusters(path, np.array([0, 1, 2, 3]), 2)
     array([0, 0, 1, 1])
     """
-    _, group = np.unique(labels, return_inverse=True)
-    members = sparse.csr_matrix((np.ones(len(group)), (np.arange(len(group)), group)))
-    shared = (members.T @ adjacency @ members).toarray()
+    group = _without_missing(labels)
+    shared = shared_weights(adjacency, group)
     shared /= max(float(shared.sum()), 1e-300)
     volume = shared.sum(axis=1)
     target = np.arange(len(shared))
@@ -568,7 +585,13 @@ def merge_clusters(
         volume[kept] += volume[gone]
         target[target == gone] = kept
         alive = alive[alive != gone]
-    return np.asarray(np.unique(target[group], return_inverse=True)[1], dtype=np.intp)
+    return _without_missing(target[group])
+
+
+def _without_missing(labels: LabelArray) -> LabelArray:
+    """Return labels 0, 1, ... in the same order, without those that no image has."""
+    present = np.bincount(labels) > 0
+    return np.asarray((np.cumsum(present) - 1)[labels], dtype=np.intp)
 
 
 def _diffused_partition(pairs: Spectrum, n_clusters: int, time: float, seed: int) -> LabelArray:
@@ -590,7 +613,7 @@ def _find_candidates(
     return found
 
 
-# --- K-means ---------------------------------------------------------------------------------------------
+# --- K-means on codes -----------------------------------------------------------------------------------
 def kmeans(features: NDArray[Any], n_clusters: int, *, n_starts: int = 10, seed: int | None = None) -> LabelArray:
     """Return the labels of the best of several K-means runs.
 
@@ -630,107 +653,6 @@ def kmeans(features: NDArray[Any], n_clusters: int, *, n_starts: int = 10, seed:
     labels = order_by_size(np.asarray(model.labels_, dtype=np.intp))
     warn_if_fewer(labels, n_clusters)
     return labels
-
-
-def ward_kmeans(points: Float64Array, n_clusters: int, seed: int) -> LabelArray:
-    """Return K-means labels (n,) of points (n, d), started from Ward's tree and so without random starts.
-
-    Above 2000 points the tree is built on a random sample of 25 points per cluster, at least 1000, drawn by ``seed``;
-    above 20 000, the centres are those of a sample of 10 000 points.
-    """
-    sample = points
-    if len(points) > _TREE_LIMIT:
-        size = min(len(points), max(_TREE_LIMIT // 2, _SAMPLE_PER_CLUSTER * n_clusters))
-        sample = points[np.sort(np.random.default_rng(seed).permutation(len(points))[:size])]
-    tree = linkage(sample, method="ward")
-    start = groups_after_merges(tree[: len(sample) - n_clusters], len(sample))
-    centers = cluster_means(sample, start, n_clusters)
-    if len(points) > _LLOYD_LIMIT:
-        part = points[np.random.default_rng(seed).permutation(len(points))[: _LLOYD_LIMIT // 2]]
-        found = lloyd(part, centers)
-        return nearest_centers(points, cluster_means(part, found, n_clusters))
-    labels = lloyd(points, centers)
-    # K-means may empty a cluster among equal points; the tree itself never does.
-    return start if len(points) == len(sample) and len(np.unique(labels)) < n_clusters else labels
-
-
-def lloyd(points: Float64Array, centers: Float64Array) -> LabelArray:
-    """Return K-means labels (n,) of points (n, d), started from centers (c, d), as scikit-learn finds them.
-
-    Its ``KMeans`` is not used here because importing it takes as long as all cuts of a few hundred images together.
-    """
-    middle = points.mean(axis=0)  # distances lose fewer digits around zero
-    points, centers = points - middle, centers - middle
-    labels = np.full(len(points), -1, np.intp)
-    with own_threads():
-        for _ in range(_KMEANS_ITERATIONS):
-            found = nearest_centers(points, centers)
-            if np.array_equal(found, labels):
-                return labels
-            labels = found
-            centers = cluster_means(points, _without_gaps(points, labels, centers), len(centers))
-        return nearest_centers(points, centers)
-
-
-def _without_gaps(points: Float64Array, labels: LabelArray, centers: Float64Array) -> LabelArray:
-    """Return labels in which each empty cluster has one point, of those farthest from their centers."""
-    empty = np.flatnonzero(np.bincount(labels, minlength=len(centers)) == 0)
-    if len(empty) == 0:
-        return labels
-    distances = ((points - centers[labels]) ** 2).sum(axis=1)
-    filled = labels.copy()
-    filled[np.argpartition(distances, -len(empty))[: -len(empty) - 1 : -1]] = empty
-    return filled
-
-
-def two_parts(points: Float64Array, seed: int) -> LabelArray:
-    """Return the part, 0 or 1, of each point (n, d), each with a twentieth of them at least.
-
-    A few odd points would otherwise be one of the parts; they are set aside, and follow the nearer part.
-
-    >>> two_parts(np.array([[0.0], [0.1], [1.0], [1.1]]), 0)
-    array([0, 0, 1, 1])
-    """
-    least = len(points) // 20
-    kept = np.arange(len(points))
-    while len(kept) > len(points) // 2:
-        part = ward_kmeans(points[kept], 2, seed)
-        sizes = np.bincount(part, minlength=2)
-        if sizes.min() == 0:  # all points are equal
-            break
-        if sizes.min() >= least:
-            found: LabelArray = nearest_centers(points, cluster_means(points[kept], part, 2))
-            found[kept] = part
-            return np.asarray(found != found[0], dtype=np.intp)
-        kept = kept[part == sizes.argmax()]
-    return np.arange(len(points)) * 2 // len(points)
-
-
-def cluster_means(points: NDArray[Any], labels: LabelArray, n_clusters: int) -> Float64Array:
-    """Return the mean (n_clusters, d) of the points (n, d) of each cluster; zero for an empty one."""
-    counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
-    clusters_of = sparse.csr_matrix(
-        (np.ones(len(labels)), labels, np.arange(len(labels) + 1)), (len(labels), n_clusters)
-    )
-    sums = clusters_of.T @ np.asarray(points, dtype=np.float64)
-    means: Float64Array = sums / np.maximum(counts, 1.0)[:, None]
-    return means
-
-
-def nearest_centers(points: NDArray[Any], centers: NDArray[Any]) -> LabelArray:
-    """Return the index (n,) of the center, of those in (c, d), that is nearest to each point (n, d).
-
-    >>> nearest_centers(np.array([[0.0], [4.0], [9.0]]), np.array([[1.0], [8.0]]))
-    array([0, 0, 1])
-    """
-    half_squares = 0.5 * (centers**2).sum(axis=1)
-
-    def find(start: int, stop: int) -> LabelArray:
-        blocks = (points[first : min(first + _BLOCK, stop)] for first in range(start, stop, _BLOCK))
-        return np.concatenate([(block @ centers.T - half_squares).argmax(axis=1) for block in blocks])
-
-    with own_threads() as threads:
-        return np.concatenate(parallel_ranges(find, len(points), grain=_BLOCK, threads=threads))
 
 
 # --- labels ----------------------------------------------------------------------------------------------

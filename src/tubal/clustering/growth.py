@@ -499,7 +499,8 @@ def diffusion_space(affinity: SparseMatrix, n_clusters: int, seed: int) -> Coord
     n_images = affinity.shape[0]
     n_vectors = max(n_diffusion_vectors(n_clusters, n_images), min(n_clusters + 1, n_images))
     pairs = spectrum(affinity, n_vectors, seed=seed)
-    return diffusion_coordinates(pairs, min(n_clusters, len(pairs.values) - 1), _TIME).astype(np.float32)
+    found = diffusion_coordinates(pairs, min(n_clusters, len(pairs.values) - 1), _TIME)
+    return np.asarray(found, dtype=np.float32)
 
 
 def keep_numbers(found: Outcome, former: LabelArray) -> tuple[LabelArray, list[str | None]]:

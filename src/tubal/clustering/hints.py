@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tubal.clustering.cuts import cluster_means, nearest_centers, order_by_size
+from tubal.clustering.cuts import order_by_size
 from tubal.clustering.quality import members_of, most_typical
-from tubal.clustering.spectral import Float64Array, LabelArray
+from tubal.clustering.spectral import Float64Array, LabelArray, cluster_means, nearest_centers
 from tubal.clustering.tree import Coordinates, QuestionTree, separation
 from tubal.graph.structure import IndexArray, SparseMatrix
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,26 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.special import gammaln, xlogy
 
-from tubal.backends.arrays import own_threads, parallel_ranges
-from tubal.clustering.cuts import (
-    Pieces,
+from tubal.backends.arrays import (
+    Array,
+    as_like,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    restore_like,
+    to_numpy,
+)
+from tubal.clustering.cuts import Pieces, cluster_shares, diffusion_coordinates
+from tubal.clustering.spectral import (
+    Float64Array,
+    LabelArray,
+    Spectrum,
     cluster_means,
-    cluster_shares,
-    diffusion_coordinates,
     groups_after_merges,
     nearest_centers,
     ward_kmeans,
 )
-from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum
 from tubal.estimators.validation import StackInParts, check_stored
 from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix, check_adjacency
 from tubal.solvers.base import check_integer, check_number
@@ -112,11 +122,12 @@ def stability(eigenpairs: Spectrum, labels: LabelArray, *, seed: int = 0) -> Flo
     with own_threads():
         for time in _OTHER_TIMES:
             points = diffusion_coordinates(eigenpairs.leading(n_vectors), min(n_clusters, n_vectors - 1), time)
-            tree = linkage(points[chosen], method="ward")
+            sample = points[restore_like(chosen, points)]
+            tree = linkage(to_numpy(sample).astype(np.float64, copy=False), method="ward")
             for number in sorted(number for number in numbers if number <= len(chosen)):
                 parts = groups_after_merges(tree[: len(chosen) - number], len(chosen))
-                other = nearest_centers(points, cluster_means(points[chosen], parts, number))
-                agreement += _matched(other, labels) == labels
+                other = nearest_centers(points, cluster_means(sample, parts, number))
+                agreement += _matched(to_numpy(other), labels) == labels
                 n_others += 1
     return agreement / max(n_others, 1)
 
@@ -127,8 +138,8 @@ def _matched(other: LabelArray, labels: LabelArray) -> LabelArray:
     >>> _matched(np.array([1, 1, 0, 2]), np.array([0, 0, 0, 1]))
     array([ 0,  0, -1,  1])
     """
-    counts = np.zeros((int(other.max()) + 1, int(labels.max()) + 1))
-    np.add.at(counts, (other, labels), 1.0)
+    shape = int(other.max()) + 1, int(labels.max()) + 1
+    counts = np.bincount(other * shape[1] + labels, minlength=shape[0] * shape[1]).reshape(shape)
     rows, columns = linear_sum_assignment(-counts)
     names = np.full(len(counts), -1, dtype=np.intp)
     names[rows] = columns
@@ -228,6 +239,8 @@ OUTLIER_CUTOFF = 3.5
 MOST_OUTLIERS = 0.05
 # Images are compared with so many others at most, and the nearest tenth of these counts.
 _REFERENCES, _NEAREST_SHARE = 1000, 0.1
+# Images that are described at a time by one thread, or on a device.
+_IMAGES_AT_A_TIME, _IMAGES_ON_DEVICE = 1024, 2**16
 # Pixels of each side that are used for histograms, about; bins for the values, and limits of those for gradients.
 _HISTOGRAM_SIDE, _VALUE_BINS = 24, 8
 _GRADIENT_LIMITS = 0.005 * 2.0 ** np.arange(7)
@@ -275,7 +288,7 @@ def neighbor_outlier_scores(distances: FloatArray) -> Float64Array:
     return robust_scores(np.where(listed, lengths, 0.0).sum(axis=1) / np.maximum(listed.sum(axis=1), 1))
 
 
-def stranger_scores(images: NDArray[Any] | StackInParts, *, seed: int = 0) -> Float64Array:
+def stranger_scores(images: Array | StackInParts, *, seed: int = 0) -> Float64Array:
     """Return how unlike the rest of a collection each image is, as a robust score.
 
     A few pictures of another kind are neighbours of each other, so distances to the nearest neighbours do not show
@@ -285,8 +298,8 @@ def stranger_scores(images: NDArray[Any] | StackInParts, *, seed: int = 0) -> Fl
 
     Parameters
     ----------
-    images : ndarray of shape (n_images, height, width[, channels]) or (n_images, n_features)
-        Images, not scaled one by one; rows of features are compared as they are.
+    images : array of shape (n_images, height, width[, channels]) or (n_images, n_features)
+        Images, not scaled one by one; rows of features are compared as they are. Tensors are described on their device.
     seed : int, default=0
         Seed of the sample of 1000 images with which all are compared.
 
@@ -302,28 +315,42 @@ def stranger_scores(images: NDArray[Any] | StackInParts, *, seed: int = 0) -> Fl
     >>> np.flatnonzero(stranger_scores(images) > OUTLIER_CUTOFF)
     array([7, 8])
     """
-    plain: Any = appearance(images) if images.ndim > 2 else images
-    rows = np.asarray(plain, dtype=np.float32)
-    n_images = len(rows)
+    plain: Array = appearance(images) if images.ndim > 2 else images
+    rows = plain.float() if is_torch(plain) else np.asarray(plain, dtype=np.float32)
+    n_images, xp = len(rows), namespace(rows)
     chosen = np.random.default_rng(seed).permutation(n_images)[:_REFERENCES]
-    references = rows[chosen]
+    references = rows[restore_like(chosen, rows)]
     squares = (references**2).sum(axis=1)
     n_nearest = max(1, round(_NEAREST_SHARE * len(chosen)))
-    means = np.empty(n_images)
 
-    def measure(start: int, stop: int) -> None:
-        for first in range(start, stop, 1024):
-            part = slice(first, min(first + 1024, stop))
-            gaps = (rows[part] ** 2).sum(axis=1)[:, None] - 2.0 * rows[part] @ references.T + squares
-            nearest = np.partition(gaps, n_nearest - 1, axis=1)[:, :n_nearest]
-            means[part] = np.sqrt(np.maximum(nearest, 0.0)).mean(axis=1)
+    def measure(part: Array) -> Array:
+        gaps = (part**2).sum(axis=1)[:, None] - 2.0 * part @ references.T + squares
+        nearest = gaps.topk(n_nearest, 1, largest=False).values if is_torch(gaps) else _smallest(gaps, n_nearest)
+        return xp.sqrt(xp.clip(nearest, 0.0, None)).mean(axis=1)
 
+    return robust_scores(to_numpy(_over_images(measure, rows)).astype(np.float64))
+
+
+def _smallest(values: NDArray[Any], n_kept: int) -> NDArray[Any]:
+    """Return the smallest values of each row, in any order."""
+    return np.partition(values, n_kept - 1, axis=1)[:, :n_kept]
+
+
+def _over_images(work: Callable[[Array], Array], images: Array | StackInParts) -> Array:
+    """Return ``work`` of all images, some at a time: on all threads, or on the device of a tensor."""
+    step = _IMAGES_ON_DEVICE if is_torch(images) else _IMAGES_AT_A_TIME
+
+    def several(start: int, stop: int) -> list[Array]:
+        return [work(images[first : min(first + step, stop)]) for first in range(start, stop, step)]
+
+    if is_torch(images):
+        return namespace(images).concatenate(several(0, len(images)))
     with own_threads() as threads:
-        parallel_ranges(measure, n_images, grain=1024, threads=threads)
-    return robust_scores(means)
+        parts = parallel_ranges(several, len(images), grain=step, threads=threads)
+    return np.concatenate(list(chain.from_iterable(parts)))
 
 
-def appearance(images: NDArray[Any] | StackInParts) -> Float64Array:
+def appearance(images: Array | StackInParts) -> Array:
     """Return square roots of histograms (n, b) of images (n, height, width[, channels]).
 
     The first 8 bins of each channel are of its values, between the smallest and largest value of all images. The
@@ -334,44 +361,47 @@ def appearance(images: NDArray[Any] | StackInParts) -> Float64Array:
     low, high = _extremes(images)
     scale = 1.0 / max(high - low, 1e-12)
 
-    def describe(start: int, stop: int) -> list[Float64Array]:
-        parts = []
-        for first in range(start, stop, 1024):
-            last = min(first + 1024, stop)
-            block = (np.asarray(images[first:last][:, ::step, ::step], dtype=np.float64) - low) * scale
-            block = block.reshape(*block.shape[:3], -1)
-            levels = np.minimum((block * _VALUE_BINS).astype(np.intp), _VALUE_BINS - 1)
-            values = [_histograms(levels[..., channel], _VALUE_BINS) for channel in range(block.shape[3])]
-            sizes = _gradient_sizes(block.mean(axis=3))
-            gradients = _histograms(np.searchsorted(_GRADIENT_LIMITS, sizes), len(_GRADIENT_LIMITS) + 1)
-            parts.append(np.concatenate([*values, len(values) * gradients], axis=1))
-        return parts
+    def describe(part: Array) -> Array:
+        xp = namespace(part)
+        block = (xp.asarray(part[:, ::step, ::step], dtype=xp.float64) - low) * scale
+        block = block.reshape(*block.shape[:3], -1)
+        levels = xp.clip(xp.asarray(block * _VALUE_BINS, dtype=xp.int64), None, _VALUE_BINS - 1)
+        values = [_histograms(levels[..., channel], _VALUE_BINS) for channel in range(block.shape[3])]
+        sizes = _gradient_sizes(block.mean(axis=3))
+        bins = xp.searchsorted(as_like(_GRADIENT_LIMITS, sizes), sizes)
+        gradients = _histograms(bins, len(_GRADIENT_LIMITS) + 1)
+        return xp.sqrt(xp.concatenate([*values, len(values) * gradients], axis=1))
 
-    with own_threads() as threads:
-        parts = parallel_ranges(describe, len(images), grain=1024, threads=threads)
-    rows: Float64Array = np.sqrt(np.concatenate(list(chain.from_iterable(parts))))
-    return rows
+    return _over_images(describe, images)
 
 
-def _extremes(images: NDArray[Any] | StackInParts) -> tuple[float, float]:
+def _extremes(images: Array | StackInParts) -> tuple[float, float]:
     """Return the smallest and the largest value of images, read a part at a time."""
+    if not isinstance(images, StackInParts) and is_torch(images):
+        return float(images.min()), float(images.max())
     parts = (images[start : start + 4096] for start in range(0, len(images), 4096))
     found = [(part.min(), part.max()) for part in parts]
     return float(min(low for low, _ in found)), float(max(high for _, high in found))
 
 
-def _gradient_sizes(images: Float64Array) -> Float64Array:
+def _gradient_sizes(images: Array) -> Array:
     """Return the lengths (n, h, w) of the gradients of images (n, h, w)."""
-    along = [np.gradient(images, axis=axis) for axis in (1, 2) if images.shape[axis] > 1]
-    return np.asarray(np.sqrt(sum((part**2 for part in along), start=np.zeros_like(images))))
+    xp = namespace(images)
+    axes = [axis for axis in (1, 2) if images.shape[axis] > 1]
+    if is_torch(images):
+        along = [xp.gradient(images, dim=axis)[0] for axis in axes]
+    else:
+        along = [np.gradient(images, axis=axis) for axis in axes]
+    return xp.sqrt(sum((part**2 for part in along), start=xp.zeros_like(images)))
 
 
-def _histograms(bins: NDArray[np.intp], n_bins: int) -> Float64Array:
+def _histograms(bins: Array, n_bins: int) -> Array:
     """Return the shares (n, n_bins) of the bins of each image's pixels (n, h, w)."""
-    n_images = len(bins)
-    flat = bins.reshape(n_images, -1) + n_bins * np.arange(n_images)[:, None]
-    counts = np.bincount(flat.ravel(), minlength=n_images * n_bins).reshape(n_images, n_bins)
-    return np.asarray(counts / flat.shape[1], dtype=np.float64)
+    xp, n_images = namespace(bins), len(bins)
+    rows = restore_like(np.arange(n_images), bins)
+    flat = bins.reshape(n_images, -1) + n_bins * rows[:, None]
+    counts = xp.bincount(flat.reshape(-1), minlength=n_images * n_bins).reshape(n_images, n_bins)
+    return counts / flat.shape[1]
 
 
 def near_duplicates(neighbors: IndexArray, distances: FloatArray, *, share: float = 0.1) -> list[IndexArray]:
@@ -612,7 +642,7 @@ def describe_images(
     labels: LabelArray,
     pieces: Pieces,
     seed: int,
-    images: NDArray[Any] | StackInParts | None,
+    images: Array | StackInParts | None,
     known: tuple[Float64Array, NDArray[np.bool_], list[IndexArray]] | None = None,
 ) -> dict[str, Any]:
     """Return the fitted attributes that describe clusters and single images.
@@ -640,7 +670,7 @@ def describe_images(
 
 
 def _unusual_images(
-    graph: Graph, n_images: int, seed: int, images: NDArray[Any] | StackInParts | None
+    graph: Graph, n_images: int, seed: int, images: Array | StackInParts | None
 ) -> tuple[Float64Array, NDArray[np.bool_], list[IndexArray]]:
     """Return scores of unusual images, which images are unusual, and groups of near-duplicates."""
     odd = np.zeros(n_images) if images is None else stranger_scores(images, seed=seed)

@@ -1,6 +1,7 @@
 """The leading eigenvectors of a graph's normalised adjacency, and what is read from them.
 
-They give an estimate of the number of clusters, and the start of a 2-D map of the graph.
+They give an estimate of the number of clusters, the start of a 2-D map of the graph, and, by K-means on their rows,
+clusters. Of a tensor everything is computed on its device, and stays there until labels are known.
 
 Eigenvectors that belong to connected components are exact. On the map edges attract and random pairs repel, as in UMAP
 and LargeVis.
@@ -10,15 +11,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
+from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from tubal.backends.arrays import own_threads, parallel_ranges
+from tubal.backends.arrays import (
+    Array,
+    as_like,
+    is_torch,
+    namespace,
+    new_zeros,
+    own_threads,
+    parallel_ranges,
+    restore_like,
+    sparse_tensor,
+    to_numpy,
+)
 from tubal.backends.cpu.deformation import place_on_map
 from tubal.graph import Stage
 from tubal.graph.structure import IndexArray, SparseMatrix
@@ -37,12 +51,12 @@ class Spectrum:
     ----------
     values : ndarray of shape (n_vectors,)
         Eigenvalues, decreasing from 1.
-    vectors : ndarray of shape (n_images, n_vectors)
-        Orthonormal eigenvectors.
+    vectors : array of shape (n_images, n_vectors)
+        Orthonormal eigenvectors; a tensor if they were sought on a device.
     """
 
     values: Float64Array
-    vectors: Float64Array
+    vectors: Array
 
     def leading(self, n_vectors: int) -> Spectrum:
         """Return the first eigenpairs.
@@ -71,7 +85,7 @@ _BLOCK_FROM, _BLOCK_WIDTH, _BLOCK_TOLERANCE, _MOST_RESTARTS = 20_000, 16, 2e-3, 
 _DEFLATION = 3.0
 
 
-def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0) -> Spectrum:
+def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0, like: Array | None = None) -> Spectrum:
     """Return the leading eigenpairs of the normalised adjacency.
 
     The eigenvalue 1 belongs to one vector ``sqrt(degrees)`` per connected component. Those vectors are known, so they
@@ -86,6 +100,9 @@ def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0) -> Spect
         Number of eigenpairs; at most ``n_images`` are returned.
     seed : int, default=0
         Seed of the eigensolver's start.
+    like : array or None, default=None
+        If it is a tensor, eigenvectors of more than 20 000 images are sought on its device and stay there, in single
+        precision.
 
     Returns
     -------
@@ -108,35 +125,38 @@ def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0) -> Spect
             return Spectrum(np.ones(n_vectors), trivial)
         inverse_root = 1.0 / np.sqrt(np.where(degrees > 0.0, degrees, 1.0))
         if n_images > _BLOCK_FROM and n_vectors <= n_images // 3:
-            ranges = RowRanges.normalised(sparse.csr_matrix(adjacency), inverse_root)
-            values, vectors = _block_eigenpairs(ranges, trivial.astype(np.float32), missing, seed)
+            products = _tall_products(sparse.csr_matrix(adjacency), inverse_root, like)
+            values, vectors = _block_eigenpairs(products, products.tall(trivial), missing, seed)
         else:
             scaling = sparse.diags_array(inverse_root)
             normalised = sparse.csr_matrix(scaling @ adjacency.astype(np.float64) @ scaling)
             values, vectors = _leading_in_complement(normalised, trivial, missing, seed)
     return Spectrum(
         np.concatenate([np.ones(trivial.shape[1]), values]),
-        _fix_signs(np.concatenate([trivial, vectors], axis=1)),
+        _fix_signs(namespace(vectors).concatenate([as_like(trivial, vectors), vectors], axis=1)),
     )
 
 
-def find_or_recall_spectrum(adjacency: SparseMatrix, n_vectors: int, seed: int, stage: Stage | None = None) -> Spectrum:
-    """Return the leading eigenpairs: those that an interrupted run of the stage kept, or new ones."""
+def find_or_recall_spectrum(
+    adjacency: SparseMatrix, n_vectors: int, seed: int, stage: Stage | None = None, like: Array | None = None
+) -> Spectrum:
+    """Return the leading eigenpairs, see :func:`spectrum`: those that an interrupted run of the stage kept, or new."""
     stage, shape = stage or Stage(), (adjacency.shape[0], min(n_vectors, adjacency.shape[0]))
     stage.show(0, shape[1])
     kept = stage.kept()
     if kept.get("vectors", np.empty(0)).shape == shape:
         pairs = Spectrum(kept["values"], kept["vectors"])
     else:
-        pairs = spectrum(adjacency, n_vectors, seed=seed)
-        stage.keep(lambda: {"values": pairs.values, "vectors": pairs.vectors})
+        pairs = spectrum(adjacency, n_vectors, seed=seed, like=like)
+        stage.keep(lambda: {"values": pairs.values, "vectors": to_numpy(pairs.vectors)})
     stage.show(shape[1], shape[1])
     return pairs
 
 
 def _component_vectors(adjacency: SparseMatrix, degrees: Float64Array, at_most: int) -> Float64Array:
     """Return unit vectors (n, c), each proportional to ``sqrt(degrees)`` on one component, heaviest first."""
-    n_components, component = connected_components(adjacency, directed=False)
+    component = components_of(adjacency)
+    n_components = int(component.max()) + 1
     weight = np.where(degrees > 0.0, degrees, 1e-12)
     volume = np.bincount(component, weights=weight, minlength=n_components)
     rank = np.empty(n_components, np.intp)
@@ -146,6 +166,20 @@ def _component_vectors(adjacency: SparseMatrix, degrees: Float64Array, at_most: 
     kept = np.flatnonzero(column < vectors.shape[1])
     vectors[kept, column[kept]] = np.sqrt(weight[kept] / volume[component[kept]])
     return vectors
+
+
+def components_of(adjacency: SparseMatrix) -> LabelArray:
+    """Return the connected component (n,) of each image, numbered by first appearance.
+
+    >>> components_of(sparse.csr_matrix(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])))
+    array([0, 1, 0])
+    """
+    # Edges go both ways, so strong components are the same, and SciPy need not transpose the matrix to find them.
+    _, found = connected_components(adjacency, directed=True, connection="strong")
+    _, first, group = np.unique(found, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.intp)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[group]
 
 
 def _leading_in_complement(
@@ -172,39 +206,54 @@ def _leading_in_complement(
 
 
 def _block_eigenpairs(
-    ranges: RowRanges, known: Float32Array, n_vectors: int, seed: int
-) -> tuple[Float64Array, Float64Array]:
+    products: RowRanges | DeviceMatrix, known: Array, n_vectors: int, seed: int
+) -> tuple[Float64Array, Array]:
     """Return the leading eigenpairs orthogonal to the columns of ``known``, by a block Lanczos iteration on all cores.
 
     A basis grows by blocks: each new one is the product of the matrix with the last, made orthogonal to all before.
     When the basis is full, the best approximations of eigenvectors in it become the first vectors of the next basis,
     and what they still lack its next block. Products of large matrices replace the many products with one vector of
-    the usual method, so that all threads have work.
+    the usual method, so that all threads have work. Tall matrices stay where ``known`` is; small ones are NumPy.
     """
     rng, width = np.random.default_rng(seed), _BLOCK_WIDTH
     n_kept, most = n_vectors + width, 3 * n_vectors + 2 * width
-    basis, products = (np.empty((len(known), most), np.float32) for _ in range(2))
-    block = ranges.orthonormal(rng.standard_normal((len(known), width), np.float32), known, basis[:, :0])
+    basis, moved = (new_zeros((len(known), most), known) for _ in range(2))
+    start = as_like(rng.standard_normal((len(known), width), np.float32), known)
+    block = _orthonormal(products, start, known, basis[:, :0])
     n_filled = 0
     for _ in range(_MOST_RESTARTS):
         while True:
             own = slice(n_filled, n_filled + width)
-            basis[:, own], products[:, own] = block, ranges.times(block)
+            basis[:, own], moved[:, own] = block, products.times(block)
             n_filled += width
             if n_filled + width > most:
                 break
-            block = ranges.orthonormal(products[:, own], known, basis[:, :n_filled])
-        values, turn = _ritz(ranges.inner(basis[:, :n_filled], products[:, :n_filled]), n_kept)
-        for part in (basis, products):
-            part[:, :n_kept] = ranges.turned(part[:, :n_filled], turn)
-        lacks = basis[:, :n_vectors] * -values[:n_vectors].astype(np.float32)
-        lacks += products[:, :n_vectors]
-        unfinished = np.flatnonzero(np.linalg.norm(lacks, axis=0) > _BLOCK_TOLERANCE)
+            block = _orthonormal(products, moved[:, own], known, basis[:, :n_filled])
+        values, turn = _ritz(products.inner(basis[:, :n_filled], moved[:, :n_filled]), n_kept)
+        for part in (basis, moved):
+            part[:, :n_kept] = products.turned(part[:, :n_filled], turn)
+        lacks = moved[:, :n_vectors] - basis[:, :n_vectors] * as_like(values[:n_vectors], known)
+        unfinished = np.flatnonzero(to_numpy((lacks * lacks).sum(axis=0)) > _BLOCK_TOLERANCE**2)
         if len(unfinished) == 0:
             break
-        mixed = ranges.turned(lacks[:, unfinished], rng.standard_normal((len(unfinished), width), np.float32))
-        block, n_filled = ranges.orthonormal(mixed, known, basis[:, :n_kept]), n_kept
-    return values[:n_vectors], basis[:, :n_vectors].astype(np.float64)
+        mix = np.zeros((n_vectors, width), np.float32)
+        mix[unfinished] = rng.standard_normal((len(unfinished), width), np.float32)
+        block, n_filled = _orthonormal(products, products.turned(lacks, mix), known, basis[:, :n_kept]), n_kept
+    vectors = basis[:, :n_vectors]
+    return values[:n_vectors], vectors if is_torch(vectors) else vectors.astype(np.float64)
+
+
+def _orthonormal(products: RowRanges | DeviceMatrix, block: Array, *others: Array) -> Array:
+    """Return an orthonormal basis of a block (n, width) after removing its part in the columns of others."""
+    for _ in range(2):  # once is not enough in single precision
+        for other in others:
+            if other.shape[1]:
+                block = block - products.turned(other, products.inner(other, block).astype(np.float32))
+        squares, axes = np.linalg.eigh(products.inner(block, block))
+        # Rounding errors take the place of directions that a block lacks.
+        lengths = np.sqrt(np.maximum(squares, max(1e-10 * squares[-1], 1e-30)))
+        block = products.turned(block, (axes / lengths).astype(np.float32))
+    return block
 
 
 def _ritz(projected: Float64Array, n_kept: int) -> tuple[Float64Array, Float32Array]:
@@ -242,6 +291,17 @@ class RowRanges:
         with own_threads() as threads:
             return parallel_ranges(lambda first, _: work(first), len(self.bounds), grain=1, threads=threads)
 
+    def _wide(self, work: Callable[[slice], Result]) -> list[Result]:
+        """Return ``work(rows)`` of ranges four times as long: products of short ones are done before a thread wakes."""
+        groups = [self.bounds[first : first + 4] for first in range(0, len(self.bounds), 4)]
+        wide = [slice(group[0][0], group[-1][1]) for group in groups]
+        with own_threads() as threads:
+            return parallel_ranges(lambda first, _: work(wide[first]), len(wide), grain=1, threads=threads)
+
+    def tall(self, columns: Float64Array) -> Float32Array:
+        """Return a tall matrix in single precision."""
+        return columns.astype(np.float32)
+
     def times(self, columns: Float32Array) -> Float32Array:
         """Return the product of the matrix with columns (n, m)."""
         columns = np.ascontiguousarray(columns)
@@ -250,27 +310,54 @@ class RowRanges:
     def inner(self, left: Float32Array, right: Float32Array) -> Float64Array:
         """Return the inner products of all columns of two tall matrices."""
 
-        def part(number: int) -> Float64Array:
-            own = slice(*self.bounds[number])
+        def part(own: slice) -> Float64Array:
             return (left[own].T @ right[own]).astype(np.float64)
 
-        return np.asarray(np.sum(self._each(part), axis=0))
+        return np.asarray(np.sum(self._wide(part), axis=0))
 
     def turned(self, columns: Float32Array, turn: Float32Array) -> Float32Array:
         """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
-        return np.concatenate(self._each(lambda number: columns[slice(*self.bounds[number])] @ turn))
+        return np.concatenate(self._wide(lambda own: columns[own] @ turn))
 
-    def orthonormal(self, block: Float32Array, *others: Float32Array) -> Float32Array:
-        """Return an orthonormal basis of a block (n, width) after removing its part in the columns of others."""
-        for _ in range(2):  # once is not enough in single precision
-            for other in others:
-                if other.shape[1]:
-                    block = block - self.turned(other, self.inner(other, block).astype(np.float32))
-            squares, axes = np.linalg.eigh(self.inner(block, block))
-            # Rounding errors take the place of directions that a block lacks.
-            lengths = np.sqrt(np.maximum(squares, max(1e-10 * squares[-1], 1e-30)))
-            block = self.turned(block, (axes / lengths).astype(np.float32))
-        return block
+
+@dataclass(frozen=True)
+class DeviceMatrix:
+    """The same products on a device: a sparse tensor, and tall matrices that are tensors, too."""
+
+    matrix: Array
+
+    @classmethod
+    def normalised(cls, matrix: SparseMatrix, scaling: Float64Array, like: Array) -> DeviceMatrix:
+        """Send a matrix to the device of ``like``, its rows and columns multiplied by ``scaling``."""
+        torch, device = namespace(like), like.device
+        pointers, columns = (torch.as_tensor(part, device=device).long() for part in (matrix.indptr, matrix.indices))
+        factors = torch.as_tensor(scaling, device=device)
+        weights = torch.as_tensor(matrix.data, device=device) * factors[columns]
+        weights *= torch.repeat_interleave(factors, pointers.diff(), output_size=len(columns))
+        return cls(sparse_tensor(pointers, columns, weights.float()))
+
+    def tall(self, columns: Float64Array) -> Array:
+        """Return a tall matrix in single precision, on the device."""
+        return namespace(self.matrix).as_tensor(columns.astype(np.float32), device=self.matrix.device)
+
+    def times(self, columns: Array) -> Array:
+        """Return the product of the matrix with columns (n, m)."""
+        return namespace(columns).sparse.mm(self.matrix, columns.contiguous())
+
+    def inner(self, left: Array, right: Array) -> Float64Array:
+        """Return the inner products of all columns of two tall matrices."""
+        return to_numpy(left.T @ right).astype(np.float64)
+
+    def turned(self, columns: Array, turn: Float32Array) -> Array:
+        """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
+        return columns @ as_like(turn, columns)
+
+
+def _tall_products(matrix: SparseMatrix, scaling: Float64Array, like: Array | None) -> RowRanges | DeviceMatrix:
+    """Return the products with a scaled matrix on the device of ``like``, or on all threads if it is no tensor."""
+    if is_torch(like):
+        return DeviceMatrix.normalised(matrix, scaling, like)
+    return RowRanges.normalised(matrix, scaling)
 
 
 def _largest_eigenpairs(matrix: Float64Array, n_vectors: int) -> tuple[Float64Array, Float64Array]:
@@ -286,10 +373,10 @@ def _largest_eigenpairs(matrix: Float64Array, n_vectors: int) -> tuple[Float64Ar
     return values[: -n_vectors - 1 : -1], vectors[:, : -n_vectors - 1 : -1]
 
 
-def _fix_signs(vectors: Float64Array) -> Float64Array:
+def _fix_signs(vectors: Array) -> Array:
     """Make each column's largest entry positive, so that results do not depend on a solver's choice of sign."""
-    largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
-    return vectors * np.where(largest < 0.0, -1.0, 1.0)
+    largest = vectors[abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]
+    return vectors * as_like(np.where(to_numpy(largest) < 0.0, -1.0, 1.0), vectors)
 
 
 # --- the number of clusters ---------------------------------------------------------------------------------
@@ -352,7 +439,12 @@ class ClusterCount:
 
 
 def estimate_n_clusters(
-    adjacency: SparseMatrix, *, max_clusters: int | None = None, seed: int = 0, stage: Stage | None = None
+    adjacency: SparseMatrix,
+    *,
+    max_clusters: int | None = None,
+    seed: int = 0,
+    stage: Stage | None = None,
+    like: Array | None = None,
 ) -> ClusterCount:
     """Estimate the number of clusters in a graph, and the next most plausible numbers.
 
@@ -376,6 +468,8 @@ def estimate_n_clusters(
         Seed of the eigensolver's start.
     stage : Stage or None, default=None
         Keeps the eigenpairs that were found; None to keep nothing.
+    like : array or None, default=None
+        If it is a tensor, eigenvectors are sought on its device, see :func:`spectrum`.
 
     Returns
     -------
@@ -394,7 +488,7 @@ def estimate_n_clusters(
     if adjacency.nnz == 0 or most < 2:
         return ClusterCount(1, np.array([1], np.intp), np.array([1], np.intp), np.zeros(1))
     n_vectors = min(most + max(1, round(max(_WINDOWS) * most)), n_images)
-    pairs = find_or_recall_spectrum(adjacency, n_vectors, seed, stage)
+    pairs = find_or_recall_spectrum(adjacency, n_vectors, seed, stage, like)
     numbers = np.arange(2, most + 1, dtype=np.intp)
     gap = np.mean([_relative_gaps(pairs.values, numbers, window) for window in _WINDOWS], axis=0)
     candidates = _separate_peaks(numbers, gap)
@@ -515,3 +609,152 @@ def _start(adjacency: SparseMatrix, seed: int) -> Points:
     spread = np.abs(plane).max() or 1.0
     noise = np.random.default_rng(seed).normal(scale=0.01, size=plane.shape)
     return np.ascontiguousarray(10.0 * (plane / spread + noise), dtype=np.float32)
+
+
+# --- K-means on rows of eigenvectors -------------------------------------------------------------------------------
+# Above this many points Ward's tree is built on a sample: so many points per cluster, but half the limit at least.
+_TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
+_KMEANS_ITERATIONS = 100
+# Above this many points K-means runs on a sample of half as many.
+_LLOYD_LIMIT = 20_000
+# Rows that one thread works on at a time.
+_BLOCK = 1024
+
+
+def ward_kmeans(points: Array, n_clusters: int, seed: int) -> LabelArray:
+    """Return K-means labels (n,) of points (n, d), started from Ward's tree and so without random starts.
+
+    Above 2000 points the tree is built on a random sample of 25 points per cluster, at least 1000, drawn by ``seed``;
+    above 20 000, the centres are those of a sample of 10 000 points.
+    """
+    sample = points
+    if len(points) > _TREE_LIMIT:
+        size = min(len(points), max(_TREE_LIMIT // 2, _SAMPLE_PER_CLUSTER * n_clusters))
+        sample = points[restore_like(np.sort(_shuffled(len(points), seed)[:size]), points)]
+    sample = to_numpy(sample).astype(np.float64, copy=False)
+    tree = linkage(sample, method="ward")
+    start = groups_after_merges(tree[: len(sample) - n_clusters], len(sample))
+    centers = as_like(cluster_means(sample, start, n_clusters), points)
+    if len(points) > _LLOYD_LIMIT:
+        part = points[restore_like(_shuffled(len(points), seed)[: _LLOYD_LIMIT // 2], points)]
+        found = lloyd(part, centers)
+        return to_numpy(nearest_centers(points, cluster_means(part, found, n_clusters)))
+    labels = to_numpy(lloyd(points, centers))
+    # K-means may empty a cluster among equal points; the tree itself never does.
+    return start if len(points) == len(sample) and len(np.unique(labels)) < n_clusters else labels
+
+
+@lru_cache(maxsize=1)
+def _shuffled(count: int, seed: int) -> IndexArray:
+    """Return the numbers below ``count`` in random order; all cuts of a graph draw the same sample."""
+    drawn = np.random.default_rng(seed).permutation(count)
+    drawn.flags.writeable = False
+    return drawn
+
+
+def lloyd(points: Array, centers: Array) -> Array:
+    """Return K-means labels (n,) of points (n, d), started from centers (c, d), as scikit-learn finds them.
+
+    Its ``KMeans`` is not used here because importing it takes as long as all cuts of a few hundred images together.
+    """
+    middle = points.mean(axis=0)  # distances lose fewer digits around zero
+    points, centers = points - middle, centers - middle
+    labels: Array = restore_like(np.full(len(points), -1, np.intp), points)
+    with own_threads():
+        for _ in range(_KMEANS_ITERATIONS):
+            found = nearest_centers(points, centers)
+            if bool((found == labels).all()):
+                return labels
+            labels = found
+            centers = cluster_means(points, _without_gaps(points, labels, centers), len(centers))
+        return nearest_centers(points, centers)
+
+
+def _without_gaps(points: Array, labels: Array, centers: Array) -> Array:
+    """Return labels in which each empty cluster has one point, of those farthest from their centers."""
+    empty = np.flatnonzero(to_numpy(namespace(labels).bincount(labels, minlength=len(centers))) == 0)
+    if len(empty) == 0:
+        return labels
+    distances = to_numpy(((points - centers[labels]) ** 2).sum(axis=1))
+    filled = to_numpy(labels).copy()
+    filled[np.argpartition(distances, -len(empty))[: -len(empty) - 1 : -1]] = empty
+    return restore_like(filled, points)
+
+
+def two_parts(points: Float64Array, seed: int) -> LabelArray:
+    """Return the part, 0 or 1, of each point (n, d), each with a twentieth of them at least.
+
+    A few odd points would otherwise be one of the parts; they are set aside, and follow the nearer part.
+
+    >>> two_parts(np.array([[0.0], [0.1], [1.0], [1.1]]), 0)
+    array([0, 0, 1, 1])
+    """
+    least = len(points) // 20
+    kept = np.arange(len(points))
+    while len(kept) > len(points) // 2:
+        part = ward_kmeans(points[kept], 2, seed)
+        sizes = np.bincount(part, minlength=2)
+        if sizes.min() == 0:  # all points are equal
+            break
+        if sizes.min() >= least:
+            found: LabelArray = nearest_centers(points, cluster_means(points[kept], part, 2))
+            found[kept] = part
+            return np.asarray(found != found[0], dtype=np.intp)
+        kept = kept[part == sizes.argmax()]
+    return np.arange(len(points)) * 2 // len(points)
+
+
+def cluster_means(points: Array, labels: Array, n_clusters: int) -> Array:
+    """Return the mean (n_clusters, d) of the points (n, d) of each cluster; zero for an empty one."""
+    if is_torch(points):
+        # A product, because sums by index would add in another order every time.
+        xp = namespace(points)
+        numbers = xp.arange(n_clusters, device=points.device)
+        belongs = (restore_like(labels, points)[None, :] == numbers[:, None]).to(points.dtype)
+        return belongs @ points / belongs.sum(axis=1, keepdims=True).clip(1.0)
+    counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
+    clusters_of = sparse.csr_matrix(
+        (np.ones(len(labels)), labels, np.arange(len(labels) + 1)), (len(labels), n_clusters)
+    )
+    sums = clusters_of.T @ np.asarray(points, dtype=np.float64)
+    means: Float64Array = sums / np.maximum(counts, 1.0)[:, None]
+    return means
+
+
+def nearest_centers(points: Array, centers: Array) -> Array:
+    """Return the index (n,) of the center, of those in (c, d), that is nearest to each point (n, d).
+
+    >>> nearest_centers(np.array([[0.0], [4.0], [9.0]]), np.array([[1.0], [8.0]]))
+    array([0, 0, 1])
+    """
+    half_squares = 0.5 * (centers**2).sum(axis=1)
+    step = len(points) if is_torch(points) else _BLOCK
+
+    def find(start: int, stop: int) -> Array:
+        blocks = (points[first : min(first + step, stop)] for first in range(start, stop, step))
+        found = [(block @ centers.T - half_squares).argmax(axis=1) for block in blocks]
+        return namespace(points).concatenate(found)
+
+    return over_rows(find, points)
+
+
+def over_rows(work: Callable[[int, int], Array], rows: Array) -> Array:
+    """Return ``work(start, stop)`` of all rows: by ranges on all threads, or of a tensor at once."""
+    if is_torch(rows):
+        return work(0, len(rows))
+    with own_threads() as threads:
+        return np.concatenate(parallel_ranges(work, len(rows), grain=_BLOCK, threads=threads))
+
+
+def groups_after_merges(merges: Float64Array, n_leaves: int) -> LabelArray:
+    """Return the group of each leaf after the given rows of a linkage tree, numbered by first appearance."""
+    parent = np.arange(n_leaves + len(merges))
+    for step, (left, right) in enumerate(merges[:, :2].astype(np.intp)):
+        parent[[left, right]] = n_leaves + step
+    # A parent has a larger number than its children, so one pass from the top finds every root.
+    for node in reversed(range(len(parent))):
+        parent[node] = parent[parent[node]]
+    _, first, group = np.unique(parent[:n_leaves], return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.intp)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[group]

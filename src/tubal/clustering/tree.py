@@ -17,17 +17,18 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist
 
 from tubal.backends.arrays import own_threads
-from tubal.clustering.cuts import (
+from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors, order_by_size
+from tubal.clustering.quality import members_of
+from tubal.clustering.spectral import (
+    Float64Array,
+    LabelArray,
+    Spectrum,
     cluster_means,
-    diffusion_coordinates,
     groups_after_merges,
-    n_diffusion_vectors,
     nearest_centers,
-    order_by_size,
+    spectrum,
     ward_kmeans,
 )
-from tubal.clustering.quality import members_of
-from tubal.clustering.spectral import Float64Array, LabelArray, Spectrum, spectrum
 from tubal.graph.structure import IndexArray, SparseMatrix
 from tubal.solvers.base import check_integer
 from tubal.text import count

@@ -198,6 +198,8 @@ def _resampling(source: int, target: int) -> Float32:
 
 # The score of a missing candidate, below all others.
 _NO_SCORE = np.float32(-1e30)
+# Queries whose candidates' motions are scored at a time by one thread.
+_QUERIES_AT_A_TIME = 8
 # Randomly moved images from which the basis is learned.
 _BASIS_SAMPLES = 600
 
@@ -310,11 +312,11 @@ def _moved_fields(images: WorkingImages, bank: MotionBank, rng: np.random.Genera
     """Return the unit fields ``(samples, 2 channels * pixels)`` of randomly chosen and moved images."""
     n_samples = min(_BASIS_SAMPLES, 8 * len(images))
     warp_tables, shift_tables = bank.warp_tables(), bank.shift_tables()
-    moved = np.empty((n_samples, *images.shape[1:]), dtype=np.float32)
-    for sample in range(n_samples):
-        warp, shift = rng.integers(len(bank.warps)), rng.integers(len(bank.shifts))
-        chosen = int(rng.integers(len(images)))
-        image = images.range(chosen, chosen + 1)[0]
+    limits = len(bank.warps), len(bank.shifts), len(images)
+    drawn = np.array([[rng.integers(limit) for limit in limits] for _ in range(n_samples)])
+    moved = images.take(drawn[:, 2]).copy()
+    for sample, (warp, shift, _) in enumerate(drawn):
+        image = moved[sample]
         for (corners, weights), motion in ((warp_tables, warp), (shift_tables, shift)):
             image = (image[:, corners[motion]] * weights[motion]).sum(axis=1)
         moved[sample] = image
@@ -400,16 +402,20 @@ def best_motions(shifted: Float32, warped: Float32, candidates: Int32, threads: 
     (n_images, n_candidates), (n_shifts, rank), n_warps = candidates.shape, shifted.shape[1:], warped.shape[1]
 
     def fill(start: int, stop: int) -> None:
-        others = np.empty((n_candidates, n_warps, rank), dtype=np.float32)
-        products = np.empty((n_candidates * n_warps, n_shifts), dtype=np.float32)
-        by_candidate = products.reshape(n_candidates, -1)
-        for image in range(start, stop):
-            np.take(warped, candidates[image], axis=0, out=others, mode="clip")  # -1, for none, reads any image
-            np.matmul(others.reshape(-1, rank), shifted[image].T, out=products)
-            best[image] = by_candidate.argmax(axis=1)
-            scores[image] = np.take_along_axis(by_candidate, best[image, :, None], axis=1)[:, 0]
+        # Several images at a time, because threads wait for each other between calls.
+        others = np.empty((_QUERIES_AT_A_TIME, n_candidates, n_warps, rank), dtype=np.float32)
+        products = np.empty((_QUERIES_AT_A_TIME, n_candidates * n_warps, n_shifts), dtype=np.float32)
+        for first in range(start, stop, _QUERIES_AT_A_TIME):
+            own = slice(first, min(first + _QUERIES_AT_A_TIME, stop))
+            n_own = own.stop - first
+            np.take(warped, candidates[own], axis=0, out=others[:n_own], mode="clip")  # -1, for none, reads any image
+            by_warp = others[:n_own].reshape(n_own, -1, rank)
+            np.matmul(by_warp, shifted[own].transpose(0, 2, 1), out=products[:n_own])
+            by_candidate = products[:n_own].reshape(n_own, n_candidates, -1)
+            best[own] = by_candidate.argmax(axis=2)
+            scores[own] = np.take_along_axis(by_candidate, best[own][..., None], axis=2)[..., 0]
 
-    parallel_ranges(fill, n_images, grain=8, threads=threads)
+    parallel_ranges(fill, n_images, grain=_QUERIES_AT_A_TIME, threads=threads)
     scores[candidates < 0] = _NO_SCORE
     warps, shifts = np.divmod(best, np.int32(n_shifts))
     return scores, warps, shifts

@@ -56,8 +56,8 @@ from tubal.graph.structure import (
 FARTHEST = 2.0
 # Pixels of pairs compared in one block of queries, about ten seconds, and between two reports of the progress.
 _BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**25
-# Images of a large collection that are described at a time.
-_IMAGES_IN_PART = 4096
+# Images of a large collection that one thread describes at a time.
+_IMAGES_IN_PART = 256
 # Pairs whose warped images are in memory at a time, per thread.
 _PAIRS_AT_A_TIME = 64
 # Blocks are multiples of this many queries, so that matrix products run in the same pieces as in one large block.
@@ -680,7 +680,13 @@ class PreparedImages:
         if self.images.held is not None and self.warped.dtype == np.float32:
             return None, KnownImages(self.images.held, self.warped, self.energies)
         numbers = np.unique(candidates)
-        warped = self.warped[numbers].astype(np.float32)
+        warped = np.empty((len(numbers), *self.warped.shape[1:]), np.float32)
+
+        def widen(start: int, stop: int) -> None:
+            warped[start:stop] = self.warped[numbers[start:stop]]
+
+        with own_threads() as threads:
+            parallel_ranges(widen, len(numbers), grain=256, threads=threads)
         return numbers, KnownImages(self.images.take(numbers), warped, self.energies[numbers])
 
     def grown(self, search: DeformableSearch, threads: int) -> PreparedImages:
@@ -725,11 +731,15 @@ def describe_in_parts(
     descriptors = np.empty((n_images, n_values), np.float16)
     warped = np.empty((n_images, len(coefficients.bank.warps), coefficients.rank), np.float16)
     energies = np.empty(n_images, np.float32)
-    for start in range(0, n_images, _IMAGES_IN_PART):
-        own = slice(start, min(start + _IMAGES_IN_PART, n_images))
-        part = images.range(own.start, own.stop)
-        descriptors[own] = coarse.descriptors(part, threads)
-        warped[own], energies[own] = coefficients.of_warps(part, threads)
+
+    def describe(start: int, stop: int) -> None:
+        for first in range(start, stop, _IMAGES_IN_PART):
+            own = slice(first, min(first + _IMAGES_IN_PART, stop))
+            part = images.range(own.start, own.stop)
+            descriptors[own] = coarse.descriptors(part, 1)
+            warped[own], energies[own] = coefficients.of_warps(part, 1)
+
+    parallel_ranges(describe, n_images, grain=_IMAGES_IN_PART, threads=threads)
     return Described(descriptors, warped, energies)
 
 
@@ -775,7 +785,8 @@ def fit_coefficients(search: DeformableSearch, images: WorkingImages) -> MotionC
     per_image, map_bytes = (bytes_ * len(search.bank.warps) for bytes_ in (item * n_images, 4 * n_values))
     while (per_image * rank > 0.5 * search.memory_budget or map_bytes * rank > _MOST_MAP_BYTES) and rank > 16:
         rank //= 2
-    return MotionCoefficients.fit(images, search.bank, rank, np.random.default_rng(search.random_state))
+    with own_threads():
+        return MotionCoefficients.fit(images, search.bank, rank, np.random.default_rng(search.random_state))
 
 
 def candidate_recall(graph: Graph, n_sample: int = 200, random_state: int = 0) -> float:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tubal.backends.arrays import Array, as_like, namespace, to_numpy
+from tubal.backends.arrays import Array, as_like, namespace, restore_like, to_numpy
+from tubal.graph.affine import WorkingImages
 from tubal.graph.cells import N_COMPONENTS, PCA_FROM, cell_candidates, cell_weights, most_similar
 from tubal.graph.deformable import (
     FARTHEST,
@@ -24,6 +26,9 @@ from tubal.graph.deformable import (
     working_images,
 )
 from tubal.graph.structure import IndexArray, Stage
+
+if TYPE_CHECKING:
+    from tubal.backends.gpu.deformation import PairDistances
 
 # Working memory of one batch of queries or pairs, in numbers.
 _BATCH = 2**26
@@ -49,7 +54,15 @@ class DeviceSearch(DeformableSearch):
             )
         xp = namespace(images)
         like = xp.empty(0, dtype=xp.float32, device=images.device)
-        return cls(**{field.name: getattr(search, field.name) for field in fields(search)}, like=like)
+        found = cls(**{field.name: getattr(search, field.name) for field in fields(search)}, like=like)
+        # What is there already need not be sent. A search over other images is a new object, without this tensor.
+        vars(found)["_tensor"] = images.detach()
+        return found
+
+    def release_memory(self) -> None:
+        """Free the tensors derived from the images; a later query computes them again."""
+        super().release_memory()
+        vars(self).pop("_tensor", None)
 
     @cached_property
     def prepared(self) -> Any:
@@ -102,7 +115,8 @@ class DeviceSearch(DeformableSearch):
         xp, prepared = namespace(queries), self.prepared
         lists = None if first is None else self.training_candidates(reach)
         if lists is None or first is None:
-            described = prepared.descriptors_of(queries)
+            own = None if first is None else slice(first, first + len(queries))
+            described = prepared.descriptors_of(queries) if own is None else prepared.descriptors[own]
             candidates = most_similar(described, prepared.descriptors, reach, 1, first=first)
         else:
             candidates = lists[first : first + len(queries)]
@@ -126,6 +140,10 @@ class DeviceSearch(DeformableSearch):
         xp, margin = namespace(queries), self.effort.context
         height, width = self.size.shape
         window_y, window_x = (self.deformation.pixels(self.deformation.window, side) for side in (height, width))
+        if has_kernels(queries):
+            kernels = self._kernels((window_y, window_x))
+            totals = kernels.of(queries, others, warps, shifts, lambda share: tell(0.5 + 0.5 * share))
+            return xp.sqrt(totals / (2.0 * (2 * margin + 1) ** 2))
         rows = xp.arange(len(queries), device=queries.device)[:, None].expand_as(others)
         flat = [values.reshape(-1) for values in (rows, others, warps, shifts)]
         totals = xp.empty(flat[0].shape, dtype=queries.dtype, device=queries.device)
@@ -144,6 +162,15 @@ class DeviceSearch(DeformableSearch):
                 totals[chosen] = distortion(left, right, self.bank.shifts[shift], (window_y, window_x), margin)
                 tell(0.5 + 0.5 * (low + len(chosen)) / len(order))
         return xp.sqrt(totals / (2.0 * (2 * margin + 1) ** 2)).reshape(others.shape)
+
+    def _kernels(self, window: tuple[int, int]) -> PairDistances:
+        """Return the fused kernels, which compute the same as :func:`distortion`."""
+        from tubal.backends.gpu.deformation import PairDistances
+
+        prepared: PreparedTensors = self.prepared
+        moves = np.asarray(self.bank.shifts, dtype=np.int32)
+        tables = prepared.corners.int(), prepared.weights, restore_like(moves, prepared.images)
+        return PairDistances(prepared.images, *tables, self.size.shape, window, self.effort.context)
 
 
 @dataclass(frozen=True)
@@ -166,9 +193,19 @@ class PreparedTensors:
     @classmethod
     def of(cls, search: DeviceSearch) -> PreparedTensors:
         """Derive everything from the training images of ``search``."""
-        distinct, group = working_images(search, hold=True)
-        images, shape = as_like(distinct.held, search.like), search.size.shape
-        coefficients = fit_coefficients(search, distinct)
+        found = _working_tensor(search)
+        if found is None:
+            distinct, group = working_images(search, hold=True)
+            images = as_like(distinct.held, search.like)
+        else:
+            images, largest, firsts, group = found
+            # Images that differ at the working size differ. Equal ones there may only be constant.
+            originals = vars(search)["_tensor"].reshape(len(group), 1, -1)
+            equal = (firsts, group) if len(firsts) == len(group) else _equal_tensors(originals)
+            if equal is not None:
+                vars(search)["equal_groups"] = equal[1]
+            distinct = WorkingImages(search.images, firsts, search.size, largest)
+        coefficients, shape = fit_coefficients(search, distinct), search.size.shape
         pooling = as_like(cell_weights(shape), images)
         pooled = in_batches(lambda batch: _pooled(batch, shape, pooling), images)
         mean, axes = pooled.mean(0), None
@@ -197,7 +234,12 @@ class PreparedTensors:
     @cached_property
     def _warped(self) -> tuple[Array, Array]:
         n_warps = len(self.corners)
-        energy = in_batches(self._warp_energies, self.images)
+        if has_kernels(self.images):
+            from tubal.backends.gpu.deformation import warp_energies
+
+            energy = warp_energies(self.images, self.corners.int(), self.weights, self.shape)
+        else:
+            energy = in_batches(self._warp_energies, self.images)
         flat = (self.images.reshape(len(self.images), -1) @ self.warp_map).reshape(len(self.images), n_warps, -1)
         return flat * _inverse_length(energy)[:, :, None], energy.amax(1)
 
@@ -232,6 +274,59 @@ class PreparedTensors:
     def warp(self, others: Array, warps: Array) -> Array:
         """Return images ``others`` (pairs,), each moved by its own warp, (pairs, channels, pixels)."""
         return _moved(self.images[others], self.corners[warps], self.weights[warps])
+
+
+def has_kernels(tensor: Array) -> bool:
+    """Tell whether the fused kernels apply: the tensor is on a CUDA device, and Triton is installed."""
+    return bool(tensor.is_cuda) and find_spec("triton") is not None
+
+
+def _working_tensor(search: DeviceSearch) -> tuple[Array, float, IndexArray, IndexArray] | None:
+    """Return distinct images at the working size, from those on the device, and the largest value of the originals.
+
+    Then follow the first image of each group of equal ones, and the group of every image. Return None if the images
+    are not on the device or have another size: the host then prepares them.
+    """
+    tensor, size = vars(search).get("_tensor"), search.size
+    if tensor is None or size.shape != size.source:
+        return None
+    planes = tensor.reshape(len(tensor), size.shape[0] * size.shape[1], -1).transpose(1, 2)
+    xp, largest = namespace(planes), float(abs(planes).max()) or 1.0
+
+    def shrink(part: Array) -> Array:
+        # A constant plane becomes exactly zero, so that rounding errors do not count as a gradient.
+        flat = part.amax(2, keepdims=True) - part.amin(2, keepdims=True) <= 1e-6 * abs(part).amax(2, keepdims=True)
+        return xp.where(flat, 0.0, part / largest).to(search.like.dtype).contiguous()
+
+    images = in_batches(shrink, planes)
+    copies = _equal_tensors(images)
+    if copies is None:
+        return None
+    firsts, group = copies
+    distinct = images if len(firsts) == len(images) else images[restore_like(firsts, images)]
+    return distinct, largest, firsts, group
+
+
+def _equal_tensors(images: Array) -> tuple[IndexArray, IndexArray] | None:
+    """Return what :func:`exact_copies` does, or None in the rare case that different images have equal sums of bits."""
+    sums = to_numpy(in_batches(_bit_sums, images))
+    _, first, inverse = np.unique(sums, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    group, firsts = rank[inverse], first[order]
+    copies = np.flatnonzero(firsts[group] != np.arange(len(group)))
+    ends = (restore_like(numbers, images) for numbers in (copies, firsts[group[copies]]))
+    one, other = (images[numbers] for numbers in ends)
+    return (firsts, group) if bool((one == other).all()) else None
+
+
+def _bit_sums(images: Array) -> Array:
+    """Return weighted sums (m,) of the bits of images; images with different sums are different."""
+    xp = namespace(images)
+    bits = (images + 0.0).reshape(len(images), -1).view(xp.int32)  # equal zeros get equal bits
+    weights = np.random.default_rng(0).integers(2**63, size=bits.shape[1])
+    return (bits.long() * restore_like(weights, images)).sum(1)
 
 
 def in_batches(work: Callable[[Array], Array], images: Array) -> Array:

@@ -310,25 +310,45 @@ def limit_in_degree(
            [1],
            [0]])
     """
-    n_images = len(candidates)
-    allowed = distances < np.inf
-    rank = np.cumsum(allowed, axis=1, dtype=np.int32)
-    while True:
-        rows, slots = np.nonzero(allowed & (rank <= n_neighbors))
-        targets = candidates[rows, slots]
-        crowded = np.flatnonzero((np.bincount(targets, minlength=n_images) > limit)[targets])
-        if len(crowded) == 0:
-            break
-        order = crowded[np.lexsort((rows[crowded], distances[rows[crowded], slots[crowded]], targets[crowded]))]
-        ordered = targets[order]
-        position = np.arange(len(order)) - np.searchsorted(ordered, ordered)
-        surplus = order[position >= limit]
-        allowed[rows[surplus], slots[surplus]] = False
-        changed = np.unique(rows[surplus])
-        rank[changed] = np.cumsum(allowed[changed], axis=1)
+    n_images, length = candidates.shape
+    ends = np.count_nonzero(distances < np.inf, axis=1)
+    # Places of each list before this one were tried; those of all choices are numbers of the flattened lists.
+    following = np.minimum(n_neighbors, ends)
+    chosen = np.flatnonzero(np.arange(length) < following[:, None])
+    targets, values = candidates.reshape(-1), distances.reshape(-1)
+    # Only images in many lists can ever be chosen too often; other choices need not be looked at again.
+    popular = np.bincount(np.maximum(targets, 0), minlength=n_images) > limit
+    often = popular[targets[chosen]]
+    settled, chosen = [chosen[~often]], chosen[often]
+    n_choices = np.bincount(targets[chosen], minlength=n_images)
+    while (n_choices > limit).any():
+        crowded = (n_choices > limit)[targets[chosen]]
+        kept, lost = _nearest_choices(chosen[crowded], targets, values, limit)
+        changed, n_lost = np.unique(lost // length, return_counts=True)
+        n_next = np.minimum(n_lost, ends[changed] - following[changed])
+        first = changed * length + following[changed]
+        added = np.repeat(first - np.cumsum(n_next) + n_next, n_next) + np.arange(n_next.sum())
+        following[changed] += n_next
+        often = popular[targets[added]]
+        settled.append(added[~often])
+        added = added[often]
+        chosen = np.concatenate([chosen[~crowded], kept, added])
+        n_choices += np.bincount(targets[added], minlength=n_images) - np.bincount(targets[lost], minlength=n_images)
+    rows, slots = np.divmod(np.sort(np.concatenate([*settled, chosen])), length)
     result = np.full((n_images, n_neighbors), -1, dtype=np.intp)
-    result[rows, rank[rows, slots] - 1] = slots
+    result[rows, np.arange(len(rows)) - np.searchsorted(rows, np.arange(n_images))[rows]] = slots
     return result
+
+
+def _nearest_choices(
+    chosen: IndexArray, targets: IndexArray | NDArray[np.int32], distances: FloatArray, limit: int
+) -> tuple[IndexArray, IndexArray]:
+    """Return the choices that are among the nearest ``limit`` of their target, and the others."""
+    order = chosen[np.lexsort((chosen, distances[chosen], targets[chosen]))]
+    ordered = targets[order]
+    is_new = np.flatnonzero(np.diff(ordered, prepend=-1))
+    surplus = np.arange(len(order)) - np.repeat(is_new, np.diff(is_new, append=len(order))) >= limit
+    return order[~surplus], order[surplus]
 
 
 # --- the blocked search ----------------------------------------------------------------------------------
@@ -560,6 +580,11 @@ class ImageSearch:
     """Stored training images, and which of them a new image equals: what every search has in common."""
 
     images: NDArray[Any]
+
+    @cached_property
+    def equal_groups(self) -> IndexArray:
+        """The group (n,) of equal training images that each belongs to."""
+        return exact_copies(as_rows(self.images))[1]
 
     @cached_property
     def _fingerprints(self) -> Fingerprints:

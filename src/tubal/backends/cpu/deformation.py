@@ -1,4 +1,4 @@
-"""Kernels of the deformable graph: gradient fields of images, their warps, the local-warp distance, and a map.
+"""Kernels of graphs: gradient fields of images, their warps, the local-warp distance, sums over edges, and a map.
 
 Callers run the kernels from several threads on ranges of rows. That compiles in a fraction of the time of Numba's own
 parallel loops.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import boolean, float32, int32, int64, uint64
+from numba import boolean, float32, float64, int32, int64, uint64
 from numba.extending import intrinsic
 
 from tubal.backends.cpu.jit import compiled, inlined
@@ -268,6 +268,16 @@ def largest(scores, indices, values):
                     floor = best[n_kept - 1]
 
 
+# --- edges ------------------------------------------------------------------------------------------------------------
+@compiled
+def add_edges(starts, columns, weights, row_labels, labels, shared):
+    """Add the edges of some rows of a CSR matrix to ``shared[label of the row, label of the column]``."""
+    for row in range(len(row_labels)):
+        line = shared[row_labels[row]]
+        for edge in range(starts[row], starts[row + 1]):
+            line[labels[columns[edge]]] += weights[edge]
+
+
 # --- a map ------------------------------------------------------------------------------------------------------------
 @inlined
 def _clip(value):
@@ -318,5 +328,6 @@ TYPES = {
     ),
     "pair_distances": (_cube, _cube, int32[:, ::1], int64[:, ::1], int64[::1], _matrix, _vector),
     "largest": (_matrix, int32[:, ::1], _matrix),
+    "add_edges": (int32[::1], int32[::1], float64[::1], int32[::1], int32[::1], float64[:, ::1]),
     "place_on_map": (_matrix, int32[::1], int32[::1], _vector, int64, uint64),
 }  # fmt: skip

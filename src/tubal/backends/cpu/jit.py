@@ -120,6 +120,7 @@ FOR_CLUSTERING = tuple(
         "coding.solve_graph_systems",
         "coding.graph_step",
         "coding.descend",
+        "deformation.add_edges",
         "deformation.place_on_map",
     )
 )
