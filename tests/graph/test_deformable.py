@@ -490,7 +490,9 @@ def test_invalid_search_parameters_raise(rng, part, changed):
 
 
 def test_invalid_search_arrays_raise(rng):
-    arrays, meta = deformable_graph(rng.random((10, 8, 8)), 2).state()
+    graph = deformable_graph(rng.random((10, 8, 8)), 2)
+    # Edges are stored because they do not follow from the neighbour lists.
+    arrays, meta = replace(graph, adjacency=2.0 * graph.adjacency).state()
     for name, value in [
         ("search_images", arrays["search_images"][:5]),
         ("search_images", np.full((10, 8, 8), np.nan)),
