@@ -110,7 +110,8 @@ CODERS = {
 }
 
 
-# Ten times as many as the library allows: under the weakest sparsity of the grid fewer do not certify the codes.
+# Without a graph, ten times as many as the library allows: under the weakest sparsity of the grid fewer do not certify
+# the codes. With a graph the same would take hours.
 MOST_FINAL_STEPS = 30_000
 
 
@@ -124,17 +125,20 @@ class CertifiedAdmm(Admm):
     final: Admm = field(default_factory=Admm)
 
     @classmethod
-    def for_sparsity(cls, sparsity: float, model: str) -> CertifiedAdmm:
-        """Return the solver of a model ("sc", "tensr", "csc" or "tubsc") for a sparsity."""
+    def for_sparsity(cls, sparsity: float, kind: CoderKind) -> CertifiedAdmm:
+        """Return the solver of a coder for a sparsity."""
         from tubal.estimators.coders import FILTER_CODING_STEPS, FILTER_PENALTY
-        from tubal.learning.fitting import FINAL_GAP, USUAL_SPARSITY, default_code_solver
+        from tubal.learning.fitting import FINAL_GAP, FINAL_STEPS, USUAL_SPARSITY, default_code_solver
 
-        # Under weak sparsity, small penalties certify codes sooner, as in the library.
-        learning, first = default_code_solver(sparsity, "unit"), 2.0 * min(1.0, sparsity / USUAL_SPARSITY) ** 0.5
-        if model == "csc":
+        learning, first = default_code_solver(sparsity, "unit"), 2.0
+        if kind.model == "csc":
             learning = Admm(max_iter=FILTER_CODING_STEPS, tol=1e-3, penalty=FILTER_PENALTY)
             first = FILTER_PENALTY  # smaller ones, as for the others under weak sparsity, certify no image for long
-        final = Admm(max_iter=MOST_FINAL_STEPS, penalty=first, gap=FINAL_GAP, check_every=20)
+        elif not kind.graph:
+            # Under weak sparsity, small penalties certify codes sooner, as in the library.
+            first *= min(1.0, sparsity / USUAL_SPARSITY) ** 0.5
+        steps = FINAL_STEPS if kind.graph else MOST_FINAL_STEPS
+        final = Admm(max_iter=steps, penalty=first, gap=FINAL_GAP, check_every=20)
         return cls(max_iter=learning.max_iter, tol=learning.tol, penalty=learning.penalty, final=final)
 
 
@@ -170,7 +174,7 @@ def build_coder(name: str, images: Images, settings: Settings, seed: int) -> Mem
         "init": settings["init"],
         "random_state": seed,
     }
-    parameters["code_solver"] = CertifiedAdmm.for_sparsity(parameters["sparsity"], kind.model)
+    parameters["code_solver"] = CertifiedAdmm.for_sparsity(parameters["sparsity"], kind)
     if kind.model == "tubsc":
         parameters["tube_axis"] = settings.get("tube_axis", -1)
     if kind.model == "csc":
@@ -310,7 +314,7 @@ def coder_stopped_early(name: str) -> Callable[[Images, int, Settings, int], Out
         rows = coder_input(name, images, settings)
         model = build_coder(name, images, settings, seed)
         # The dictionary is that of the certified coder; its own final codes are not used, and need few steps.
-        learning = CertifiedAdmm.for_sparsity(model.sparsity, CODERS[name].model)
+        learning = CertifiedAdmm.for_sparsity(model.sparsity, CODERS[name])
         model.set_params(code_solver=replace(learning, final=Admm(max_iter=1)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
