@@ -20,7 +20,6 @@ from tubal.backends.arrays import own_threads
 from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors, order_by_size
 from tubal.clustering.quality import members_of
 from tubal.clustering.spectral import (
-    Float64Array,
     LabelArray,
     Spectrum,
     cluster_means,
@@ -66,7 +65,7 @@ class ClusterTree:
     """
 
     pieces: LabelArray
-    linkage: Float64Array
+    linkage: NDArray[np.float64]
     n_clusters: int
 
     @property
@@ -155,7 +154,7 @@ def cluster_tree(
         return ClusterTree(pieces, _merge_pieces(points, pieces, labels), n_clusters)
 
 
-def _find_pieces(points: Float64Array, labels: LabelArray, together: LabelArray | None, seed: int) -> LabelArray:
+def _find_pieces(points: NDArray[np.float64], labels: LabelArray, together: LabelArray | None, seed: int) -> LabelArray:
     """Return the piece (n,) of each image; pieces do not cross clusters."""
     n_images = len(points)
     group = np.arange(n_images) if together is None else np.unique(together, return_inverse=True)[1]
@@ -175,7 +174,7 @@ def _find_pieces(points: Float64Array, labels: LabelArray, together: LabelArray 
     return pieces[group]
 
 
-def _divide(points: Float64Array, n_pieces: int, rng: np.random.Generator) -> LabelArray:
+def _divide(points: NDArray[np.float64], n_pieces: int, rng: np.random.Generator) -> LabelArray:
     """Return the piece (n,) of each point: a few rounds of K-means from random points; no piece is empty."""
     if n_pieces >= len(points):
         return np.arange(len(points))
@@ -186,7 +185,7 @@ def _divide(points: Float64Array, n_pieces: int, rng: np.random.Generator) -> La
     return np.asarray(np.unique(part, return_inverse=True)[1], dtype=np.intp)
 
 
-def _merge_pieces(points: Float64Array, pieces: LabelArray, labels: LabelArray) -> Float64Array:
+def _merge_pieces(points: NDArray[np.float64], pieces: LabelArray, labels: LabelArray) -> NDArray[np.float64]:
     """Return the linkage of all pieces: merges within clusters by increasing height, then merges of clusters."""
     n_pieces = int(pieces.max()) + 1
     weights = np.bincount(pieces, minlength=n_pieces).astype(np.float64)
@@ -207,7 +206,7 @@ def _merge_pieces(points: Float64Array, pieces: LabelArray, labels: LabelArray) 
     return _number_nodes(rows, above, cluster)
 
 
-def _number_nodes(within: Float64Array, above: Float64Array, cluster: LabelArray) -> Float64Array:
+def _number_nodes(within: NDArray[np.float64], above: NDArray[np.float64], cluster: LabelArray) -> NDArray[np.float64]:
     """Return SciPy's linkage from merges within clusters, in order, and merges of the clusters."""
     n_pieces = len(cluster)
     # The nodes of each cluster, in the order of its own numbering; the last one is the whole cluster.
@@ -230,7 +229,7 @@ def _number_nodes(within: Float64Array, above: Float64Array, cluster: LabelArray
     return linkage
 
 
-def ward_merges(points: Float64Array, weights: Float64Array) -> Float64Array:
+def ward_merges(points: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return Ward's merges (p - 1, 3) of weighted points (p, d): the two nodes, and the height ``sqrt(2 Δ)``.
 
     Merging nodes of weights ``a`` and ``b`` whose means are at distance d increases the sum of squared distances by
@@ -361,15 +360,15 @@ class QuestionTree:
         )
 
 
-def separation(means: Float64Array) -> Float64Array:
+def separation(means: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the squared distance (k,) from the mean of each cluster to the nearest other one.
 
     >>> separation(np.array([[0.0, 0.0], [0.0, 0.5], [1.0, 0.0]]))
     array([0.25, 0.25, 1.  ])
     """
-    apart: Float64Array = cdist(means, means, "sqeuclidean")
+    apart: NDArray[np.float64] = cdist(means, means, "sqeuclidean")
     np.fill_diagonal(apart, _UNRELATED)  # one cluster has no other
-    nearest: Float64Array = np.maximum(apart.min(axis=1), 1e-12)
+    nearest: NDArray[np.float64] = np.maximum(apart.min(axis=1), 1e-12)
     return nearest
 
 

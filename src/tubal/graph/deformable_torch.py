@@ -170,7 +170,7 @@ class DeviceSearch(DeformableSearch):
         prepared: PreparedTensors = self.prepared
         moves = np.asarray(self.bank.shifts, dtype=np.int32)
         tables = prepared.corners.int(), prepared.weights, restore_like(moves, prepared.images)
-        return PairDistances(prepared.images, *tables, self.size.shape, window, self.effort.context)
+        return PairDistances(prepared.images, self.size.shape, *tables, window, self.effort.context)
 
 
 @dataclass(frozen=True)

@@ -188,10 +188,10 @@ class PairDistances:
     """
 
     images: Array
+    shape: tuple[int, int]
     corners: Array
     shares: Array
     shifts: Array
-    shape: tuple[int, int]
     window: tuple[int, int]
     context: int
 
