@@ -54,7 +54,7 @@ def test_principal_components_keep_the_wanted_variance():
 
 def test_missing_package_is_reported_in_one_sentence(monkeypatch):
     monkeypatch.setattr("tubal.experiments.tables.find_spec", lambda name: None)
-    assert table2.METHODS["umap"].unavailable() == "UMAP + K-means needs the package umap: pip install 'tubal[bench]'"
+    assert table2.METHODS["umap"].unavailable() == "UMAP + K-means needs the package umap: pip install umap-learn"
     assert table2.METHODS["kmeans"].unavailable() is None
 
 

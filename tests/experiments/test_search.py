@@ -225,7 +225,9 @@ def test_protocol_says_what_is_wrong_with_bad_input(labelled_folder, labelled_fi
     for message, paths in cases.items():
         named = [part for path in paths for part in ("--images", str(path))]
 
-        code = cli.run(["reproduce", "--table", "protocol", "--out", str(tmp_path / "out"), *named])
+        code = cli.run(
+            ["reproduce", "--table", "protocol", "--methods", "kmeans", "--out", str(tmp_path / "out"), *named]
+        )
 
         assert code == 2, message
         lines = capsys.readouterr().err.splitlines()

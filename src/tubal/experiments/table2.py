@@ -74,7 +74,7 @@ METHODS: Mapping[str, Method] = {
         umap_and_kmeans,
         ("scale", "n_starts", "umap_neighbors", "umap_dimensions", "umap_min_dist"),
         requires="umap",
-        hint="pip install 'tubal[bench]'",
+        hint="pip install umap-learn",
     ),
 }
 
