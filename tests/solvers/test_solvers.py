@@ -116,6 +116,15 @@ def test_admm_stops_at_the_tolerance(rng, backend, graph_weight):
     assert overall(movement) <= 1e-3 < overall(before)
 
 
+@pytest.mark.parametrize("solver", [Admm(max_iter=100_000, tol=0.0), Fista(max_iter=100_000, tol=0.0)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_tolerance_of_zero_ends_when_only_rounding_errors_are_left(rng, solver, dtype):
+    _, _, inner = draw(rng, 6, dtype=dtype)
+    solution = solver.minimise(TubalCoding(*inner, sparsity=SPARSITY))
+    assert solution.n_iter < 20_000
+    assert solution.converged
+
+
 @pytest.mark.parametrize("solver", [Admm(max_iter=30, tol=0.0), Fista(max_iter=30, tol=0.0), PrintedIstt(max_iter=30)])
 def test_start_is_not_changed(rng, backend, solver):
     _, _, inner = draw(rng, 5, backend=backend)

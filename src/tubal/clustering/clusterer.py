@@ -247,7 +247,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     graph_ : Graph
         The neighbour graph, which is the view "shape".
     views_ : dict of str to str
-        How each view was made: "graph", "images" for features that are computed from images, or "given".
+        How each view was made: "graph", "images" for built-in features of the images, "function" or "given".
     view_weights_ : dict of str to float
         How far each view is trusted: 1 for the best, 0 for one that has no influence.
     view_graphs_ : dict of str to Graph

@@ -269,7 +269,7 @@ class Views:
     """The views of a fit.
 
     ``lists`` are longer neighbour lists among the distinct images, "shape" included if it counts. ``graphs`` are those
-    of all images, for views other than shape. ``sources`` says how each view was made: "graph", "images" or "given".
+    of all images, for views other than shape. ``sources`` says how each view was made, see ``views_`` of the clusterer.
     ``peaks`` are those of :func:`picture_peaks`, where features that were computed from pictures follow from them.
     """
 
@@ -314,12 +314,12 @@ def look_at(request: Request, stack: Array, distinct: DistinctImages, n_neighbor
     for name, view in request.computed.items():
         found[name] = _describe(view, pictures, stages.stage(f"view {name}", f"comparing pictures by {name}"))
     for name, value in found.items():
-        sources[name] = "images" if name in request.computed else "given"
+        own_function = isinstance(request.computed.get(name), FunctionView)
+        sources[name] = "function" if own_function else "images" if name in request.computed else "given"
         graphs[name] = value if isinstance(value, Graph) else feature_graph(value, n_neighbors)
         lists[name] = _among(graphs[name], value, distinct, n_neighbors)
     restorable = any(isinstance(view, (ColourView, TextureView)) for view in request.computed.values())
-    own = any(name in ASSISTING and isinstance(view, FunctionView) for name, view in request.computed.items())
-    peaks = picture_peaks(stack, white) if restorable and not own else None
+    peaks = picture_peaks(stack, white) if restorable else None
     return Views(lists, graphs, sources, dict.fromkeys(lists, 1.0), white, peaks)
 
 
@@ -492,12 +492,10 @@ def query_leading(
 
 def _view_of(model: Viewed, name: str, known: Mapping[str, View]) -> View | None:
     """Return what computes a view from images; None if its features were given, or its function is not stored."""
-    if model.views_.get(name) != "images":
-        return None
     value = model.views.get(name) if isinstance(model.views, Mapping) else None
     if callable(value):
         return FunctionView(name, value)
-    return known.get(name)
+    return known.get(name) if model.views_.get(name) == "images" else None
 
 
 def check_view_results(model: object, n_images: int) -> None:
@@ -512,7 +510,7 @@ def check_view_results(model: object, n_images: int) -> None:
         raise ValueError("its views have different names in different tables")
     for value in trust.values():
         check_interval("view_weights_", value, 0.0, 1.0)
-    if not set(sources.values()) <= {"graph", "images", "given"}:
+    if not set(sources.values()) <= {"graph", "images", "function", "given"}:
         raise ValueError("a view was made in a way that this version does not know")
     if any(not isinstance(graph, Graph) or graph.n_images != n_images for graph in graphs.values()):
         raise ValueError(f"a view is not a graph of {n_images} images")

@@ -13,7 +13,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, as_like, namespace
+from tubal.backends.arrays import Array, as_like, machine_epsilon, namespace
 from tubal.problems.base import CodingProblem, MomentumState, SplitState, clip_to, relative_movement, soft_threshold
 from tubal.solvers.base import MOST_STEPS, CodeSolver, Monitor, Solution, check_integer, check_number, ignore, iterate
 
@@ -44,7 +44,8 @@ class Admm(CodeSolver):
         Stop when the point of every image changes by less than this fraction of its norm in one step. The change equals
         the distance from the codes to the exact minimiser of the quadratic, so the KKT residual of an image is below
         ``(lipschitz + penalty) · tol · ||point||``. Images connected by a graph are one problem: there the root mean
-        square of the fractions counts, and single ones may be larger.
+        square of the fractions counts, and single ones may be larger. Changes as small as rounding errors always end
+        the run, also if ``tol`` is 0.
     penalty : float, default=1.0
         Weight of the augmented Lagrangian, above 0. Atoms lie in the unit ball, which fixes the scale of the quadratic,
         so the default suits all data.
@@ -92,13 +93,13 @@ class Admm(CodeSolver):
         if self.gap is not None and problem.sparsity > 0.0:
             return self._minimise_certified(problem, state, monitor, self.gap, from_zero=start is None)
         # Copied, so that a solution can compute `converged` after the problem is deleted.
-        independent = problem.independent
+        independent, tol = problem.independent, _attainable(self.tol, state.point)
 
         def advance(now: SplitState, n_steps: int) -> SplitState:
-            return problem.split(now, penalty=self.penalty, relaxation=self.relaxation, n_steps=n_steps, tol=self.tol)
+            return problem.split(now, penalty=self.penalty, relaxation=self.relaxation, n_steps=n_steps, tol=tol)
 
         def stop(now: SplitState) -> bool:
-            return now.movement is not None and bool(_overall_movement(now.movement, independent) <= self.tol)
+            return now.movement is not None and bool(_overall_movement(now.movement, independent) <= tol)
 
         solution = iterate(
             advance,
@@ -166,6 +167,11 @@ class Admm(CodeSolver):
         """
         dual = clip_to(-problem.gradient(codes) / self.penalty, problem.sparsity / self.penalty)
         return codes + dual
+
+
+def _attainable(tol: float, codes: Array) -> float:
+    """Return a tolerance that steps can reach: codes that only change by rounding errors have converged."""
+    return max(tol, 4.0 * machine_epsilon(codes))
 
 
 def _overall_movement(movement: Array, independent: bool) -> Array:
@@ -291,7 +297,7 @@ class Fista(_MomentumSolver):
         Maximum number of steps.
     tol : float, default=1e-4
         Stop when a proximal-gradient step of length ``1 / lipschitz`` would change the codes of every image by less
-        than this fraction of their norm. 0 makes all ``max_iter`` steps.
+        than this fraction of their norm, or by no more than rounding errors.
     check_every : int, default=10
         Number of steps between two checks of the stopping rule.
     """
@@ -309,10 +315,12 @@ class Fista(_MomentumSolver):
         self, problem: CodingProblem, start: MomentumState | Array | None = None, monitor: Monitor = ignore
     ) -> Solution[MomentumState]:
         step_size = 1.0 / max(problem.lipschitz, MIN_LIPSCHITZ)
+        state = _initial_state(problem, start)
+        tol = _attainable(self.tol, state.codes)
         return iterate(
             lambda now, n_steps: problem.accelerate(now, step_size=step_size, n_steps=n_steps),
-            _initial_state(problem, start),
-            stop=lambda now: self.tol > 0.0 and prox_residual(problem, now.codes, step_size) <= self.tol,
+            state,
+            stop=lambda now: prox_residual(problem, now.codes, step_size) <= tol,
             max_iter=self.max_iter,
             check_every=self.check_every,
             monitor=monitor,

@@ -449,8 +449,8 @@ def unpack_sparse(mask: NDArray[np.uint8], values: NDArray[Any], shape: Json) ->
 
 
 # Compression takes longer to undo than a narrow type, and is worth a smaller saving.
-_DEFLATED_TYPES, _WORTH_DEFLATING = ("|u1", "<u2", "<i4", "<i8", "<f2", "<f4", "<f8"), 0.95
-_NARROW_TYPES = ("|u1", "<u2", "<i4", "<f2", "<f4")
+_DEFLATED_TYPES, _WORTH_DEFLATING = ("|i1", "|u1", "<u2", "<i4", "<i8", "<f2", "<f4", "<f8"), 0.95
+_NARROW_TYPES = ("|i1", "|u1", "<u2", "<i4", "<f2", "<f4")
 _WIDE_TYPES = ("<i4", "<i8", "<f4", "<f8")
 
 
@@ -463,14 +463,18 @@ def narrowest(array: NDArray[Any]) -> NDArray[Any] | None:
     if array.dtype.str not in _WIDE_TYPES or array.size < _LEAST_PACKED:
         return None
     for name in _NARROW_TYPES:
-        same_kind = (np.dtype(name).kind == "f") == (array.dtype.kind == "f")
-        if not same_kind or np.dtype(name).itemsize >= array.itemsize:
+        if np.dtype(name).itemsize >= array.itemsize or (array.dtype.kind == "i" and name in ("<f2", "<f4")):
             continue
-        with np.errstate(over="ignore"):
-            found = array.astype(name)
-        if np.array_equal(found, array):
-            return found
+        if _is_exact(array[:1], name) and _is_exact(array, name):
+            return array.astype(name)
     return None
+
+
+def _is_exact(array: NDArray[Any], name: str) -> bool:
+    """Return whether a type holds the values of an array, bit for bit: integers have no negative zero."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = array.astype(name)
+    return np.array_equal(found, array) and (found.dtype.kind == "f" or not np.signbit(array[found == 0]).any())
 
 
 def widen(array: NDArray[Any], dtype: Json) -> NDArray[Any]:
@@ -481,7 +485,7 @@ def widen(array: NDArray[Any], dtype: Json) -> NDArray[Any]:
     """
     if array.dtype.str not in _NARROW_TYPES or dtype not in _WIDE_TYPES:
         raise DamagedFileError(f"it holds {array.dtype} in place of {str(dtype)[:40]}")
-    if (array.dtype.kind == "f") != (np.dtype(str(dtype)).kind == "f"):
+    if array.dtype.kind == "f" and np.dtype(str(dtype)).kind != "f":
         raise DamagedFileError(f"it holds {array.dtype} in place of {dtype}")
     return array.astype(str(dtype))
 
