@@ -171,7 +171,7 @@ class Admm(CodeSolver):
 
 def _attainable(tol: float, codes: Array) -> float:
     """Return a tolerance that steps can reach: codes that only change by rounding errors have converged."""
-    return max(tol, 4.0 * machine_epsilon(codes))
+    return max(tol, 10.0 * machine_epsilon(codes))
 
 
 def _overall_movement(movement: Array, independent: bool) -> Array:
