@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from itertools import combinations, permutations
 from math import log, sqrt
@@ -83,6 +85,21 @@ def test_nmi_follows_from_entropies(method, pairs):
     average = AVERAGES[method](*entropies)
     expected = (sum(entropies) - entropy(pairs)) / average if average else float(max(entropies) == 0)
     assert clustering_nmi(classes, clusters, average_method=method) == pytest.approx(expected, abs=1e-9)
+
+
+def test_nmi_needs_no_table_of_all_pairs():
+    """The table of 300 000 classes and as many clusters would have 90 billion entries."""
+    names = np.arange(300_000)
+    assert clustering_nmi(names, names[::-1]) == pytest.approx(1.0)
+
+
+def test_scores_of_the_command_line_are_quick_to_import():
+    program = (
+        "import sys; from tubal.metrics import *; "
+        "clustering_nmi([0, 1], [1, 0]), clustering_accuracy([0, 1], [1, 0]), purity([0, 1], [1, 0]); "
+        "sys.exit('sklearn.metrics' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 @given(partitions)

@@ -468,12 +468,8 @@ def accelerated_steps(
     """
     tube_length, n_atoms, _ = codes.shape
     block = np.empty((tube_length, n_atoms, BLOCK), codes.dtype)
-    ahead, slope, buffer, constant = (
-        np.empty_like(block),
-        np.empty_like(block),
-        np.empty_like(block),
-        np.empty_like(block),
-    )
+    ahead, slope = np.empty_like(block), np.empty_like(block)
+    buffer, constant = np.empty_like(block), np.empty_like(block)
     for first in range(start, stop, BLOCK):
         last = min(first + BLOCK, stop)
         _load_block(codes, first, last, block)
@@ -564,11 +560,13 @@ def solve_graph_systems(graph, scale, shifts, rates, counts, right, start, stop,
     kept, and no inner product is needed.
     """
     n_samples, lanes = right.shape[1:]
-    other = np.zeros((n_samples, lanes), right.dtype)
-    gathered = np.empty(lanes, right.dtype)
+    other, gathered = np.empty((n_samples, lanes), right.dtype), np.empty(lanes, right.dtype)
+    for sample in range(n_samples):  # np.zeros would take longer to compile
+        for lane in range(lanes):
+            other[sample, lane] = 0.0
     for slab in range(start, stop):
         here, rows, shift = solution[slab], right[slab], shifts[slab]
-        quarter, weight = 0.25 * rates[slab] ** 2, 1.0
+        quarter, weight = 0.25 * rates[slab] * rates[slab], 1.0  # a power would take longer to compile
         for step in range(counts[slab]):
             if step > 0:
                 weight = 1.0 / (1.0 - quarter * weight * (2.0 if step == 1 else 1.0))
@@ -829,7 +827,7 @@ def descend(gram, products, slack, square, sparsity, gap, codes):
         value = 0.5 * left + sparsity * size
         limit = sparsity / largest
         multiple = min(max(slope / max(left, 1e-300), -limit), limit)
-        if value - multiple * slope + 0.5 * multiple**2 * left <= gap * value:
+        if value - multiple * slope + 0.5 * multiple * multiple * left <= gap * value:
             break
 
 

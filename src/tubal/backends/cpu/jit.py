@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import importlib
 import multiprocessing
 import os
@@ -192,6 +193,7 @@ def _compile_silently(names: Sequence[str]) -> None:
     for stream in range(3):
         os.dup2(nowhere, stream)
     _compilers.clear()  # a forked process cannot wait for others
+    gc.disable()  # the process ends soon, and looking for garbage would take a twentieth of its time
     compile_kernels(names)
 
 
