@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
 from tubal.clustering import affinity, cuts, quality, spectral
-from tubal.clustering.affinity import crowding_groups, near_copies
+from tubal.clustering.affinity import crowding_groups, lists_of_groups, near_copies
 from tubal.clustering.cuts import cheapest_links, join_components, warn_if_lopsided
 from tubal.clustering.quality import OUTLIER_CUTOFF
 from tubal.clustering.spectral import _DENSE_LIMIT, lloyd, ward_kmeans
@@ -252,6 +252,26 @@ def test_ordinary_points_have_no_copies(rng):
     group = near_copies(knn_graph(rng.normal(size=(300, 20)), 10))
     assert len(np.unique(group)) > 290
     assert_array_equal(crowding_groups(group, 5), np.arange(300))
+
+
+def test_groups_are_as_far_apart_as_their_nearest_images(rng):
+    # Given lists with open ends, and groups of one to three images
+    neighbors = np.array([rng.permutation(np.delete(np.arange(40), row))[:6] for row in range(40)])
+    distances = np.sort(rng.random((40, 6)), axis=1)
+    neighbors[rng.random(40) < 0.3, 4:] = -1
+    group = np.unique(rng.integers(30, size=40), return_inverse=True)[1]
+    # When the lists of groups are made, then they are those of a search through all pairs
+    others, lengths = lists_of_groups(neighbors, distances, group)
+    for own in range(len(others)):
+        gaps = {}
+        for row, slot in itertools.product(np.flatnonzero(group == own), range(6)):
+            other = group[neighbors[row, slot]]
+            if neighbors[row, slot] >= 0 and other != own:
+                gaps[other] = min(gaps.get(other, np.inf), distances[row, slot])
+        expected = sorted(gaps, key=gaps.get)[:6]
+        assert_array_equal(others[own], expected + [-1] * (6 - len(expected)))
+        assert_array_equal(lengths[own, : len(expected)], [gaps[other] for other in expected])
+        assert np.isinf(lengths[own, len(expected) :]).all()
 
 
 def test_lopsided_partition_is_announced(rng):
