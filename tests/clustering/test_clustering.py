@@ -51,6 +51,24 @@ def test_spectrum_agrees_with_a_dense_eigensolver(rng, n_images):
     assert_allclose(found.vectors.T @ found.vectors, np.eye(5), atol=1e-4)
 
 
+def test_a_smaller_graph_starts_the_search_for_eigenvectors(rng, monkeypatch):
+    # Given 150 groups of ten near-copies with few edges between groups, a second component and an isolated image
+    inside, other = sparse.block_diag([np.ones((10, 10)) - np.eye(10)] * 150), planted(rng, [60])[0]
+    links = sparse.random(1500, 1500, density=0.004, rng=rng)
+    crowd = sparse.block_diag([inside + links + links.T, other, np.zeros((1, 1))], format="csr")
+    crowd.setdiag(0)
+    expected = clustering.spectrum(crowd, 20)
+    # When eigenvectors are sought in blocks, from those of a smaller graph
+    monkeypatch.setattr(spectral, "_BLOCK_FROM", 1000)
+    monkeypatch.setattr(spectral, "_COARSE_FROM", 1000)
+    monkeypatch.setattr(spectral, "_MOST_RESTARTS", 4)
+    found = clustering.spectrum(crowd, 20)
+    # Then few rounds find those of the whole graph
+    assert_allclose(found.values, expected.values, atol=2e-3)
+    overlap = np.linalg.svd(found.vectors[:, :15].T @ expected.vectors, compute_uv=False)
+    assert overlap.min() > 0.99
+
+
 def test_blocks_of_vectors_find_the_same_spectrum(rng, monkeypatch):
     adjacency, _ = planted(rng, [300] * 4, inside=0.1, outside=0.01)
     expected = clustering.spectrum(adjacency, 12)

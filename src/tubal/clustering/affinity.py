@@ -431,8 +431,8 @@ def find_distinct(
     """Return representatives of all images, each group of copies represented once.
 
     In order these are exact copies (:func:`crowding_groups`), near-copies (:func:`near_copies`), and small components
-    (:func:`small_components`). Groups are looked for again among the representatives until there are none, or hardly any
-    near-copies: copies that fill a list hide the copies that have no place in it.
+    (:func:`small_components`). Groups are looked for again among the representatives until there are none, or hardly
+    any near-copies: copies that fill a list hide the copies that have no place in it.
 
     Near-copies are joined if at least 90 % of the images have some. Only then is it certain that a collection holds
     every image several times. In 16 ordinary collections at most 5 % of the images have near-copies, with 2 to 12 noisy

@@ -423,7 +423,8 @@ class DeformableSearch(ImageSearch):
         found = self.reduced(candidates).nearest(self.images[queries], min(n_neighbors + 1, len(candidates)))
         indices = candidates[found.indices]
         others_first = np.argsort(indices == queries[:, None], axis=1, kind="stable")[:, :n_neighbors]
-        return Neighbors(*(np.take_along_axis(part, others_first, axis=1) for part in (indices, found.distances)))
+        rows = np.arange(len(queries))[:, None]
+        return Neighbors(indices[rows, others_first], found.distances[rows, others_first])
 
     def _alignments(self, spread: Ranking, slots: IndexArray) -> Alignments:
         """Return motions in pixels of the original images; copies (slot -1) are not moved."""
