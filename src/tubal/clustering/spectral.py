@@ -221,9 +221,10 @@ def strongest_neighbors(adjacency: SparseMatrix, degrees: Float64Array) -> Index
     for start in range(0, len(degrees), _ROWS_OF_GRAPH):
         part = adjacency[start : start + _ROWS_OF_GRAPH]
         used = np.flatnonzero(np.diff(part.indptr))
-        weights = part.data / degrees[part.indices]
-        largest = np.maximum.reduceat(weights, part.indptr[used]) if len(used) else weights
         rows = np.repeat(np.arange(len(used)), np.diff(part.indptr)[used])
+        own = part.indices == start + used[rows]  # a group has an edge to itself
+        weights = np.where(own, -1.0, part.data / np.maximum(degrees, 1e-300)[part.indices])
+        largest = np.maximum.reduceat(weights, part.indptr[used]) if len(used) else weights
         places = np.flatnonzero(weights == largest[rows])
         found[start + used] = part.indices[places[np.searchsorted(rows[places], np.arange(len(used)))]]
     return found
