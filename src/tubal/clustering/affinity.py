@@ -525,9 +525,9 @@ def lists_of_groups(neighbors: IndexArray, distances: FloatArray, group: LabelAr
 
     >>> neighbors, distances = np.array([[1, 2], [0, 3], [3, 1], [2, 1]]), np.array([[1.0, 5], [1, 4], [2, 6], [2, 4]])
     >>> lists_of_groups(neighbors, distances, np.array([0, 0, 1, 2]))[0]
-    array([[ 2,  1],
-           [ 2,  0],
-           [ 1,  0]])
+    array([[2, 1],
+           [2, 0],
+           [1, 0]])
     """
     n_slots, shape = neighbors.shape[1], (_count(group), neighbors.shape[1])
     others, lengths = np.full(shape, -1, dtype=np.intp), np.full(shape, np.inf, dtype=distances.dtype)
