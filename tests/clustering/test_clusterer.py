@@ -15,7 +15,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
 from tubal import GTSC, GraphSC, ImageClusterer, load, save
-from tubal.clustering import clusterer, kmeans
+from tubal.clustering import affinity, clusterer, kmeans
 from tubal.clustering.affinity import choose_neighbors, keep_nearest, keep_nearest_rescaled, mutual_share
 from tubal.datasets import fetch, make_shifted_shapes
 from tubal.graph import Graph, Neighbors, Weighting
@@ -521,6 +521,32 @@ def test_bursts_of_copies_do_not_take_all_clusters(rng, digits):
     bursts = np.repeat(rng.random((12, 8, 8)), 8, axis=0) + 0.01 * rng.random((96, 8, 8))
     found = ImageClusterer(10, random_state=0).fit_predict(np.concatenate([images, bursts]))
     assert clustering_nmi(target, found[:300]) > 0.85
+
+
+@pytest.mark.parametrize("as_images", [np.asarray, "torch"])
+def test_a_few_copies_of_many_images_need_no_second_search(rng, digits, monkeypatch, as_images):
+    as_images = pytest.importorskip("torch").as_tensor if as_images == "torch" else as_images
+    # Given a collection that counts as large, with twelve groups of near-copies that have no neighbour elsewhere
+    monkeypatch.setattr(affinity, "_SEARCHED_AGAIN", 0)
+    images, target, _ = digits
+    bursts = np.repeat(rng.random((12, 8, 8)), 12, axis=0) + 0.01 * rng.random((144, 8, 8))
+    # When it is clustered
+    seen = set()
+    model = ImageClusterer(10, random_state=0)
+    crowd = as_images(np.concatenate([images, bursts]).astype(np.float32))
+    model.fit(crowd, progress=lambda stage, done, total: seen.add(stage))
+    # Then each group counts once, neighbours were sought once, and the digits are clustered as ever
+    assert_array_equal([len(set(group)) for group in model.copy_of_[300:].reshape(12, 12)], np.ones(12))
+    assert "finding neighbours, round 2" not in seen
+    assert clustering_nmi(target, model.labels_[:300]) > 0.85
+
+
+def test_copies_of_every_image_are_searched_again(digits, monkeypatch):
+    monkeypatch.setattr(affinity, "_SEARCHED_AGAIN", 0)
+    images, target = noisy_copies(300, 12)
+    model = ImageClusterer(10, random_state=0).fit(images)
+    assert clustering_nmi(target, model.labels_) >= digits[2] - 0.02
+    assert len(np.unique(model.copy_of_)) <= 310
 
 
 def test_shifted_copies_do_not_collapse(rng):

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
 from tubal.clustering import affinity, cuts, quality, spectral
-from tubal.clustering.affinity import crowding_groups, near_copies
+from tubal.clustering.affinity import crowding_groups, lists_of_groups, near_copies
 from tubal.clustering.cuts import cheapest_links, join_components, warn_if_lopsided
 from tubal.clustering.quality import OUTLIER_CUTOFF
 from tubal.clustering.spectral import _DENSE_LIMIT, lloyd, ward_kmeans
@@ -49,6 +49,24 @@ def test_spectrum_agrees_with_a_dense_eigensolver(rng, n_images):
     assert_allclose(found.values, expected, atol=1e-4)
     assert_allclose(dense @ found.vectors, found.vectors * found.values, atol=2e-3)
     assert_allclose(found.vectors.T @ found.vectors, np.eye(5), atol=1e-4)
+
+
+def test_a_smaller_graph_starts_the_search_for_eigenvectors(rng, monkeypatch):
+    # Given 150 groups of ten near-copies with few edges between groups, a second component and an isolated image
+    inside, other = sparse.block_diag([np.ones((10, 10)) - np.eye(10)] * 150), planted(rng, [60])[0]
+    links = sparse.random(1500, 1500, density=0.004, rng=rng)
+    crowd = sparse.block_diag([inside + links + links.T, other, np.zeros((1, 1))], format="csr")
+    crowd.setdiag(0)
+    expected = clustering.spectrum(crowd, 20)
+    # When eigenvectors are sought in blocks, from those of a smaller graph
+    monkeypatch.setattr(spectral, "_BLOCK_FROM", 1000)
+    monkeypatch.setattr(spectral, "_COARSE_FROM", 1000)
+    monkeypatch.setattr(spectral, "_MOST_RESTARTS", 4)
+    found = clustering.spectrum(crowd, 20)
+    # Then few rounds find those of the whole graph
+    assert_allclose(found.values, expected.values, atol=2e-3)
+    overlap = np.linalg.svd(found.vectors[:, :15].T @ expected.vectors, compute_uv=False)
+    assert overlap.min() > 0.99
 
 
 def test_blocks_of_vectors_find_the_same_spectrum(rng, monkeypatch):
@@ -252,6 +270,26 @@ def test_ordinary_points_have_no_copies(rng):
     group = near_copies(knn_graph(rng.normal(size=(300, 20)), 10))
     assert len(np.unique(group)) > 290
     assert_array_equal(crowding_groups(group, 5), np.arange(300))
+
+
+def test_groups_are_as_far_apart_as_their_nearest_images(rng):
+    # Given lists with open ends, and groups of one to three images
+    neighbors = np.array([rng.permutation(np.delete(np.arange(40), row))[:6] for row in range(40)])
+    distances = np.sort(rng.random((40, 6)), axis=1)
+    neighbors[rng.random(40) < 0.3, 4:] = -1
+    group = np.unique(rng.integers(30, size=40), return_inverse=True)[1]
+    # When the lists of groups are made, then they are those of a search through all pairs
+    others, lengths = lists_of_groups(neighbors, distances, group)
+    for own in range(len(others)):
+        gaps = {}
+        for row, slot in itertools.product(np.flatnonzero(group == own), range(6)):
+            other = group[neighbors[row, slot]]
+            if neighbors[row, slot] >= 0 and other != own:
+                gaps[other] = min(gaps.get(other, np.inf), distances[row, slot])
+        expected = sorted(gaps, key=gaps.get)[:6]
+        assert_array_equal(others[own], expected + [-1] * (6 - len(expected)))
+        assert_array_equal(lengths[own, : len(expected)], [gaps[other] for other in expected])
+        assert np.isinf(lengths[own, len(expected) :]).all()
 
 
 def test_lopsided_partition_is_announced(rng):

@@ -262,6 +262,23 @@ def test_query_finds_more_neighbors_than_are_kept(rng, as_images):
     assert (np.diff(found.distances, axis=1) >= 0).all()
 
 
+@pytest.mark.parametrize("as_images", [np.asarray, "torch"])
+def test_neighbors_among_some_images_are_those_of_a_search_over_them(rng, as_images):
+    as_images = pytest.importorskip("torch").as_tensor if as_images == "torch" else as_images
+    # Given images of which one is there twice, and some of which are left out
+    images, _ = glyphs(rng)
+    images[5] = images[4]
+    search = deformable_graph(as_images(images), 3).search
+    known, queries = np.delete(np.arange(36), [0, 7, 20]), np.array([1, 4, 30])
+    # When the neighbours of three are found among the others, then nothing else is nearer
+    found = search.nearest_among(queries, known, 4)
+    for row, query in enumerate(queries):
+        others = known[known != query]
+        expected = search.reduced(others).nearest(images[query][None], 4)
+        assert_array_equal(found.indices[row], others[expected.indices[0]])
+        assert_allclose(found.distances[row], expected.distances[0], atol=1e-6)
+
+
 def test_release_memory_does_not_change_queries(rng):
     images, _ = glyphs(rng, n_each=6)
     graph = deformable_graph(images, 3)

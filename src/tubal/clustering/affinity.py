@@ -35,6 +35,8 @@ from tubal.learning.fitting import resolve_graph
 
 # Returns what lists the neighbours of all images, given the search of a graph.
 Finder: TypeAlias = Callable[[DeformableSearch], TrainingSearch]
+# Returns the lists of some images, see :meth:`DistinctImages.one_per_group`.
+ListAgain: TypeAlias = Callable[[IndexArray, Graph, IndexArray], Graph]
 # What a user may give for a graph: its name, a graph, or edge weights.
 Given: TypeAlias = str | Graph | SparseMatrix | NDArray[Any]
 
@@ -42,8 +44,9 @@ Given: TypeAlias = str | Graph | SparseMatrix | NDArray[Any]
 # --- neighbour lists -------------------------------------------------------------------------------------
 # Lists are this many times longer than needed; the second half can move up when distances are rescaled.
 LIST_FACTOR = 2
-# Collections above this size get more candidates than a graph alone would.
-_SMALL = 2000
+# Collections above the first size get more candidates than a graph alone would; above the second, where neighbours are
+# many and close, the distances of fewer are measured.
+_SMALL, _LARGE, _KEPT_OF_MANY = 2000, 100_000, 20
 # Exponent of the local scale that is divided out of distances; an exponent of 1 would bring outliers close to all.
 _SCALE_EXPONENT = 0.25
 # With a smaller share of mutual choices, hubs dominate the lists.
@@ -53,8 +56,14 @@ _ROWS_AT_A_TIME = 2048
 
 
 def clustering_effort(n_images: int, n_neighbors: int) -> Effort:
-    """Return the effort of a deformable graph for clustering: above 2000 images, more candidates than usual."""
+    """Return the effort of a deformable graph for clustering.
+
+    Above 2000 images there are more candidates than usual, above 20 000 as many, and above 100 000 the distances of
+    only 20 are measured.
+    """
     usual = Effort.for_collection(n_images, n_neighbors)
+    if n_images > _LARGE:
+        return replace(usual, n_kept=max(_KEPT_OF_MANY, 2 * n_neighbors))
     if not _SMALL < n_images <= usual.exact_limit:
         return usual
     return replace(usual, n_candidates=max(100, usual.n_candidates), n_kept=max(50, usual.n_kept), rank=128)
@@ -74,13 +83,15 @@ def neighbor_lists(
     effort = clustering_effort(len(images), n_neighbors)
     # Two kilobytes an image let the best motions be found among enough numbers, however many images there are.
     budget = max(1e9, 2000.0 * len(images))
-    found = deformable_graph(
+    return deformable_graph(
         images, n_neighbors, effort=effort, memory_budget=budget, random_state=seed, stage=stage, finder=finder
     )
-    if len(images) > effort.exact_limit and isinstance(found.search, DeformableSearch):
-        # Coding needs the memory next; a query for new images would compute this again.
-        found.search.release_memory()
-    return found
+
+
+def release_memory(lists: Graph) -> None:
+    """Free what the search of many images derived from them; a query for new images would compute it again."""
+    if isinstance(lists.search, DeformableSearch) and lists.n_images > lists.search.effort.exact_limit:
+        lists.search.release_memory()
 
 
 class Engine:
@@ -342,6 +353,8 @@ def sample_around(adjacency: SparseMatrix, size: int, seed: int) -> IndexArray:
 JUMP = 2.0
 # Near-copies are joined if at least this share of the images have some, see :func:`find_distinct`.
 MOST_HAVE_COPIES = 0.9
+# A smaller share of images with near-copies is no reason to join them; a few may be found in every round.
+FEW_HAVE_COPIES = 0.001
 
 
 @dataclass(frozen=True)
@@ -393,15 +406,17 @@ class DistinctImages:
             self.__dict__["_chosen"] = known
         return known[1]
 
-    def one_per_group(self, group: LabelArray, build: Callable[[IndexArray], Graph]) -> DistinctImages:
-        """Return fewer representatives, one for each group of the present ones, with the lists that ``build`` makes.
+    def one_per_group(self, group: LabelArray, list_again: ListAgain) -> DistinctImages:
+        """Return fewer representatives, one for each group of the present ones, with new lists.
 
-        ``group`` (n_kept,) is the group of each representative. ``build`` takes the indices of the remaining images.
+        ``group`` (n_kept,) is the group of each representative. ``list_again`` returns the lists of the remaining
+        images, given their indices, the present lists, and the place of each present image among the remaining.
         """
         kept = self.kept
         chosen = kept[representatives(self.lists, group)]
         copy_of = chosen[group[np.searchsorted(kept, self.copy_of)]]
-        return DistinctImages(copy_of, build(np.unique(copy_of)))
+        remaining = np.unique(copy_of)
+        return DistinctImages(copy_of, list_again(remaining, self.lists, np.searchsorted(remaining, chosen)[group]))
 
 
 def find_distinct(
@@ -416,8 +431,8 @@ def find_distinct(
     """Return representatives of all images, each group of copies represented once.
 
     In order these are exact copies (:func:`crowding_groups`), near-copies (:func:`near_copies`), and small components
-    (:func:`small_components`). Groups are looked for again among the representatives until there are none: copies that
-    fill a list hide the copies that have no place in it.
+    (:func:`small_components`). Groups are looked for again among the representatives until there are none, or hardly
+    any near-copies: copies that fill a list hide the copies that have no place in it.
 
     Near-copies are joined if at least 90 % of the images have some. Only then is it certain that a collection holds
     every image several times. In 16 ordinary collections at most 5 % of the images have near-copies, with 2 to 12 noisy
@@ -448,25 +463,91 @@ def find_distinct(
         Representatives and their lists; without copies, all images and the given lists.
     """
     found = DistinctImages(np.arange(lists.n_images), lists)
+    list_again = _relisting(lists, build, n_neighbors)
     group = crowding_groups(exact, n_neighbors)
     least = most + 1 if n_clusters is None else 2
     if least <= _count(group) < lists.n_images:
-        found = found.one_per_group(group, build)
+        found = found.one_per_group(group, list_again)
     least = most + 1 if n_clusters is None else (n_neighbors + 1) * n_clusters
     any_copies = False
     while True:
         n_left = found.lists.n_images
         group = near_copies(found.lists)
-        any_copies |= bool(np.mean(np.bincount(group)[group] > 1) >= MOST_HAVE_COPIES)
-        if not any_copies or _count(group) == n_left:
+        share = float(np.mean(np.bincount(group)[group] > 1))
+        any_copies |= share >= MOST_HAVE_COPIES
+        if not any_copies or share < FEW_HAVE_COPIES:
             group = small_components(found.chosen(n_neighbors), n_neighbors, n_clusters or most, any_copies)
         if not least <= _count(group) < n_left:
             return found
-        any_copies, found = True, found.one_per_group(group, build)
+        any_copies, found = True, found.one_per_group(group, list_again)
 
 
 def _count(group: LabelArray) -> int:
     return int(group.max()) + 1
+
+
+# --- lists of representatives ------------------------------------------------------------------------------
+# Representatives of at most this many images are searched again, and so are all representatives if more than this
+# share of them have too short lists.
+_SEARCHED_AGAIN, _MOST_SHORT = 20_000, 0.25
+
+
+def _relisting(lists: Graph, build: Callable[[IndexArray], Graph], n_neighbors: int) -> ListAgain:
+    """Return what lists the neighbours of representatives, given the lists of all images.
+
+    A small collection is searched again. In a large one that would take as long as the first search, and most lists
+    do not change: neighbours are replaced by their representatives, see :func:`lists_of_groups`, and only
+    representatives with fewer than ``n_neighbors`` others in their list are compared with all representatives again.
+    """
+    search = lists.search
+    if lists.n_images <= _SEARCHED_AGAIN or not isinstance(search, DeformableSearch):
+        return lambda remaining, present, place: build(remaining)
+
+    def list_again(remaining: IndexArray, present: Graph, place: IndexArray) -> Graph:
+        neighbors, distances = lists_of_groups(*lists_of(present), place)
+        short = np.flatnonzero(np.count_nonzero(neighbors >= 0, axis=1) < n_neighbors)
+        if len(short) > _MOST_SHORT * len(remaining):
+            return build(remaining)
+        if len(short):
+            found = search.nearest_among(remaining[short], remaining, neighbors.shape[1])
+            neighbors[short], distances[short] = np.searchsorted(remaining, found.indices), found.distances
+        edges = symmetric_adjacency(neighbors, lists.weighting.of(distances))
+        return Graph(edges, neighbors, distances, n_neighbors=lists.n_neighbors, weighting=lists.weighting)
+
+    return list_again
+
+
+def lists_of_groups(neighbors: IndexArray, distances: FloatArray, group: LabelArray) -> tuple[IndexArray, FloatArray]:
+    """Return the neighbours and distances (n_groups, q) of groups, given those of their images, both (n, q).
+
+    ``group`` (n,) is the group of each image. Two groups are as far apart as the nearest pair of their images of which
+    one lists the other. A list with fewer than q other groups ends with -1, at an infinite distance.
+
+    >>> neighbors, distances = np.array([[1, 2], [0, 3], [3, 1], [2, 1]]), np.array([[1.0, 5], [1, 4], [2, 6], [2, 4]])
+    >>> lists_of_groups(neighbors, distances, np.array([0, 0, 1, 2]))[0]
+    array([[2, 1],
+           [2, 0],
+           [1, 0]])
+    """
+    n_slots, shape = neighbors.shape[1], (_count(group), neighbors.shape[1])
+    others, lengths = np.full(shape, -1, dtype=np.intp), np.full(shape, np.inf, dtype=distances.dtype)
+    is_joined = np.bincount(group)[group] > 1
+    # A list of single images, itself that of a single image, keeps its order.
+    changed = is_joined | (is_joined[neighbors] & (neighbors >= 0)).any(axis=1)
+    same = np.flatnonzero(~changed)
+    others[group[same]] = np.where(neighbors[same] >= 0, group[neighbors[same]], -1)
+    lengths[group[same]] = distances[same]
+    rows = np.flatnonzero(changed)
+    own, other = np.repeat(group[rows], n_slots), group[neighbors[rows].ravel()]
+    use = np.flatnonzero((neighbors[rows].ravel() >= 0) & (own != other))
+    own, other, apart = own[use], other[use], distances[rows].ravel()[use]
+    order = np.lexsort((apart, other, own))
+    first = order[np.diff(own[order] * np.intp(len(group)) + other[order], prepend=-1) != 0]
+    first = first[np.lexsort((apart[first], own[first]))]
+    slot = np.arange(len(first)) - np.searchsorted(own[first], own[first])
+    first, slot = first[slot < n_slots], slot[slot < n_slots]
+    others[own[first], slot], lengths[own[first], slot] = other[first], apart[first]
+    return others, lengths
 
 
 # --- groups ----------------------------------------------------------------------------------------------

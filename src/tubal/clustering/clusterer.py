@@ -36,6 +36,7 @@ from tubal.clustering.affinity import (
     equal_images,
     find_distinct,
     neighbor_lists,
+    release_memory,
     sample_around,
     with_second_order,
 )
@@ -534,17 +535,25 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
             stage = stages.stage(f"neighbors {number}", title)
             return neighbor_lists(settings.graph, chosen, length, seed, stage, engine.finder(chosen))
 
+        def build_again(kept: IndexArray) -> Graph:
+            release_memory(lists)
+            found = build(images[kept])
+            release_memory(found)
+            return found
+
         lists = build(images)
         if not diffusion or not isinstance(settings.graph, str):
+            release_memory(lists)
             return lists, DistinctImages(np.arange(len(images)), lists)
         distinct = find_distinct(
             lists,
             equal_images(lists),
-            lambda kept: build(images[kept]),
+            build_again,
             n_neighbors=settings.n_neighbors,
             n_clusters=None if self.n_clusters is None else int(self.n_clusters),
             most=most_clusters(len(images), self.max_clusters),
         )
+        release_memory(lists)  # which coding needs next
         return lists, distinct
 
     def _learn(

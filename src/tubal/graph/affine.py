@@ -7,7 +7,7 @@ the pixels and a plane of zeros.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,6 +176,26 @@ class WorkingImages:
     def range(self, start: int, stop: int) -> Float32:
         """Return consecutive images (stop - start, channels, pixels)."""
         return self.held[start:stop] if self.held is not None else self.take(np.arange(start, stop))
+
+
+@dataclass(frozen=True)
+class WorkingRows:
+    """Working images as rows that are read in slices, as :func:`exact_copies` reads them."""
+
+    images: WorkingImages
+    itemsize: ClassVar[int] = 4
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows, and of values in a row."""
+        n_images, n_channels, n_pixels = self.images.shape
+        return n_images, n_channels * n_pixels
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, part: slice) -> Float32:
+        return self.images.range(*part.indices(len(self))[:2]).reshape(-1, self.shape[1])
 
 
 def channel_planes(stack: NDArray[Any]) -> NDArray[Any]:

@@ -249,6 +249,21 @@ def most_similar(queries: Array, known: Array, count: int, threads: int, *, firs
     return found
 
 
+def candidates_among(
+    descriptors: Array, queries: IndexArray, known: IndexArray, reach: int, threads: int
+) -> IndexArray:
+    """Return all images that are among the ``reach`` most similar known ones of some query, increasing.
+
+    ``queries`` and ``known`` are rows of ``descriptors``, NumPy or torch. All pairs of the two are compared.
+
+    >>> candidates_among(np.eye(3, dtype=np.float32)[[0, 0, 1, 2]], np.array([0]), np.array([1, 2, 3]), 1, 1)
+    array([1])
+    """
+    rows, others = (descriptors[restore_like(numbers, descriptors)] for numbers in (queries, known))
+    found = to_numpy(most_similar(_single(rows), others, min(reach, len(known)), threads))
+    return np.unique(known[found])
+
+
 def _most_similar_in_parts(queries: Float32, known: NDArray[np.float16], count: int, threads: int) -> NDArray[np.int32]:
     """Return the same for rows that are stored in two bytes, which are read in parts; ``queries`` are few."""
     numbers = np.empty((len(queries), 0), np.int32)

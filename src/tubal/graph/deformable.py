@@ -22,6 +22,7 @@ from tubal.graph.affine import (
     MotionBank,
     MotionCoefficients,
     WorkingImages,
+    WorkingRows,
     WorkingSize,
     best_motions,
     empty_fields,
@@ -31,7 +32,15 @@ from tubal.graph.affine import (
     measure_pairs,
     write_fields,
 )
-from tubal.graph.cells import MOST_FITTED, Assign, CellPlan, CoarseMap, cell_candidates, most_similar
+from tubal.graph.cells import (
+    MOST_FITTED,
+    Assign,
+    CellPlan,
+    CoarseMap,
+    candidates_among,
+    cell_candidates,
+    most_similar,
+)
 from tubal.graph.neighbors import (
     HUB_FACTOR,
     ImageSearch,
@@ -368,11 +377,11 @@ class DeformableSearch(ImageSearch):
         ranking = self._rank(self.prepared.images, self._effort_for(n_neighbors), stage)
         stage.show(len(self.images), len(self.images))
         length = min(len(self.images) - 1, max(3 * n_neighbors, 20))
-        if len(ranking.indices) == len(group) and ranking.indices.shape[1] == length:
+        if len(ranking.indices) == len(group) and ranking.indices.shape[1] <= length:
             # Without copies the lists are complete.
             lists: NDArray[Any] = ranking.indices
             spread, distances = ranking, ranking.distances
-            slots = np.broadcast_to(np.arange(length), lists.shape)
+            slots = np.broadcast_to(np.arange(lists.shape[1]), lists.shape)
         else:
             lists, slots = spread_over_copies(ranking.indices, group, length, training=True)
             spread = ranking.take(group[:, None], np.maximum(slots, 0))
@@ -399,6 +408,23 @@ class DeformableSearch(ImageSearch):
         lists, slots = spread_over_copies(ranking.indices, self.prepared.group, n_neighbors, training=False)
         spread = ranking.take(np.arange(len(stack))[:, None], np.maximum(slots, 0))
         return Neighbors(lists, spread.distances, self._alignments(spread, slots))
+
+    def nearest_among(self, queries: IndexArray, known: IndexArray, n_neighbors: int) -> Neighbors:
+        """Return the nearest ``known`` training images of some training images, which are not their own neighbours.
+
+        ``queries`` and ``known`` are indices. Only those known images are prepared for distances that are candidates.
+        """
+        prepared = self.prepared
+        own, other = prepared.group[queries], prepared.group[known]
+        with own_threads() as threads:
+            # One more than needed, because an image may be the nearest to itself.
+            near = candidates_among(prepared.descriptors, own, other, self.effort.n_candidates + 1, threads)
+        candidates = known[np.isin(other, near)]
+        found = self.reduced(candidates).nearest(self.images[queries], min(n_neighbors + 1, len(candidates)))
+        indices = candidates[found.indices]
+        others_first = np.argsort(indices == queries[:, None], axis=1, kind="stable")[:, :n_neighbors]
+        rows = np.arange(len(queries))[:, None]
+        return Neighbors(indices[rows, others_first], found.distances[rows, others_first])
 
     def _alignments(self, spread: Ranking, slots: IndexArray) -> Alignments:
         """Return motions in pixels of the original images; copies (slot -1) are not moved."""
@@ -756,26 +782,6 @@ def working_images(search: DeformableSearch, *, hold: bool = False) -> tuple[Wor
     if len(firsts) < len(every):
         images = replace(images, numbers=firsts, held=None if images.held is None else images.held[firsts])
     return images, group
-
-
-@dataclass(frozen=True)
-class WorkingRows:
-    """Working images as rows that are read in slices, as :func:`exact_copies` reads them."""
-
-    images: WorkingImages
-    itemsize: ClassVar[int] = 4
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows, and of values in a row."""
-        n_images, n_channels, n_pixels = self.images.shape
-        return n_images, n_channels * n_pixels
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, part: slice) -> Float32:
-        return as_rows(self.images.range(*part.indices(len(self))[:2]))
 
 
 def fit_coefficients(search: DeformableSearch, images: WorkingImages) -> MotionCoefficients:
