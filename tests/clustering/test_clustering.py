@@ -423,7 +423,7 @@ def test_centres_of_many_points_come_from_a_sample(rng, monkeypatch):
     truth = np.repeat(np.arange(4), 100)
     points = 5.0 * np.eye(4)[truth] + rng.normal(size=(400, 4))
     whole = ward_kmeans(points, 4, seed=0)
-    monkeypatch.setattr(spectral, "_LLOYD_LIMIT", 300)
+    monkeypatch.setattr(spectral, "SAMPLED_FROM", 300)
     assert clustering_accuracy(whole, ward_kmeans(points, 4, seed=0)) > 0.99
 
 

@@ -370,7 +370,7 @@ class DistinctImages:
     @property
     def kept(self) -> IndexArray:
         """Indices of the representatives, increasing."""
-        return np.unique(self.copy_of)
+        return np.flatnonzero(self.copy_of == np.arange(len(self.copy_of)))
 
     @property
     def any_copies(self) -> bool:

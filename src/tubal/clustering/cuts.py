@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
+from scipy.special import xlogy
 
 from tubal.backends.arrays import Array, as_like, namespace, own_threads, parallel_ranges, to_numpy
 from tubal.backends.cpu.deformation import add_edges
 from tubal.clustering.affinity import equal_images, one_label_per_image
 from tubal.clustering.spectral import (
+    SAMPLED_FROM,
     Float64Array,
     LabelArray,
     Spectrum,
@@ -42,6 +44,8 @@ FINER, FINER_TIMES = (1.25, 1.5, 2.0), (0.5, 1.0)
 _LOPSIDED, _NEARLY_EQUAL = 0.9, 0.1
 # Rows whose distances to all others are in memory at a time.
 _BLOCK = 1024
+# Images on which the candidates of a large collection are compared, about.
+_COMPARED = 20_000
 # Rows of a graph that one thread sums at a time; small graphs are summed at once.
 _ROWS_AT_A_TIME = 4096
 # Representative images per component, and of all components together.
@@ -144,7 +148,8 @@ def partition_graph(
         # Cheapest links may chain most components together; mean links do not.
         first, second = joined
         return order_by_size(second if _largest_share(second) < _LOPSIDED < _largest_share(first) else first)
-    proposals = [lambda: ward_kmeans(features.astype(np.float64), n_clusters, seed)] if propose_from_features else []
+    rows = features.astype(np.float64) if eigenpairs is None else as_like(features, eigenpairs.vectors)
+    proposals = [lambda: ward_kmeans(rows, n_clusters, seed)] if propose_from_features else []
     labels = diffusion_cut(
         affinity, n_clusters, features=features, eigenpairs=eigenpairs, proposals=proposals, seed=seed, stage=stage
     )
@@ -216,13 +221,14 @@ def diffusion_cut(
     seed: int = 0,
     stage: Stage | None = None,
 ) -> LabelArray:
-    """Cut a graph into parts, choosing among several cuts by modularity.
+    """Cut a graph into parts, choosing among several cuts by modularity or, of many images, by their agreement.
 
     Candidates are the cut of :func:`spectral_cut` and K-means partitions of the diffusion coordinates
     ``exp(-t (1 - mu_l) / (1 - mu_{K+1})) v_l``, with rows of unit length, for several times t; and partitions into up
     to twice as many clusters, of which those with the largest gain in modularity are merged. The candidate with the
     largest modularity, at resolution 2 or K / 5 if that is larger, is returned; a merged one only if it is better at
-    resolution 1, too.
+    resolution 1, too. Above 20 000 images, where K-means runs on a sample, it is the candidate that has most in common
+    with all of them, see :func:`mean_agreement`.
 
     Parameters
     ----------
@@ -268,7 +274,10 @@ def diffusion_cut(
         direct = [*_diffusion_partitions(pairs, n_clusters, seed), *proposals]
         merged = list(_merged_partitions(adjacency, many, n_clusters, seed))
         found = _find_candidates([*direct, *merged], n_images, stage)
-    best = _best_candidate(adjacency, found[: len(direct)], found[len(direct) :], n_clusters)
+    if n_images > SAMPLED_FROM:
+        best = _most_central([labels for labels in found if _count(labels) == n_clusters])
+    else:
+        best = _best_candidate(adjacency, found[: len(direct)], found[len(direct) :], n_clusters)
     if best is None:
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=pairs, seed=seed)
     return order_by_size(best)
@@ -297,6 +306,38 @@ def _best_candidate(
             if value > highest and _modularity(share, 1.0) >= least:
                 best, highest = labels, value
     return best
+
+
+def _most_central(candidates: Sequence[LabelArray]) -> LabelArray | None:
+    """Return the candidate that has most in common with all of them, or None if there is none.
+
+    Centres of large collections are those of a sample. Which candidate has the largest modularity is then an accident
+    of the sample, and the labels of two samples differ much; what most candidates agree on hardly depends on it.
+    """
+    if not candidates:
+        return None
+    return candidates[int(mean_agreement(candidates).argmax())]
+
+
+def mean_agreement(partitions: Sequence[LabelArray]) -> Float64Array:
+    """Return the mean, over all partitions, of the normalised mutual information with each (Strehl and Ghosh, 2002).
+
+    Mutual information is divided by the larger of two entropies. Of many images, about 20 000 are compared.
+
+    >>> mean_agreement([np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0]), np.array([0, 1, 0, 1])]).round(2)
+    array([0.67, 0.67, 0.33])
+    """
+    step, n_parts = -(-len(partitions[0]) // _COMPARED), max(int(labels.max()) for labels in partitions) + 1
+    compared = np.stack([labels[::step] for labels in partitions], axis=1)
+    belongs = (compared[:, :, None] == np.arange(n_parts)).reshape(len(compared), -1).astype(np.float32)
+    # One product counts the common images of each two parts of all partitions.
+    shared = (belongs.T @ belongs).astype(np.float64).reshape(2 * (len(partitions), n_parts)) / len(compared)
+    share = belongs.mean(axis=0, dtype=np.float64).reshape(len(partitions), n_parts)
+    entropy = -xlogy(share, share).sum(axis=1)
+    common = entropy[:, None] + entropy + xlogy(shared, shared).sum(axis=(1, 3))
+    largest = np.maximum(entropy[:, None], entropy)
+    agreement = np.where(largest > 0.0, common / np.where(largest > 0.0, largest, 1.0), 1.0)
+    return np.asarray(agreement.mean(axis=1))
 
 
 def modularity(adjacency: SparseMatrix, labels: LabelArray, *, resolution: float = 1.0) -> float:
@@ -605,12 +646,23 @@ def _find_candidates(
     stage = stage or Stage()
     kept = stage.kept().get("candidates", np.empty((0, n_images), np.intp))
     found = [] if kept.shape[1:] != (n_images,) else list(kept[: len(sources)])
-    for source in sources[len(found) :]:
-        stage.show(len(found), len(sources))
-        found.append(source() if callable(source) else source)
-        stage.keep(lambda: {"candidates": np.stack(found)}, finished=len(found) == len(sources))
+    with own_threads() as threads:
+        while len(found) < len(sources):
+            stage.show(len(found), len(sources))
+            found += _found_together(sources[len(found) : len(found) + threads], threads)
+            stage.keep(lambda: {"candidates": np.stack(found)}, finished=len(found) == len(sources))
     stage.show(len(sources), len(sources))
     return found
+
+
+def _found_together(sources: Sequence[LabelArray | Callable[[], LabelArray]], threads: int) -> list[LabelArray]:
+    """Return some candidate partitions, one on each thread: the tree that each of them needs uses one thread alone."""
+
+    def find(first: int, _: int) -> LabelArray:
+        source = sources[first]
+        return source() if callable(source) else source
+
+    return parallel_ranges(find, len(sources), grain=1, threads=threads)
 
 
 # --- K-means on codes -----------------------------------------------------------------------------------

@@ -679,7 +679,7 @@ def _start(adjacency: SparseMatrix, seed: int) -> Points:
 _TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
 _KMEANS_ITERATIONS = 100
 # Above this many points K-means runs on a sample of half as many.
-_LLOYD_LIMIT = 20_000
+SAMPLED_FROM = 20_000
 # Rows that one thread works on at a time.
 _BLOCK = 1024
 
@@ -698,8 +698,8 @@ def ward_kmeans(points: Array, n_clusters: int, seed: int) -> LabelArray:
     tree = linkage(sample, method="ward")
     start = groups_after_merges(tree[: len(sample) - n_clusters], len(sample))
     centers = as_like(cluster_means(sample, start, n_clusters), points)
-    if len(points) > _LLOYD_LIMIT:
-        part = points[restore_like(_shuffled(len(points), seed)[: _LLOYD_LIMIT // 2], points)]
+    if len(points) > SAMPLED_FROM:
+        part = points[restore_like(_shuffled(len(points), seed)[: SAMPLED_FROM // 2], points)]
         found = lloyd(part, centers)
         return to_numpy(nearest_centers(points, cluster_means(part, found, n_clusters)))
     labels = to_numpy(lloyd(points, centers))
@@ -811,9 +811,10 @@ def over_rows(work: Callable[[int, int], Array], rows: Array) -> Array:
 
 def groups_after_merges(merges: Float64Array, n_leaves: int) -> LabelArray:
     """Return the group of each leaf after the given rows of a linkage tree, numbered by first appearance."""
-    parent = np.arange(n_leaves + len(merges))
-    for step, (left, right) in enumerate(merges[:, :2].astype(np.intp)):
-        parent[[left, right]] = n_leaves + step
+    # A list, because single entries of arrays take ten times as long to read and write.
+    parent = list(range(n_leaves + len(merges)))
+    for step, (left, right) in enumerate(merges[:, :2].astype(np.intp).tolist()):
+        parent[left] = parent[right] = n_leaves + step
     # A parent has a larger number than its children, so one pass from the top finds every root.
     for node in reversed(range(len(parent))):
         parent[node] = parent[parent[node]]

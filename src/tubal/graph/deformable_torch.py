@@ -101,14 +101,9 @@ class DeviceSearch(DeformableSearch):
         blank = (energies[:, None] == 0) | (prepared.energies[others] == 0)
         distances = xp.where(blank, FARTHEST, distances)
         order = xp.argsort(distances, dim=1, stable=True)
-        sorted_tensors = (xp.gather(values, 1, order) for values in (others, distances, warps, shifts))
-        ranked = [to_numpy(values) for values in sorted_tensors]
-        return Ranking(
-            ranked[0].astype(np.int32),
-            ranked[1].astype(np.float32),
-            ranked[2].astype(np.int32),
-            ranked[3].astype(np.int32),
-        )
+        kinds = ((others, xp.int32), (distances, xp.float32), (warps, xp.int32), (shifts, xp.int32))
+        # Narrow types first: half as much leaves the device.
+        return Ranking(*(to_numpy(xp.gather(values, 1, order).to(kind)) for values, kind in kinds))
 
     def _best_motions(self, queries: Array, first: int | None, reach: int, n_kept: int) -> tuple[Array, Array, Array]:
         """Return the kept candidates of a batch, their warps and shifts, each (m, kept), in coarse order."""
