@@ -649,7 +649,7 @@ def _find_candidates(
     with own_threads() as threads:
         while len(found) < len(sources):
             stage.show(len(found), len(sources))
-            found += _found_together(sources[len(found) : len(found) + threads], threads)
+            found.extend(_found_together(sources[len(found) : len(found) + threads], threads))
             stage.keep(lambda: {"candidates": np.stack(found)}, finished=len(found) == len(sources))
     stage.show(len(sources), len(sources))
     return found

@@ -33,7 +33,7 @@ from tubal.backends.arrays import (
     sparse_tensor,
     to_numpy,
 )
-from tubal.backends.cpu.deformation import place_on_map
+from tubal.backends.cpu.deformation import place_on_map, ward_merges
 from tubal.graph import Stage
 from tubal.graph.structure import IndexArray, SparseMatrix
 
@@ -695,7 +695,7 @@ def ward_kmeans(points: Array, n_clusters: int, seed: int) -> LabelArray:
         size = min(len(points), max(_TREE_LIMIT // 2, _SAMPLE_PER_CLUSTER * n_clusters))
         sample = points[restore_like(np.sort(_shuffled(len(points), seed)[:size]), points)]
     sample = to_numpy(sample).astype(np.float64, copy=False)
-    tree = linkage(sample, method="ward")
+    tree = ward_tree(sample, of_many=len(points) > SAMPLED_FROM)
     start = groups_after_merges(tree[: len(sample) - n_clusters], len(sample))
     centers = as_like(cluster_means(sample, start, n_clusters), points)
     if len(points) > SAMPLED_FROM:
@@ -705,6 +705,26 @@ def ward_kmeans(points: Array, n_clusters: int, seed: int) -> LabelArray:
     labels = to_numpy(lloyd(points, centers))
     # K-means may empty a cluster among equal points; the tree itself never does.
     return start if len(points) == len(sample) and len(np.unique(labels)) < n_clusters else labels
+
+
+def ward_tree(points: Float64Array, *, of_many: bool) -> Float64Array:
+    """Return the merges (n - 1, 2 or more) of Ward's tree of points (n, d), in the form of SciPy's ``linkage``.
+
+    SciPy holds Python's lock, so several trees take as long one after the other. A sample ``of_many`` points is worth
+    a compiled kernel that does not.
+    """
+    n_points = len(points)
+    if not of_many or n_points > 2 * _TREE_LIMIT or n_points < 2:
+        return np.asarray(linkage(points, method="ward"))
+    merges, heights = np.empty((n_points - 1, 2), np.int64), np.empty(n_points - 1)
+    ward_merges(np.ascontiguousarray(points, dtype=np.float64), np.empty((n_points, n_points)), merges, heights)
+    order = np.argsort(heights, kind="stable")
+    # Merges name one point of each cluster; in the tree each merge makes a cluster of the next number.
+    node, found = list(range(n_points)), np.empty((n_points - 1, 2))
+    for step, (one, other) in enumerate(merges[order].tolist()):
+        found[step] = node[one], node[other]
+        node[other] = n_points + step
+    return found
 
 
 @lru_cache(maxsize=1)

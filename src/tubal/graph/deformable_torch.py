@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tubal.backends.arrays import Array, as_like, namespace, restore_like, to_numpy
-from tubal.graph.affine import WorkingImages
+from tubal.graph.affine import Float32, Int32, WorkingImages
 from tubal.graph.cells import N_COMPONENTS, PCA_FROM, cell_candidates, cell_weights, most_similar
 from tubal.graph.deformable import (
     FARTHEST,
@@ -45,8 +45,11 @@ class DeviceSearch(DeformableSearch):
     like: Array = None
 
     @classmethod
-    def of(cls, search: DeformableSearch, images: Array) -> DeviceSearch:
-        """Return ``search`` on the device of the tensor ``images``, in single precision."""
+    def of(cls, search: DeformableSearch, images: Array, wait: Callable[[], None] | None = None) -> DeviceSearch:
+        """Return ``search`` on the device of the tensor ``images``, in single precision.
+
+        ``wait`` is called before the images of ``search``, the same ones on the host, are read.
+        """
         if search.bank.use_pixels:
             raise ValueError(
                 "field='pixels' with a torch tensor: tensors are compared by gradients only; pass NumPy images, "
@@ -57,12 +60,14 @@ class DeviceSearch(DeformableSearch):
         found = cls(**{field.name: getattr(search, field.name) for field in fields(search)}, like=like)
         # What is there already need not be sent. A search over other images is a new object, without this tensor.
         vars(found)["_tensor"] = images.detach()
+        vars(found)["_wait"] = wait or (lambda: None)
         return found
 
     def release_memory(self) -> None:
         """Free the tensors derived from the images; a later query computes them again."""
         super().release_memory()
-        vars(self).pop("_tensor", None)
+        for name in ("_tensor", "_wait"):
+            vars(self).pop(name, None)
 
     @cached_property
     def prepared(self) -> Any:
@@ -169,6 +174,16 @@ class DeviceSearch(DeformableSearch):
 
 
 @dataclass(frozen=True)
+class WorkingTensors(WorkingImages):
+    """Working images on a device; the few that are taken come to the host."""
+
+    def take(self, chosen: IndexArray | Int32) -> Float32:
+        """Return some images (m, channels, pixels)."""
+        held: Array = self.held
+        return to_numpy(held[restore_like(np.asarray(chosen, dtype=np.int64), held)])
+
+
+@dataclass(frozen=True)
 class PreparedTensors:
     """Distinct training images (n, channels, pixels) at the working size on a device, and data derived from them."""
 
@@ -190,6 +205,7 @@ class PreparedTensors:
         """Derive everything from the training images of ``search``."""
         found = _working_tensor(search)
         if found is None:
+            vars(search).get("_wait", lambda: None)()
             distinct, group = working_images(search, hold=True)
             images = as_like(distinct.held, search.like)
         else:
@@ -199,7 +215,7 @@ class PreparedTensors:
             equal = (firsts, group) if len(firsts) == len(group) else _equal_tensors(originals)
             if equal is not None:
                 vars(search)["equal_groups"] = equal[1]
-            distinct = WorkingImages(search.images, firsts, search.size, largest)
+            distinct = WorkingTensors(search.images, firsts, search.size, largest, images)
         coefficients, shape = fit_coefficients(search, distinct), search.size.shape
         pooling = as_like(cell_weights(shape), images)
         pooled = in_batches(lambda batch: _pooled(batch, shape, pooling), images)
