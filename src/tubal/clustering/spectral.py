@@ -727,9 +727,9 @@ def ward_tree(points: Float64Array, *, of_many: bool) -> Float64Array:
     return found
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def _shuffled(count: int, seed: int) -> IndexArray:
-    """Return the numbers below ``count`` in random order; all cuts of a graph draw the same sample."""
+    """Return the numbers below ``count`` in random order; all cuts of a graph draw the same few samples."""
     drawn = np.random.default_rng(seed).permutation(count)
     drawn.flags.writeable = False
     return drawn
