@@ -16,7 +16,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 from scipy.special import xlogy
 
-from tubal.backends.arrays import Array, as_like, namespace, own_threads, parallel_ranges, to_numpy
+from tubal.backends.arrays import Array, as_like, is_torch, namespace, own_threads, parallel_ranges, to_numpy
 from tubal.backends.cpu.deformation import add_edges
 from tubal.clustering.affinity import equal_images, one_label_per_image
 from tubal.clustering.spectral import (
@@ -45,6 +45,8 @@ FINER, FINER_TIMES = (1.25, 1.5, 2.0), (0.5, 1.0)
 _LOPSIDED, _NEARLY_EQUAL = 0.9, 0.1
 # Rows whose distances to all others are in memory at a time.
 _BLOCK = 1024
+# Candidates that are found at the same time on a device: more threads wait for each other when they call it.
+_ON_DEVICE = 4
 # Images on which the candidates of a large collection are compared, about.
 _COMPARED = 20_000
 # Rows of a graph that one thread sums at a time; small graphs are summed at once.
@@ -277,7 +279,8 @@ def diffusion_cut(
     with own_threads():
         direct = [*_diffusion_partitions(pairs, n_clusters, seed), *([] if n_images > SAMPLED_FROM else proposals)]
         merged = list(_merged_partitions(adjacency, many, n_clusters, seed))
-        found = _find_candidates([*direct, *merged], n_images, stage)
+        at_once = _ON_DEVICE if is_torch(pairs.vectors) else None
+        found = _find_candidates([*direct, *merged], n_images, stage, at_once)
     if n_images > SAMPLED_FROM:
         best = _most_central([labels for labels in found if _count(labels) == n_clusters])
     else:
@@ -657,16 +660,23 @@ def _diffused_partition(pairs: Spectrum, n_clusters: int, time: float, seed: int
 
 
 def _find_candidates(
-    sources: Sequence[LabelArray | Callable[[], LabelArray]], n_images: int, stage: Stage | None
+    sources: Sequence[LabelArray | Callable[[], LabelArray]],
+    n_images: int,
+    stage: Stage | None,
+    at_once: int | None = None,
 ) -> list[LabelArray]:
-    """Return all candidate partitions; those that an interrupted run has kept are not computed again."""
+    """Return all candidate partitions; those that an interrupted run has kept are not computed again.
+
+    At most ``at_once`` are computed at the same time; None for one on each thread.
+    """
     stage = stage or Stage()
     kept = stage.kept().get("candidates", np.empty((0, n_images), np.intp))
     found = [] if kept.shape[1:] != (n_images,) else list(kept[: len(sources)])
-    with own_threads() as threads:
+    with own_threads() as available:
+        threads = min(available, at_once or available)
         while len(found) < len(sources):
             stage.show(len(found), len(sources))
-            found.extend(_found_together(sources[len(found) : len(found) + threads], threads))
+            found.extend(_found_together(sources[len(found) : len(found) + available], threads))
             stage.keep(lambda: {"candidates": np.stack(found)}, finished=len(found) == len(sources))
     stage.show(len(sources), len(sources))
     return found

@@ -21,9 +21,8 @@ from tubal.backends.arrays import Array
 
 # Pairs of one batch, whose warped images and fields are in memory.
 BATCH = 2**17
-# Warps of threads that work on one pair, and whether differences are computed once and summed over neighbouring columns
-# by exchanging them between threads, instead of being computed for each context anew.
-WARPS, EXCHANGE = 4, False
+# Warps of threads that work on one pair.
+WARPS = 4
 # A pixel without a partner; squared differences of unit fields are much smaller.
 NO_PARTNER = tl.constexpr(1e6)
 
@@ -237,11 +236,13 @@ class PairDistances:
     def _distortions(self, fields: Array, others: Array, shifts: Array, totals: Array) -> None:
         """Write the distortions (m, kept) of fields of queries and those of the images they are compared with."""
         n_moves = (2 * self.window[0] + 1) * (2 * self.window[1] + 1)
-        n_columns = triton.next_power_of_2(self.shape[1] + (2 * self.context if EXCHANGE else 0))
+        n_columns, n_rows = triton.next_power_of_2(self.shape[1]), triton.next_power_of_2(n_moves)
+        # In one warp, threads exchange differences at once, so each is computed a single time; 28 x 28 pixels take half
+        # as long. It needs columns beside the image, and as many numbers as the registers of a warp hold.
+        exchange = self.shape[1] + 2 * self.context <= n_columns and n_rows * n_columns == 1024
         _distortion_kernel[(len(others),)](
             fields, others, shifts, self.shifts, totals, totals.shape[1], others.shape[1], *self.shape, self.context,
-            *self.window, n_columns, triton.next_power_of_2(n_moves), EXCHANGE,
-            num_warps=WARPS,
+            *self.window, n_columns, n_rows, exchange, num_warps=1 if exchange else WARPS,
         )  # fmt: skip
 
 
