@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import date
@@ -21,7 +20,7 @@ import numpy as np
 import torch
 
 from benchmarks.clustering import shared_neighbors
-from benchmarks.large import N_CLASSES, write_deformed_copies
+from benchmarks.large import N_CLASSES, fashion_mnist
 from benchmarks.pages import GPU_TITLES, gpu_page
 from benchmarks.plain_torch import PlainAdmm
 from benchmarks.timing import Row, call_in_new_process, timed
@@ -29,6 +28,7 @@ from tubal import GTSC, ImageClusterer
 from tubal.datasets import fetch
 from tubal.experiments.runner import resident_bytes
 from tubal.graph import deformable_graph, knn_graph, laplacian
+from tubal.graph.affine import bilinear_table
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.problems.base import SplitState
 from tubal.problems.layout import ImageLayout
@@ -234,11 +234,33 @@ def time_usps_graph(repeats: int = 3) -> Row:
 
 
 # --- clusters --------------------------------------------------------------------------------------------------
+def deformed_copies(n_images: int, device: str = "cuda") -> tuple[torch.Tensor, np.ndarray]:
+    """Return deformed Fashion-MNIST images (n, 28, 28) on a device, and their classes.
+
+    They are made as :func:`benchmarks.large.write_deformed_copies` makes them, which would take a minute for a million.
+    """
+    originals, labels = fashion_mnist()
+    rng = np.random.default_rng(0)
+    n_copies = max(0, n_images - len(originals))
+    chosen = np.concatenate([rng.permutation(len(originals)), rng.integers(len(originals), size=n_copies)])[:n_images]
+    images = torch.as_tensor(originals.reshape(-1, 784)[chosen], device=device).float()
+    motions = torch.as_tensor(rng.integers(500, size=n_images), device=device)
+    motions[: len(originals)] = -1
+    for motion in range(500 if n_copies else 0):
+        corners, weights = bilinear_table(
+            (28, 28), rng.uniform(-15, 15), rng.uniform(0.87, 1.15), *rng.uniform(-2, 2, size=2)
+        )
+        moved = torch.nonzero(motions == motion)[:, 0]
+        shares = torch.as_tensor(weights, device=device)
+        values = (images[moved][:, torch.as_tensor(corners, device=device).long()] * shares).sum(1)
+        brightness = torch.as_tensor(rng.uniform(0.8, 1.0, size=(len(moved), 1)), device=device).float()
+        images[moved] = torch.round(values * brightness)
+    return images.reshape(-1, 28, 28), labels[chosen]
+
+
 def cluster_on_device(n_images: int, repeats: int) -> Row:
     """Cluster deformed Fashion-MNIST images that are on the device; the first fit in the process is cold."""
-    with tempfile.TemporaryDirectory() as folder:
-        target = write_deformed_copies(Path(folder) / "images.npy", n_images)
-        images = torch.as_tensor(np.load(Path(folder) / "images.npy"), device="cuda").float()
+    images, target = deformed_copies(n_images)
     cold = device_seconds(lambda: ImageClusterer(N_CLASSES, random_state=0).fit(images[:70_000]))
     torch.cuda.reset_peak_memory_stats()
     model = ImageClusterer(N_CLASSES, random_state=0)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import connected_components
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
@@ -20,7 +23,7 @@ from tubal.clustering.cuts import cheapest_links, join_components, warn_if_lopsi
 from tubal.clustering.quality import OUTLIER_CUTOFF
 from tubal.clustering.spectral import _DENSE_LIMIT, lloyd, ward_kmeans
 from tubal.graph import knn_graph
-from tubal.metrics import clustering_accuracy
+from tubal.metrics import clustering_accuracy, clustering_nmi
 
 
 def planted(rng, sizes, inside=0.5, outside=0.01):
@@ -423,8 +426,37 @@ def test_centres_of_many_points_come_from_a_sample(rng, monkeypatch):
     truth = np.repeat(np.arange(4), 100)
     points = 5.0 * np.eye(4)[truth] + rng.normal(size=(400, 4))
     whole = ward_kmeans(points, 4, seed=0)
-    monkeypatch.setattr(spectral, "_LLOYD_LIMIT", 300)
+    monkeypatch.setattr(spectral, "SAMPLED_FROM", 300)
     assert clustering_accuracy(whole, ward_kmeans(points, 4, seed=0)) > 0.99
+
+
+def test_tree_of_a_sample_is_that_of_scipy(rng):
+    points = rng.normal(size=(60, 3))
+    tree, expected = spectral.ward_tree(points, of_many=True), linkage(points, method="ward")
+    for n_merges in (10, 50, 57, 59):
+        found = spectral.groups_after_merges(tree[:n_merges], 60)
+        assert_array_equal(found, spectral.groups_after_merges(expected[:n_merges], 60))
+
+
+def test_agreement_is_mean_mutual_information(rng):
+    partitions = [rng.integers(4, size=200) for _ in range(3)] + [np.zeros(200, np.intp)]
+    expected = [np.mean([clustering_nmi(one, other) for other in partitions]) for one in partitions]
+    assert_allclose(cuts.mean_agreement(partitions), expected, atol=1e-12)
+
+
+def test_cut_of_many_images_hardly_depends_on_the_seed(rng, monkeypatch):
+    adjacency, truth = planted(rng, [300, 150, 150, 150, 60], inside=0.09, outside=0.015)
+    for module in (spectral, cuts):
+        monkeypatch.setattr(module, "SAMPLED_FROM", 400)
+    found = [cuts.diffusion_cut(adjacency, 5, seed=seed) for seed in range(4)]
+    assert min(clustering_accuracy(found[0], other) for other in found) > 0.95
+    assert clustering_accuracy(truth, found[0]) > 0.8
+
+
+def test_candidates_found_on_several_threads_keep_their_order(monkeypatch):
+    monkeypatch.setattr(cuts, "own_threads", lambda: contextlib.nullcontext(3))
+    sources = [np.full(4, number) if number % 2 else partial(np.full, 4, number) for number in range(7)]
+    assert_array_equal(cuts._find_candidates(sources, 4, None), np.repeat(np.arange(7), 4).reshape(7, 4))
 
 
 def test_weights_between_clusters_are_sums_over_edges(rng):

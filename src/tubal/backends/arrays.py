@@ -77,6 +77,24 @@ def to_numpy(array: Array) -> NDArray[Any]:
     return host
 
 
+def to_numpy_meanwhile(array: Array) -> tuple[NDArray[Any], Callable[[], None]]:
+    """Return an array that another thread fills from a tensor on a GPU, and a function that waits until it is full.
+
+    The copy does not wait for work that the GPU is given after this call, nor that work for the copy.
+    """
+    torch = sys.modules["torch"]
+    host = np.empty(tuple(array.shape), torch.empty(0, dtype=array.dtype).numpy().dtype)
+    stream = torch.cuda.Stream(array.device)
+    stream.wait_stream(torch.cuda.current_stream(array.device))
+
+    def copy() -> None:
+        with torch.cuda.stream(stream):
+            torch.as_tensor(host).copy_(array.detach())
+
+    filled = _pool(1).submit(copy)
+    return host, filled.result
+
+
 def to_numpy_together(*arrays: Array) -> list[NDArray[Any]]:
     """Return arrays of one type as NumPy arrays; tensors are copied from their device in one transfer."""
     if not is_torch(arrays[0]):

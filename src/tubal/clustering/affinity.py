@@ -177,10 +177,19 @@ def _first_slots(lists: Graph, sort_by: FloatArray, n_neighbors: int) -> IndexAr
     How often an image is listed is limited; -1 is the end of a list.
     """
     found, _ = lists_of(lists)
-    order = np.argsort(sort_by, axis=1, kind="stable")
-    ordered = np.take_along_axis(found, order, axis=1)
-    ranked = np.where(ordered >= 0, np.take_along_axis(sort_by, order, axis=1), np.inf)
-    slots = limit_in_degree(np.maximum(ordered, 0), ranked, n_neighbors, HUB_FACTOR * n_neighbors)
+    order, ordered = np.empty(found.shape, np.intp), np.empty_like(found)
+    ranked = np.empty(found.shape, sort_by.dtype)
+
+    def sort(start: int, stop: int) -> None:
+        own = slice(start, stop)
+        order[own] = np.argsort(sort_by[own], axis=1, kind="stable")
+        places = np.take_along_axis(found[own], order[own], axis=1)
+        ordered[own] = np.maximum(places, 0)
+        ranked[own] = np.where(places >= 0, np.take_along_axis(sort_by[own], order[own], axis=1), np.inf)
+
+    with own_threads() as threads:
+        parallel_ranges(sort, len(found), grain=_ROWS_AT_A_TIME, threads=threads)
+    slots = limit_in_degree(ordered, ranked, n_neighbors, HUB_FACTOR * n_neighbors)
     return np.where(slots >= 0, np.take_along_axis(order, np.maximum(slots, 0), axis=1), -1)
 
 
@@ -370,7 +379,7 @@ class DistinctImages:
     @property
     def kept(self) -> IndexArray:
         """Indices of the representatives, increasing."""
-        return np.unique(self.copy_of)
+        return np.flatnonzero(self.copy_of == np.arange(len(self.copy_of)))
 
     @property
     def any_copies(self) -> bool:
@@ -388,13 +397,15 @@ class DistinctImages:
         """
         if not self.any_copies:
             return adjacency
-        n_images, kept, edges = len(self.copy_of), self.kept, adjacency.tocoo()
+        n_images, kept, edges = len(self.copy_of), self.kept, sparse.csr_matrix(adjacency)
         copies = np.flatnonzero(self.copy_of != np.arange(n_images))
-        originals = self.copy_of[copies]
-        rows = np.concatenate([kept[edges.row], copies, originals])
-        columns = np.concatenate([kept[edges.col], originals, copies])
-        weights = np.concatenate([edges.data, np.ones(2 * len(copies), edges.data.dtype)])
-        spread = sparse.csr_matrix((weights, (rows, columns)), shape=(n_images, n_images))
+        ends = np.concatenate([copies, self.copy_of[copies]]), np.concatenate([self.copy_of[copies], copies])
+        links = sparse.csr_matrix((np.ones(2 * len(copies), edges.data.dtype), ends), shape=(n_images, n_images))
+        # Copies get empty rows, and all others stay in their order, so nothing needs to be sorted.
+        n_edges = np.zeros(n_images + 1, np.int64)
+        n_edges[kept + 1] = np.diff(edges.indptr)
+        parts = edges.data, kept[edges.indices], np.cumsum(n_edges)
+        spread = sparse.csr_matrix(sparse.csr_matrix(parts, shape=(n_images, n_images)) + links)
         spread.sort_indices()
         return spread
 
@@ -671,10 +682,14 @@ def one_label_per_image(labels: LabelArray, exact: LabelArray) -> LabelArray:
     >>> one_label_per_image(np.array([0, 1, 1, 2]), np.array([0, 0, 0, 1]))
     array([1, 1, 1, 2])
     """
-    if _count(exact) == len(exact):
+    copies = np.flatnonzero(np.bincount(exact)[exact] > 1)
+    if len(copies) == 0:
         return labels
-    votes: Any = sparse.csr_matrix((np.ones(len(labels)), (exact, labels)))
-    return np.asarray(votes.argmax(axis=1), dtype=np.intp).ravel()[exact]
+    found = labels.copy()
+    _, group = np.unique(exact[copies], return_inverse=True)
+    votes: Any = sparse.csr_matrix((np.ones(len(copies)), (group, labels[copies])))
+    found[copies] = np.asarray(votes.argmax(axis=1), dtype=np.intp).ravel()[group]
+    return found
 
 
 def equal_images(graph: Graph) -> LabelArray:

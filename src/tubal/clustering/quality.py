@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.cluster.hierarchy import linkage
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.special import gammaln, xlogy
@@ -26,6 +25,7 @@ from tubal.backends.arrays import (
 )
 from tubal.clustering.cuts import Pieces, cluster_shares, diffusion_coordinates
 from tubal.clustering.spectral import (
+    SAMPLED_FROM,
     Float64Array,
     LabelArray,
     Spectrum,
@@ -33,6 +33,7 @@ from tubal.clustering.spectral import (
     groups_after_merges,
     nearest_centers,
     ward_kmeans,
+    ward_tree,
 )
 from tubal.estimators.validation import StackInParts, check_stored
 from tubal.graph.structure import FloatArray, Graph, IndexArray, SparseMatrix, check_adjacency
@@ -123,7 +124,7 @@ def stability(eigenpairs: Spectrum, labels: LabelArray, *, seed: int = 0) -> Flo
         for time in _OTHER_TIMES:
             points = diffusion_coordinates(eigenpairs.leading(n_vectors), min(n_clusters, n_vectors - 1), time)
             sample = points[restore_like(chosen, points)]
-            tree = linkage(to_numpy(sample).astype(np.float64, copy=False), method="ward")
+            tree = ward_tree(to_numpy(sample).astype(np.float64, copy=False), of_many=n_images > SAMPLED_FROM)
             for number in sorted(number for number in numbers if number <= len(chosen)):
                 parts = groups_after_merges(tree[: len(chosen) - number], len(chosen))
                 other = nearest_centers(points, cluster_means(sample, parts, number))

@@ -33,7 +33,7 @@ from tubal.backends.arrays import (
     sparse_tensor,
     to_numpy,
 )
-from tubal.backends.cpu.deformation import place_on_map
+from tubal.backends.cpu.deformation import place_on_map, ward_merges
 from tubal.graph import Stage
 from tubal.graph.structure import IndexArray, SparseMatrix
 
@@ -679,7 +679,7 @@ def _start(adjacency: SparseMatrix, seed: int) -> Points:
 _TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
 _KMEANS_ITERATIONS = 100
 # Above this many points K-means runs on a sample of half as many.
-_LLOYD_LIMIT = 20_000
+SAMPLED_FROM = 20_000
 # Rows that one thread works on at a time.
 _BLOCK = 1024
 
@@ -695,11 +695,11 @@ def ward_kmeans(points: Array, n_clusters: int, seed: int) -> LabelArray:
         size = min(len(points), max(_TREE_LIMIT // 2, _SAMPLE_PER_CLUSTER * n_clusters))
         sample = points[restore_like(np.sort(_shuffled(len(points), seed)[:size]), points)]
     sample = to_numpy(sample).astype(np.float64, copy=False)
-    tree = linkage(sample, method="ward")
+    tree = ward_tree(sample, of_many=len(points) > SAMPLED_FROM)
     start = groups_after_merges(tree[: len(sample) - n_clusters], len(sample))
     centers = as_like(cluster_means(sample, start, n_clusters), points)
-    if len(points) > _LLOYD_LIMIT:
-        part = points[restore_like(_shuffled(len(points), seed)[: _LLOYD_LIMIT // 2], points)]
+    if len(points) > SAMPLED_FROM:
+        part = points[restore_like(_shuffled(len(points), seed)[: SAMPLED_FROM // 2], points)]
         found = lloyd(part, centers)
         return to_numpy(nearest_centers(points, cluster_means(part, found, n_clusters)))
     labels = to_numpy(lloyd(points, centers))
@@ -707,9 +707,29 @@ def ward_kmeans(points: Array, n_clusters: int, seed: int) -> LabelArray:
     return start if len(points) == len(sample) and len(np.unique(labels)) < n_clusters else labels
 
 
-@lru_cache(maxsize=1)
+def ward_tree(points: Float64Array, *, of_many: bool) -> Float64Array:
+    """Return the merges (n - 1, 2 or more) of Ward's tree of points (n, d), in the form of SciPy's ``linkage``.
+
+    SciPy holds Python's lock, so several trees take as long one after the other. A sample ``of_many`` points is worth
+    a compiled kernel that does not.
+    """
+    n_points = len(points)
+    if not of_many or n_points > 2 * _TREE_LIMIT or n_points < 2:
+        return np.asarray(linkage(points, method="ward"))
+    merges, heights = np.empty((n_points - 1, 2), np.int64), np.empty(n_points - 1)
+    ward_merges(np.ascontiguousarray(points, dtype=np.float64), np.empty((n_points, n_points)), merges, heights)
+    order = np.argsort(heights, kind="stable")
+    # Merges name one point of each cluster; in the tree each merge makes a cluster of the next number.
+    node, found = list(range(n_points)), np.empty((n_points - 1, 2))
+    for step, (one, other) in enumerate(merges[order].tolist()):
+        found[step] = node[one], node[other]
+        node[other] = n_points + step
+    return found
+
+
+@lru_cache(maxsize=4)
 def _shuffled(count: int, seed: int) -> IndexArray:
-    """Return the numbers below ``count`` in random order; all cuts of a graph draw the same sample."""
+    """Return the numbers below ``count`` in random order; all cuts of a graph draw the same few samples."""
     drawn = np.random.default_rng(seed).permutation(count)
     drawn.flags.writeable = False
     return drawn
@@ -811,9 +831,10 @@ def over_rows(work: Callable[[int, int], Array], rows: Array) -> Array:
 
 def groups_after_merges(merges: Float64Array, n_leaves: int) -> LabelArray:
     """Return the group of each leaf after the given rows of a linkage tree, numbered by first appearance."""
-    parent = np.arange(n_leaves + len(merges))
-    for step, (left, right) in enumerate(merges[:, :2].astype(np.intp)):
-        parent[[left, right]] = n_leaves + step
+    # A list, because single entries of arrays take ten times as long to read and write.
+    parent = list(range(n_leaves + len(merges)))
+    for step, (left, right) in enumerate(merges[:, :2].astype(np.intp).tolist()):
+        parent[left] = parent[right] = n_leaves + step
     # A parent has a larger number than its children, so one pass from the top finds every root.
     for node in reversed(range(len(parent))):
         parent[node] = parent[parent[node]]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, is_torch
+from tubal.backends.arrays import Array, is_torch, to_numpy_meanwhile
 from tubal.graph.neighbors import (
     WEIGHTS,
     DescribedSearch,
@@ -118,7 +118,7 @@ def deformable_graph(
     """
     from tubal.graph.deformable import DeformableSearch, Deformation, Effort
 
-    stack = as_float_stack(images)
+    stack, wait = _host_stack(images)
     wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
     if stack[0].size < _TOO_SMALL:
         return knn_graph(images, wanted, stage=stage)
@@ -127,9 +127,25 @@ def deformable_graph(
     if is_torch(images):
         from tubal.graph.deformable_torch import DeviceSearch
 
-        search = DeviceSearch.of(search, images)
-    found = find_or_recall(search if finder is None else finder(search), wanted, stage)
+        search = DeviceSearch.of(search, images, wait)
+    try:
+        found = find_or_recall(search if finder is None else finder(search), wanted, stage)
+    finally:
+        wait()
     return Graph.from_neighbors(found, weighting=Weighting(), search=search, n_neighbors=wanted)
+
+
+def _host_stack(images: Array) -> tuple[NDArray[Any], Callable[[], None]]:
+    """Return images as a finite NumPy stack, and a function that waits until it is full.
+
+    Images on a GPU are copied while the search compares them there.
+    """
+    if not is_torch(images) or not images.is_cuda or images.itemsize != 4 or not images.is_floating_point():
+        return as_float_stack(images), lambda: None
+    if len(images) == 0 or not bool(images.sum().isfinite()):
+        return as_float_stack(images), lambda: None  # which says what is wrong, if it is
+    as_float_stack(images[:1])
+    return to_numpy_meanwhile(images)
 
 
 def restore_graph(arrays: dict[str, NDArray[Any]], meta: dict[str, Any]) -> Graph:

@@ -205,10 +205,11 @@ def assign_cells(descriptors: Array, centers: Float32, threads: int) -> tuple[In
 def learn_centers(descriptors: Array, n_cells: int, rng: np.random.Generator, threads: int) -> Float32:
     """Return unit centres (n_cells, dimensions) of K-means on a sample of unit rows, with cosines for distances."""
     chosen = rng.permutation(len(descriptors))[: _SAMPLE_PER_CELL * n_cells]
-    sample = np.ascontiguousarray(to_numpy(descriptors[restore_like(chosen, descriptors)]), dtype=np.float32)
+    drawn = _single(descriptors[restore_like(chosen, descriptors)])
+    sample = np.ascontiguousarray(to_numpy(drawn), dtype=np.float32)
     centers = sample[:n_cells].copy()
     for _ in range(_ROUNDS):
-        cell = most_similar(sample, centers, 1, threads)[:, 0]
+        cell = to_numpy(most_similar(drawn, restore_like(centers, drawn), 1, threads))[:, 0]
         members = sparse.csr_matrix((np.ones(len(cell), np.float32), (cell, np.arange(len(cell)))))
         members.resize(n_cells, len(cell))
         sums = members @ sample
@@ -300,7 +301,9 @@ def _top(scores: Array, count: int, own: int | None) -> Array:
 
 def _members(order: Array, starts: IndexArray, cells: IndexArray) -> Array:
     """Return the images of some cells, one cell after the other."""
-    return namespace(order).concatenate([order[starts[cell] : starts[cell + 1]] for cell in cells])
+    sizes = starts[cells + 1] - starts[cells]
+    places = np.repeat(starts[cells] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+    return order[restore_like(places, order)]
 
 
 def _fill_lists(descriptors: Array, others: Array, wanted: range, lists: Array) -> None:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tubal.backends.arrays import Array, as_like, namespace, restore_like, to_numpy
-from tubal.graph.affine import WorkingImages
+from tubal.graph.affine import Float32, Int32, MotionCoefficients, WorkingImages
 from tubal.graph.cells import N_COMPONENTS, PCA_FROM, cell_candidates, cell_weights, most_similar
 from tubal.graph.deformable import (
     FARTHEST,
@@ -45,8 +45,11 @@ class DeviceSearch(DeformableSearch):
     like: Array = None
 
     @classmethod
-    def of(cls, search: DeformableSearch, images: Array) -> DeviceSearch:
-        """Return ``search`` on the device of the tensor ``images``, in single precision."""
+    def of(cls, search: DeformableSearch, images: Array, wait: Callable[[], None] | None = None) -> DeviceSearch:
+        """Return ``search`` on the device of the tensor ``images``, in single precision.
+
+        ``wait`` is called before the images of ``search``, the same ones on the host, are read.
+        """
         if search.bank.use_pixels:
             raise ValueError(
                 "field='pixels' with a torch tensor: tensors are compared by gradients only; pass NumPy images, "
@@ -57,27 +60,36 @@ class DeviceSearch(DeformableSearch):
         found = cls(**{field.name: getattr(search, field.name) for field in fields(search)}, like=like)
         # What is there already need not be sent. A search over other images is a new object, without this tensor.
         vars(found)["_tensor"] = images.detach()
+        vars(found)["_wait"] = wait or (lambda: None)
         return found
 
     def release_memory(self) -> None:
         """Free the tensors derived from the images; a later query computes them again."""
         super().release_memory()
-        vars(self).pop("_tensor", None)
+        for name in ("_tensor", "_wait"):
+            vars(self).pop(name, None)
 
     @cached_property
     def prepared(self) -> Any:
         """Distinct training images on the device, with everything the stages need of them."""
         return PreparedTensors.of(self)
 
-    def training_candidates(self, reach: int) -> Array | None:
-        """Return approximate candidates of all training images, or None if all pairs are compared."""
-        if len(self.prepared.images) <= _MOST_EXACT:
-            return None
+    def training_candidates(self, reach: int) -> Array:
+        """Return candidates of all training images: of all pairs or, of many images, approximate ones."""
         lists: Array | None = self.__dict__.get("_training_candidates")
         if lists is None or lists.shape[1] != reach:
-            lists = cell_candidates(self.prepared.descriptors, reach, random_state=self.random_state, threads=1)
+            described = self.prepared.descriptors
+            if len(described) <= _MOST_EXACT:
+                lists = most_similar(described, described, reach, 1, first=0)
+            else:
+                lists = cell_candidates(described, reach, random_state=self.random_state, threads=1)
             self.__dict__["_training_candidates"] = lists
         return lists
+
+    def _candidates_of(self, queries: Array, reach: int) -> Array:
+        """Return the training images whose descriptors are nearest to those of new images."""
+        described = in_batches(self.prepared.descriptors_of, queries)
+        return most_similar(described, self.prepared.descriptors, reach, 1)
 
     def _rank(self, queries: Array, effort: Effort, stage: Stage | None = None) -> Ranking:
         prepared: PreparedTensors = self.prepared
@@ -87,12 +99,14 @@ class DeviceSearch(DeformableSearch):
         if n_others == 0:
             return Ranking.empty(len(queries))
         reach = min(effort.n_candidates, n_others)
+        # The device finds candidates while the host learns the basis of the motions.
+        candidates = self.training_candidates(reach) if training else self._candidates_of(queries, reach)
         per_query = reach * len(self.bank.warps) * (prepared.rank + len(self.bank.shifts))
         step = max(1, _BATCH // per_query)
         parts = []
         for start in range(0, len(queries), step):
             batch = queries[start : start + step]
-            parts.append(self._best_motions(batch, start if training else None, reach, effort.n_kept))
+            parts.append(self._best_motions(batch, candidates[start : start + step], effort.n_kept))
             tell(0.5 * (start + len(batch)) / len(queries))
         xp = namespace(queries)
         others, warps, shifts = (xp.concatenate([part[column] for part in parts]) for column in range(3))
@@ -101,25 +115,13 @@ class DeviceSearch(DeformableSearch):
         blank = (energies[:, None] == 0) | (prepared.energies[others] == 0)
         distances = xp.where(blank, FARTHEST, distances)
         order = xp.argsort(distances, dim=1, stable=True)
-        sorted_tensors = (xp.gather(values, 1, order) for values in (others, distances, warps, shifts))
-        ranked = [to_numpy(values) for values in sorted_tensors]
-        return Ranking(
-            ranked[0].astype(np.int32),
-            ranked[1].astype(np.float32),
-            ranked[2].astype(np.int32),
-            ranked[3].astype(np.int32),
-        )
+        kinds = ((others, xp.int32), (distances, xp.float32), (warps, xp.int32), (shifts, xp.int32))
+        # Narrow types first: half as much leaves the device.
+        return Ranking(*(to_numpy(xp.gather(values, 1, order).to(kind)) for values, kind in kinds))
 
-    def _best_motions(self, queries: Array, first: int | None, reach: int, n_kept: int) -> tuple[Array, Array, Array]:
-        """Return the kept candidates of a batch, their warps and shifts, each (m, kept), in coarse order."""
-        xp, prepared = namespace(queries), self.prepared
-        lists = None if first is None else self.training_candidates(reach)
-        if lists is None or first is None:
-            own = None if first is None else slice(first, first + len(queries))
-            described = prepared.descriptors_of(queries) if own is None else prepared.descriptors[own]
-            candidates = most_similar(described, prepared.descriptors, reach, 1, first=first)
-        else:
-            candidates = lists[first : first + len(queries)]
+    def _best_motions(self, queries: Array, candidates: Array, n_kept: int) -> tuple[Array, Array, Array]:
+        """Return the best of the candidates (m, reach), their warps and shifts, each (m, kept), in coarse order."""
+        xp, prepared, reach = namespace(queries), self.prepared, candidates.shape[1]
         shifted = prepared.shift_coefficients(queries)
         warped = prepared.warped[candidates].reshape(len(queries), -1, prepared.rank)
         products = (warped @ shifted.transpose(1, 2)).reshape(len(queries), reach, -1)
@@ -174,27 +176,35 @@ class DeviceSearch(DeformableSearch):
 
 
 @dataclass(frozen=True)
+class WorkingTensors(WorkingImages):
+    """Working images on a device; the few that are taken come to the host."""
+
+    def take(self, chosen: IndexArray | Int32) -> Float32:
+        """Return some images (m, channels, pixels)."""
+        held: Array = self.held
+        return to_numpy(held[restore_like(np.asarray(chosen, dtype=np.int64), held)])
+
+
+@dataclass(frozen=True)
 class PreparedTensors:
     """Distinct training images (n, channels, pixels) at the working size on a device, and data derived from them."""
 
     images: Array
     group: IndexArray
     shape: tuple[int, int]
-    rank: int
     pooling: Array
     mean: Array
     axes: Array | None
     corners: Array
     weights: Array
-    warp_map: Array
-    shift_map: Array
-    kept_pixels: Array
+    learn: Callable[[], MotionCoefficients]
 
     @classmethod
     def of(cls, search: DeviceSearch) -> PreparedTensors:
         """Derive everything from the training images of ``search``."""
         found = _working_tensor(search)
         if found is None:
+            vars(search).get("_wait", lambda: None)()
             distinct, group = working_images(search, hold=True)
             images = as_like(distinct.held, search.like)
         else:
@@ -204,8 +214,8 @@ class PreparedTensors:
             equal = (firsts, group) if len(firsts) == len(group) else _equal_tensors(originals)
             if equal is not None:
                 vars(search)["equal_groups"] = equal[1]
-            distinct = WorkingImages(search.images, firsts, search.size, largest)
-        coefficients, shape = fit_coefficients(search, distinct), search.size.shape
+            distinct = WorkingTensors(search.images, firsts, search.size, largest, images)
+        shape = search.size.shape
         pooling = as_like(cell_weights(shape), images)
         pooled = in_batches(lambda batch: _pooled(batch, shape, pooling), images)
         mean, axes = pooled.mean(0), None
@@ -214,11 +224,22 @@ class PreparedTensors:
             axes = as_like(np.linalg.eigh(to_numpy((centred.T @ centred).double()))[1][:, -N_COMPONENTS:], images)
         corners, weights = search.bank.warp_tables()
         return cls(
-            images, group, shape, coefficients.rank, pooling, mean, axes,
+            images, group, shape, pooling, mean, axes,
             namespace(images).as_tensor(corners.astype(np.int64), device=images.device), as_like(weights, images),
-            as_like(coefficients.warp_map, images), as_like(coefficients.shift_map, images),
-            as_like(coefficients.kept_pixels().T, images),
+            partial(fit_coefficients, search, distinct),
         )  # fmt: skip
+
+    @cached_property
+    def _motions(self) -> tuple[int, Array, Array, Array]:
+        """Size of the basis of the motions, maps of pixels to coefficients of warps and of shifts, and kept pixels."""
+        found = self.learn()
+        maps = (as_like(part, self.images) for part in (found.warp_map, found.shift_map, found.kept_pixels().T))
+        return found.rank, *maps
+
+    @property
+    def rank(self) -> int:
+        """Size of the basis of the motions."""
+        return self._motions[0]
 
     @cached_property
     def descriptors(self) -> Array:
@@ -240,7 +261,7 @@ class PreparedTensors:
             energy = warp_energies(self.images, self.corners.int(), self.weights, self.shape)
         else:
             energy = in_batches(self._warp_energies, self.images)
-        flat = (self.images.reshape(len(self.images), -1) @ self.warp_map).reshape(len(self.images), n_warps, -1)
+        flat = (self.images.reshape(len(self.images), -1) @ self._motions[1]).reshape(len(self.images), n_warps, -1)
         return flat * _inverse_length(energy)[:, :, None], energy.amax(1)
 
     def _warp_energies(self, images: Array) -> Array:
@@ -267,8 +288,9 @@ class PreparedTensors:
     def shift_coefficients(self, images: Array) -> Array:
         """Return coefficients (m, shifts, rank); the energy of pixels shifted outside the image is not counted."""
         fields = sobel(images, self.shape)
-        kept = (fields * fields).sum(1).reshape(len(images), -1) @ self.kept_pixels
-        flat = (images.reshape(len(images), -1) @ self.shift_map).reshape(len(images), kept.shape[1], -1)
+        _, _, shift_map, kept_pixels = self._motions
+        kept = (fields * fields).sum(1).reshape(len(images), -1) @ kept_pixels
+        flat = (images.reshape(len(images), -1) @ shift_map).reshape(len(images), kept.shape[1], -1)
         return flat * _inverse_length(kept)[:, :, None]
 
     def warp(self, others: Array, warps: Array) -> Array:

@@ -312,14 +312,13 @@ def limit_in_degree(
     """
     n_images, length = candidates.shape
     ends = np.count_nonzero(distances < np.inf, axis=1)
-    # Places of each list before this one were tried; those of all choices are numbers of the flattened lists.
+    # Places of each list before this one were tried; choices are numbers of the flattened lists.
     following = np.minimum(n_neighbors, ends)
-    chosen = np.flatnonzero(np.arange(length) < following[:, None])
-    targets, values = candidates.reshape(-1), distances.reshape(-1)
+    is_chosen = np.arange(length) < following[:, None]
+    every, targets, values = is_chosen.reshape(-1), candidates.reshape(-1), distances.reshape(-1)
     # Only images in many lists can ever be chosen too often; other choices need not be looked at again.
     popular = np.bincount(np.maximum(targets, 0), minlength=n_images) > limit
-    often = popular[targets[chosen]]
-    settled, chosen = [chosen[~often]], chosen[often]
+    chosen = np.flatnonzero(every & popular[targets])
     n_choices = np.bincount(targets[chosen], minlength=n_images)
     while (n_choices > limit).any():
         crowded = (n_choices > limit)[targets[chosen]]
@@ -329,14 +328,14 @@ def limit_in_degree(
         first = changed * length + following[changed]
         added = np.repeat(first - np.cumsum(n_next) + n_next, n_next) + np.arange(n_next.sum())
         following[changed] += n_next
-        often = popular[targets[added]]
-        settled.append(added[~often])
-        added = added[often]
+        every[lost], every[added] = False, True
+        added = added[popular[targets[added]]]
         chosen = np.concatenate([chosen[~crowded], kept, added])
         n_choices += np.bincount(targets[added], minlength=n_images) - np.bincount(targets[lost], minlength=n_images)
-    rows, slots = np.divmod(np.sort(np.concatenate([*settled, chosen])), length)
+    rows, slots = np.nonzero(is_chosen)
+    n_found = np.count_nonzero(is_chosen, axis=1)
     result = np.full((n_images, n_neighbors), -1, dtype=np.intp)
-    result[rows, np.arange(len(rows)) - np.searchsorted(rows, np.arange(n_images))[rows]] = slots
+    result[rows, np.arange(len(rows)) - np.repeat(np.cumsum(n_found) - n_found, n_found)] = slots
     return result
 
 

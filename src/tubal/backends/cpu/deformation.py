@@ -1,4 +1,4 @@
-"""Kernels of graphs: gradient fields of images, their warps, the local-warp distance, sums over edges, and a map.
+"""Kernels of graphs: gradient fields of images, warps, the local-warp distance, sums over edges, a tree, and a map.
 
 Callers run the kernels from several threads on ranges of rows. That compiles in a fraction of the time of Numba's own
 parallel loops.
@@ -276,6 +276,56 @@ def add_edges(starts, columns, weights, row_labels, labels, shared):
         line = shared[row_labels[row]]
         for edge in range(starts[row], starts[row + 1]):
             line[labels[columns[edge]]] += weights[edge]
+
+
+# --- a tree -----------------------------------------------------------------------------------------------------------
+@compiled
+def ward_merges(points, squares, merges, heights):
+    """Find the merges (n - 1, 2) of Ward's tree of points (n, d), by chains of nearest neighbours, and their heights.
+
+    A merged cluster keeps the second of the two numbers. ``squares`` (n, n) becomes the squared distances of clusters,
+    times a factor that depends on their sizes. A chain goes on to the nearest cluster until two are nearest to each
+    other; these are merged, whatever other clusters do.
+    """
+    n_points, gone = len(points), 1e300
+    sizes, chain = np.ones(n_points), np.zeros(n_points + 1, np.int64)
+    for i in range(n_points):
+        squares[i, i] = gone
+        for j in range(i):
+            total = 0.0
+            for k in range(points.shape[1]):
+                total += (points[i, k] - points[j, k]) * (points[i, k] - points[j, k])
+            squares[i, j] = squares[j, i] = total
+    length = 0
+    for step in range(n_points - 1):
+        if length == 0:
+            while sizes[chain[0]] == 0.0:
+                chain[0] += 1
+            length = 1
+        while True:
+            one = chain[length - 1]
+            # Of equally near clusters the last one of the chain is preferred, so that the chain ends.
+            other = chain[length - 2] if length > 1 else one
+            least, line = squares[one, other], squares[one]
+            for i in range(n_points):
+                if line[i] < least:
+                    least, other = line[i], i
+            if length > 1 and other == chain[length - 2]:
+                break
+            chain[length] = other
+            length += 1
+        length -= 2
+        if one > other:
+            one, other = other, one
+        merges[step, 0], merges[step, 1], heights[step] = one, other, least
+        n_one, n_other = sizes[one], sizes[other]
+        sizes[one], sizes[other] = 0.0, n_one + n_other
+        for i in range(n_points):
+            if sizes[i] > 0.0 and i != other:
+                grown = (sizes[i] + n_one) * squares[one, i] + (sizes[i] + n_other) * squares[other, i]
+                square = (grown - sizes[i] * least) / (sizes[i] + n_one + n_other)
+                squares[i, other] = squares[other, i] = square
+            squares[i, one] = squares[one, i] = gone
 
 
 # --- a map ------------------------------------------------------------------------------------------------------------

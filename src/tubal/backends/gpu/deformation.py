@@ -125,6 +125,7 @@ def _row_difference(
 def _one_side(
     one, other, move_y, move_x, allowed,
     CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, MARGIN: tl.constexpr, COLUMNS: tl.constexpr,
+    EXCHANGE: tl.constexpr,
 ):  # fmt: skip
     """Return the sum of the smallest squared context differences of one image's pixels, and how many have a partner."""
     x = tl.arange(0, COLUMNS)
@@ -139,7 +140,14 @@ def _one_side(
     fourth = tl.zeros((move_y.shape[0], COLUMNS), tl.float32)
     for number in range(HEIGHT + 2 * MARGIN):
         row = number - MARGIN
-        new = _row_difference(one, other, row, x, move_y, move_x, CHANNELS, HEIGHT, WIDTH, MARGIN)
+        if EXCHANGE:
+            single = _row_difference(one, other, row, x - MARGIN, move_y, move_x, CHANNELS, HEIGHT, WIDTH, 0)
+            new = single
+            for step in tl.static_range(1, 2 * MARGIN + 1):
+                beside = tl.minimum(x + step, COLUMNS - 1)[None, :]
+                new += tl.gather(single, tl.broadcast_to(beside, (move_y.shape[0], COLUMNS)), 1)
+        else:
+            new = _row_difference(one, other, row, x, move_y, move_x, CHANNELS, HEIGHT, WIDTH, MARGIN)
         context = new
         if MARGIN == 1:
             context = new + first + second
@@ -161,7 +169,7 @@ def _one_side(
 def _distortion_kernel(
     fields, others, shifts, moves, totals, n_kept,
     CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, MARGIN: tl.constexpr,
-    WINDOW_Y: tl.constexpr, WINDOW_X: tl.constexpr, COLUMNS: tl.constexpr, MOVES: tl.constexpr,
+    WINDOW_Y: tl.constexpr, WINDOW_X: tl.constexpr, COLUMNS: tl.constexpr, MOVES: tl.constexpr, EXCHANGE: tl.constexpr,
 ):  # fmt: skip
     """Write the distortion of each pair: a query's field, the field of a warped image, and the pair's shift."""
     pair = tl.program_id(0).to(tl.int64)
@@ -172,8 +180,10 @@ def _distortion_kernel(
     allowed = number < (2 * WINDOW_Y + 1) * (2 * WINDOW_X + 1)
     move_y = tl.load(moves + 2 * shift) - WINDOW_Y + number // (2 * WINDOW_X + 1)
     move_x = tl.load(moves + 2 * shift + 1) - WINDOW_X + number % (2 * WINDOW_X + 1)
-    left, n_left = _one_side(one, other, move_y, move_x, allowed, CHANNELS, HEIGHT, WIDTH, MARGIN, COLUMNS)
-    right, n_right = _one_side(other, one, -move_y, -move_x, allowed, CHANNELS, HEIGHT, WIDTH, MARGIN, COLUMNS)
+    left, n_left = _one_side(one, other, move_y, move_x, allowed, CHANNELS, HEIGHT, WIDTH, MARGIN, COLUMNS, EXCHANGE)
+    right, n_right = _one_side(
+        other, one, -move_y, -move_x, allowed, CHANNELS, HEIGHT, WIDTH, MARGIN, COLUMNS, EXCHANGE
+    )
     # Pixels without a partner count as the mean of the others.
     tl.store(totals + pair, (left + right) * (2.0 * HEIGHT * WIDTH) / tl.maximum(n_left + n_right, 1.0))
 
@@ -226,10 +236,13 @@ class PairDistances:
     def _distortions(self, fields: Array, others: Array, shifts: Array, totals: Array) -> None:
         """Write the distortions (m, kept) of fields of queries and those of the images they are compared with."""
         n_moves = (2 * self.window[0] + 1) * (2 * self.window[1] + 1)
+        n_columns, n_rows = triton.next_power_of_2(self.shape[1]), triton.next_power_of_2(n_moves)
+        # In one warp, threads exchange differences at once, so each is computed a single time; 28 x 28 pixels take half
+        # as long. It needs columns beside the image, and as many numbers as the registers of a warp hold.
+        exchange = self.shape[1] + 2 * self.context <= n_columns and n_rows * n_columns == 1024
         _distortion_kernel[(len(others),)](
             fields, others, shifts, self.shifts, totals, totals.shape[1], others.shape[1], *self.shape, self.context,
-            *self.window, triton.next_power_of_2(self.shape[1]), triton.next_power_of_2(n_moves),
-            num_warps=WARPS,
+            *self.window, n_columns, n_rows, exchange, num_warps=1 if exchange else WARPS,
         )  # fmt: skip
 
 
