@@ -111,7 +111,7 @@ CODERS = {
 
 
 # Without a graph, ten times as many as the library allows: under the weakest sparsity of the grid fewer do not certify
-# the codes. With a graph the same would take hours.
+# the codes. With a graph some hundreds are enough.
 MOST_FINAL_STEPS = 30_000
 
 

@@ -23,11 +23,12 @@ ModelStatistics: TypeAlias = Any
 Laplacian: TypeAlias = "SparseMatrix | ArrayLike"
 
 
-# Better dual points of connected images are sought in at most this many corrections. Each solves a system whose shift is
-# this fraction of the Lipschitz constant: small, so that little of a violated bound is left.
-DUAL_CORRECTIONS, DUAL_SHIFT = 3, 1e-3
-# If the first correction leaves a bound of this many times the wanted one, further ones do not reach it.
-HOPELESS = 30.0
+# Better dual points of connected images are found by solving a system whose shift is this fraction of the Lipschitz
+# constant: small, so that little of a violated bound is left.
+DUAL_SHIFT = 1e-3
+# After each of three corrections the next is made if the bound is at most this many times the wanted one. The second
+# usually makes it three times smaller and the third half as large again.
+NEXT_CORRECTION = (6.0, 2.0, 0.0)
 
 
 # --- the l1 norm and the unit ball ------------------------------------------------------------------------------------
@@ -454,13 +455,13 @@ class CodingProblem(ABC):
         xp, group, point = namespace(codes), self._components(), codes
         gradient, dual = self.gradient(codes), found.values - found.gaps
         target = xp.where(codes == 0, clip_to(gradient, self.sparsity), -self.sparsity * xp.sign(codes))
-        for _ in range(DUAL_CORRECTIONS):
+        for in_reach in NEXT_CORRECTION:
             point = point - self._nearly_solve_shifted(gradient - target, DUAL_SHIFT * self.lipschitz)
             other = self._dual_values(self._gap_terms(point), group)
             is_better = np.bincount(group, other) > np.bincount(group, dual)
             dual = np.where(is_better[group], other, dual)
             found = DualityGap(found.values - dual, found.values)
-            if not wanted < found.relative <= HOPELESS * wanted:
+            if not wanted < found.relative <= in_reach * wanted:
                 break
             gradient = self.gradient(point)
             target = clip_to(gradient, self.sparsity)

@@ -27,7 +27,7 @@ CHECKS_PER_PHASE = 10
 KEPT_SHARE = 0.75
 # With a graph, codes count as certified at this share of the wanted gap: rounding changes the bound when it is computed
 # again from the final codes.
-CONNECTED_SHARE = 0.8
+CONNECTED_SHARE = 0.9
 # Slopes that exceed the sparsity by this share of the wanted gap leave the gap itself well below it.
 FEW_CODES_TOLERANCE = 0.5
 # If all atoms are zero there is no curvature, and any step size will do.
