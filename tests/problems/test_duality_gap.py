@@ -88,9 +88,8 @@ def test_gap_of_connected_images_is_relative_to_the_objective(rng):
     np.testing.assert_allclose(problem.duality_gap(codes).values.sum(), problem.value(codes))
 
 
-@pytest.mark.parametrize("kind", ["tubal", "separable"])
-def test_good_codes_of_a_graph_are_certified_under_weak_sparsity(kind, rng):
-    problem = make_problem(kind, rng, sparsity=1e-3, graph=True)
+def test_good_codes_of_a_graph_are_certified_under_weak_sparsity(rng):
+    problem = make_problem("tubal", rng, sparsity=1e-3, graph=True)
     minimum = problem.value(solve(problem, max_iter=10_000))
     solver = Admm(max_iter=3000, gap=1e-3, penalty=0.1)
     solution = solver.minimise(problem)

@@ -257,8 +257,8 @@ class _CertifiedRun:
         """Tell whether connected images are certified; a better dual point is sought where it may be enough."""
         enough, seek = CONNECTED_SHARE * self.gap, self.checks_to_skip == 0
         found = self.problem.duality_gap(codes, wanted=enough if seek else None).relative
-        # Seeking costs as much as ten steps. Between two checks the bound is seldom divided by four.
-        self.checks_to_skip = int(0.5 * log2(max(found / enough, 1.0))) if seek else self.checks_to_skip - 1
+        # Seeking costs as much as ten steps. Between two checks the bound is seldom halved.
+        self.checks_to_skip = int(log2(max(found / enough, 1.0))) if seek else self.checks_to_skip - 1
         return found <= enough
 
     def is_certified(self, state: SplitState) -> bool:
