@@ -109,45 +109,47 @@ def agrees(cell: table2.Cell, run: Run, score: Score, n_images: int) -> bool:
 def expected_minutes(summary: table2.Summary, study: Study) -> float:
     """Return the minutes that all runs of the table take on ``CORES`` cores with the present code.
 
-    Recorded seconds are multiplied by the median ratio of new to recorded seconds of the same method, if a cell of it
-    was run again, else by the median ratio of all.
+    A cell that was run again counts with its new seconds. The recorded seconds of the others are multiplied by the
+    median ratio of new to recorded seconds of the same method, if a cell of it was run again, else by that of all.
     """
     ratios: dict[str, list[float]] = {}
+    measured: dict[tuple[str, str, str], float] = {}
     for run in study["runs"]:
         cell = summary["rows"][run["row"]][run["method"]][run["dataset"]]
         ratios.setdefault(run["method"], []).append(run["seconds"] / max(cell["seconds"], 1e-3))
+        measured[run["row"], run["method"], run["dataset"]] = run["seconds"]
     everything = statistics.median(ratio for group in ratios.values() for ratio in group)
     total = sum(
-        seconds * statistics.median(ratios.get(method, [everything]))
-        for method, seconds in recorded_seconds(summary).items()
+        measured.get(cell, seconds * statistics.median(ratios.get(cell[1], [everything])))
+        for cell, seconds in planned_seconds(summary)
     )
     return total / CORES / 60.0
 
 
-def recorded_seconds(summary: table2.Summary) -> dict[str, float]:
-    """Return the recorded seconds of all planned runs by method."""
-    total: dict[str, float] = {}
+def planned_seconds(summary: table2.Summary) -> Iterator[tuple[tuple[str, str, str], float]]:
+    """Yield row, method and collection of every planned run, and the recorded seconds of its cell."""
     for trial in table2.plan(table2.DATASETS, list(summary["methods"]), load_paper().runs):
         cell = summary["rows"][trial["row"]].get(trial["method"], {}).get(trial["dataset"])
-        total[trial["method"]] = total.get(trial["method"], 0.0) + (cell["seconds"] if cell else 0.0)
-    return total
+        if cell is not None:
+            yield (trial["row"], trial["method"], trial["dataset"]), cell["seconds"]
 
 
 # --- the page --------------------------------------------------------------------------------------------------
 def page(summary: table2.Summary, study: Study) -> str:
     """Return the whole of ``recheck.md``."""
     minutes = expected_minutes(summary, study)
-    recorded = sum(recorded_seconds(summary).values()) / CORES / 60.0
+    recorded = sum(seconds for _, seconds in planned_seconds(summary)) / CORES / 60.0
     verdict = "within" if minutes <= AIM_MINUTES else "above"
     parts = [
         "# Table 2, some cells again",
-        f"{len(study['runs'])} random cells of [Table 2](table2.md) whose runs are short, each run once more with the "
-        "present code and seed 0. A score agrees if it lies within three standard deviations of the recorded mean, or "
-        "one image more. Seconds are processor time; kernels compiled on the way count too. Made by "
+        f"{len(study['runs'])} cells of [Table 2](table2.md), nearly all random ones whose runs are short, each run "
+        "once more with the present code and seed 0. A score agrees if it lies within three standard deviations of the "
+        "recorded mean, or one image more. Seconds are processor time; kernels compiled on the way count too. Made by "
         "`python -m tools.recheck`.",
         f"All runs of the table took {recorded:.0f} minutes of {CORES} cores when they were recorded, partly on "
-        f"another machine. With the ratios of seconds below, `tubal reproduce --table 2 --jobs {CORES}` is expected "
-        f"to take {minutes:.0f} minutes on this machine, {verdict} the aim of {AIM_MINUTES:.0f}.",
+        "another machine. With the seconds below, and their ratios to the recorded ones for the other cells, "
+        f"`tubal reproduce --table 2 --jobs {CORES}` is expected to take {minutes:.0f} minutes on this machine, "
+        f"{verdict} the aim of {AIM_MINUTES:.0f}.",
         _verdict(summary, study),
         _table(summary, study),
         f"Machine: {study['machine']['processor']}, {study['machine']['cores']} cores. "
@@ -197,6 +199,7 @@ def main() -> None:
     """Make the runs that are not recorded yet."""
     parser = argparse.ArgumentParser(prog="python -m tools.recheck", description=__doc__)
     parser.add_argument("--cells", type=int, default=20, help="number of cells")
+    parser.add_argument("--cell", nargs=3, metavar=("ROW", "METHOD", "COLLECTION"), help="this cell, not random ones")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of table2.json and recheck.json")
     options = parser.parse_args()
@@ -204,7 +207,8 @@ def main() -> None:
     study: Study = {"runs": [], "machine": machine(), "versions": versions(PACKAGES)}
     if (options.out / "recheck.json").exists():
         study["runs"] = json.loads((options.out / "recheck.json").read_text(encoding="utf-8"))["runs"]
-    for run in measure_missing(study, summary, draw(summary, options.cells), 60.0 * options.minutes):
+    cells = [tuple(options.cell)] if options.cell else draw(summary, options.cells)
+    for run in measure_missing(study, summary, cells, 60.0 * options.minutes):
         write_summary("recheck", study, page(summary, study), options.out)
         print(json.dumps(run))
 

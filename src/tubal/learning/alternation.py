@@ -380,7 +380,8 @@ def code_chunk(
         former = problem.zeros() if start is None else start.codes
         if problem.value(former) < value:
             codes, summary = former, problem.summary(former, statistics=True)
-    return ChunkCodes(codes, solution.state, summary, problem.duality_gap(codes) if final else None)
+    gap = problem.duality_gap(codes, wanted=getattr(code_solver, "gap", None)) if final else None
+    return ChunkCodes(codes, solution.state, summary, gap)
 
 
 def coding_pass(

@@ -53,6 +53,8 @@ RATE_GRID, POWER_STEPS = 1.1, 10
 # Every solve reduces the error of its warm start, the last solution, by at least this factor. The error then decreases
 # together with the changes of ADMM, so ADMM converges as with exact solves. The first solve has no warm start.
 WARM_REDUCTION, FIRST_REDUCTION = 1e-2, 1e-5
+# Solves that correct a dual point need two digits: the correction itself is small.
+CORRECTION_REDUCTION = 1e-2
 MAX_SWEEPS = 1000
 
 # First bundle of every image, neighbours (bundle, 4), weights (bundle, 4) and diagonal of L, for the kernels.
@@ -215,6 +217,15 @@ class LinearMapCoding(CodingProblem):
         if self.graph is None:
             return rows / shifts[..., None]
         return self.graph.solve(rows, shifts) if self._systems is None else self._systems.solve(rows, shifts)
+
+    def _nearly_solve_shifted(self, right: Array, shift: float) -> Array:
+        if self.independent or self.graph is None or is_torch(self.data):
+            return self.solve_shifted(right, shift)
+        self._systems = WarmStartedSystems(self.graph, CORRECTION_REDUCTION)
+        try:
+            return self.solve_shifted(right, shift)
+        finally:
+            self._systems = None
 
     def restrict(self, start: int, stop: int) -> Self:
         """Return the same problem for images [start, stop); only used without a graph.
@@ -552,10 +563,12 @@ class WarmStartedSystems:
     ----------
     graph : GraphTerm
         The graph term with at least one edge.
+    first_reduction : float, default=FIRST_REDUCTION
+        Factor by which the first solve, which starts at zero, reduces the error.
     """
 
-    def __init__(self, graph: GraphTerm) -> None:
-        self.graph = graph
+    def __init__(self, graph: GraphTerm, first_reduction: float = FIRST_REDUCTION) -> None:
+        self.graph, self.first_reduction = graph, first_reduction
         self.solution: NDArray[Any] | None = None
 
     def _prepare(self, shifts: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
@@ -572,7 +585,7 @@ class WarmStartedSystems:
         """Return an approximate solution for ``right`` (..., image); ``shifts`` (...) must not change between calls."""
         if self.solution is None:
             self.solution = self._prepare(np.asarray(shifts).reshape(-1), right)
-            rates, counts = chebyshev_schedule(self.graph, self.shifts, FIRST_REDUCTION)
+            rates, counts = chebyshev_schedule(self.graph, self.shifts, self.first_reduction)
         else:
             rates, counts = self.schedule
         slabs = self.solution

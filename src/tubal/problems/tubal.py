@@ -139,7 +139,7 @@ class TubalCoding(LinearMapCoding):
         if self.graph is None:
             return from_coefficients(self.map.shifted_inverse(penalty) @ to_coefficients(right)) / penalty
         rotation, eigenvalues = self.map.eigenbasis
-        rotated = self.graph.solve(rotation @ to_coefficients(right), eigenvalues + penalty)
+        rotated = self.solve_rows(rotation @ to_coefficients(right), eigenvalues + penalty)
         return from_coefficients(rotation.transpose @ rotated)
 
     def statistics(self, codes: Array) -> TubalStatistics:
