@@ -295,9 +295,7 @@ def graph_against_algorithm_1(repeats: int, names: Sequence[str]) -> list[Row]:
             steps = steps_to_objective(Admm(max_iter=1000, tol=0.0, check_every=5), problem, target)
             peer_steps = steps_to_objective(Fista(max_iter=20000, tol=0.0, check_every=25), problem, target)
             own = partial(_solve_case, Admm(max_iter=steps, tol=0.0), case, graph_weight=weight)
-            peer = partial(
-                _solve_case, Fista(max_iter=peer_steps, tol=0.0, check_every=peer_steps), case, graph_weight=weight
-            )
+            peer = partial(_solve_case, Fista(max_iter=peer_steps, tol=0.0), case, graph_weight=weight)
             ours, theirs = alternate(own, peer, repeats)
             rows.append(
                 {

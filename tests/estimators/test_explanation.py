@@ -231,7 +231,7 @@ def test_command_report_and_python_give_the_same_explanation_of_a_clusterer(shap
     page = report_data(clusterer, shapes, [f"image {index}" for index in range(30)])
     assert_allclose(terms, explanation.table(60), atol=1e-6)
     assert_allclose(unexplained, explanation.unexplained(60), rtol=1e-5)
-    assert_allclose(page.terms[7], explanation.table(96), atol=1e-5)
+    assert_allclose(page.terms[7], explanation.table(96), atol=2e-4)  # in one batch with the other images
     assert page.term_counts[7] == len(explanation) == len(clusterer.model_.explain(shapes[7]))
     assert_allclose(page.norms[7], explanation.norm, rtol=1e-6)
     assert page.terms_note == explanation.note

@@ -563,12 +563,13 @@ class WarmStartedSystems:
     ----------
     graph : GraphTerm
         The graph term with at least one edge.
-    first_reduction : float, default=FIRST_REDUCTION
+    first_reduction : float, optional
         Factor by which the first solve, which starts at zero, reduces the error.
     """
 
-    def __init__(self, graph: GraphTerm, first_reduction: float = FIRST_REDUCTION) -> None:
-        self.graph, self.first_reduction = graph, first_reduction
+    def __init__(self, graph: GraphTerm, first_reduction: float | None = None) -> None:
+        self.graph = graph
+        self.first_reduction = FIRST_REDUCTION if first_reduction is None else first_reduction
         self.solution: NDArray[Any] | None = None
 
     def _prepare(self, shifts: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:

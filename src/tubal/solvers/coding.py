@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import log2, sqrt
+from math import inf, log2, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ KEPT_SHARE = 0.75
 CONNECTED_SHARE = 0.9
 # Slopes that exceed the sparsity by this share of the wanted gap leave the gap itself well below it.
 FEW_CODES_TOLERANCE = 0.5
+# Changes that have not fallen by a tenth in so many checks no longer fall.
+CHECKS_WITHOUT_PROGRESS = 30
 # If all atoms are zero there is no curvature, and any step size will do.
 MIN_LIPSCHITZ = 1e-12
 
@@ -47,8 +49,8 @@ class Admm(CodeSolver):
         Stop when the point of every image changes by less than this fraction of its norm in one step. The change equals
         the distance from the codes to the exact minimiser of the quadratic, so the KKT residual of an image is below
         ``(lipschitz + penalty) · tol · ||point||``. Images connected by a graph are one problem: there the root mean
-        square of the fractions counts, and single ones may be larger. Changes as small as rounding errors always end
-        the run, also if ``tol`` is 0.
+        square of the fractions counts, and single ones may be larger. The run also ends,
+        whatever ``tol`` is, when nothing but rounding errors changes the point any more.
     penalty : float, default=1.0
         Weight of the augmented Lagrangian, above 0. Atoms lie in the unit ball, which fixes the scale of the quadratic,
         so the default suits all data.
@@ -96,13 +98,16 @@ class Admm(CodeSolver):
         if self.gap is not None and problem.sparsity > 0.0:
             return self._minimise_certified(problem, state, monitor, self.gap, from_zero=start is None)
         # Copied, so that a solution can compute `converged` after the problem is deleted.
-        independent, tol = problem.independent, _attainable(self.tol, state.point)
+        independent, rounding = problem.independent, _Rounding(state.point)
 
         def advance(now: SplitState, n_steps: int) -> SplitState:
-            return problem.split(now, penalty=self.penalty, relaxation=self.relaxation, n_steps=n_steps, tol=tol)
+            return problem.split(now, penalty=self.penalty, relaxation=self.relaxation, n_steps=n_steps, tol=self.tol)
 
         def stop(now: SplitState) -> bool:
-            return now.movement is not None and bool(_overall_movement(now.movement, independent) <= tol)
+            if now.movement is None:
+                return False
+            movement = float(_overall_movement(now.movement, independent))
+            return movement <= self.tol or rounding.is_all(movement)
 
         solution = iterate(
             advance,
@@ -172,9 +177,22 @@ class Admm(CodeSolver):
         return codes + dual
 
 
-def _attainable(tol: float, codes: Array) -> float:
-    """Return a tolerance that steps can reach: codes that only change by rounding errors have converged."""
-    return max(tol, 10.0 * machine_epsilon(codes))
+class _Rounding:
+    """Tells when rounding errors are all that still changes codes, so that more steps would be in vain.
+
+    Changes are then tiny and no longer fall. Tiny changes alone prove nothing: slow progress looks like that, too.
+    """
+
+    def __init__(self, codes: Array) -> None:
+        self._most = 10.0 * machine_epsilon(codes)
+        self._least, self._checks_since = inf, 0
+
+    def is_all(self, movement: float) -> bool:
+        """Return whether this relative change, the last of several, is of that kind."""
+        if movement < 0.9 * self._least:
+            self._least, self._checks_since = movement, 0
+        self._checks_since += 1
+        return movement <= self._most and self._checks_since > CHECKS_WITHOUT_PROGRESS
 
 
 def _overall_movement(movement: Array, independent: bool) -> Array:
@@ -312,7 +330,7 @@ class Fista(_MomentumSolver):
         Maximum number of steps.
     tol : float, default=1e-4
         Stop when a proximal-gradient step of length ``1 / lipschitz`` would change the codes of every image by less
-        than this fraction of their norm, or by no more than rounding errors.
+        than this fraction of their norm. 0 makes all ``max_iter`` steps.
     check_every : int, default=10
         Number of steps between two checks of the stopping rule.
     """
@@ -330,12 +348,10 @@ class Fista(_MomentumSolver):
         self, problem: CodingProblem, start: MomentumState | Array | None = None, monitor: Monitor = ignore
     ) -> Solution[MomentumState]:
         step_size = 1.0 / max(problem.lipschitz, MIN_LIPSCHITZ)
-        state = _initial_state(problem, start)
-        tol = _attainable(self.tol, state.codes)
         return iterate(
             lambda now, n_steps: problem.accelerate(now, step_size=step_size, n_steps=n_steps),
-            state,
-            stop=lambda now: prox_residual(problem, now.codes, step_size) <= tol,
+            _initial_state(problem, start),
+            stop=lambda now: self.tol > 0.0 and prox_residual(problem, now.codes, step_size) <= self.tol,
             max_iter=self.max_iter,
             check_every=self.check_every,
             monitor=monitor,
