@@ -64,10 +64,10 @@ def test_a_smaller_graph_starts_the_search_for_eigenvectors(rng, monkeypatch):
     # When eigenvectors are sought in blocks, from those of a smaller graph
     monkeypatch.setattr(spectral, "_BLOCK_FROM", 1000)
     monkeypatch.setattr(spectral, "_COARSE_FROM", 1000)
-    monkeypatch.setattr(spectral, "_MOST_RESTARTS", 4)
+    monkeypatch.setattr(spectral, "_MOST_RESTARTS", 8)
     found = clustering.spectrum(crowd, 20)
-    # Then few rounds find those of the whole graph
-    assert_allclose(found.values, expected.values, atol=2e-3)
+    # Then few rounds find those of the whole graph; random vectors would need more
+    assert_allclose(found.values, expected.values, atol=2e-4)
     overlap = np.linalg.svd(found.vectors[:, :15].T @ expected.vectors, compute_uv=False)
     assert overlap.min() > 0.99
 
