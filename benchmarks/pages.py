@@ -289,9 +289,10 @@ def bench_page(record: Bench) -> str:
 def _environment_text(about: Mapping[str, Any]) -> str:
     """Return the date, the machine, the versions and the load of a run as one line of text."""
     versions = list_versions({name: version for name, version in about["versions"].items() if version})
+    load = f"{about['load before']:.1f}" if "load before" in about else "not recorded"
     return (
         f"{about['date']}: {about['processor']}, {about['cores']} cores, Python {about['python']}, {versions}; load "
-        f"before the run {about['load before']:.1f}"
+        f"before the run {load}"
     )
 
 
