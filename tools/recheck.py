@@ -142,10 +142,10 @@ def page(summary: table2.Summary, study: Study) -> str:
     verdict = "within" if minutes <= AIM_MINUTES else "above"
     parts = [
         "# Table 2, some cells again",
-        f"{len(study['runs'])} cells of [Table 2](table2.md), most of them drawn from those whose runs are "
-        "short, the others among the longest, each run once more with the present code and seed 0. A score agrees if it lies within three standard deviations of the "
-        "recorded mean, or one image more. Seconds are processor time; kernels compiled on the way count too. Made by "
-        "`python -m tools.recheck`.",
+        f"{len(study['runs'])} cells of [Table 2](table2.md), most of them drawn from those whose runs are short, the "
+        "others among the longest, each run once more with the present code and seed 0. A score agrees if it lies "
+        "within three standard deviations of the recorded mean, or one image more. Seconds are processor time; kernels "
+        "compiled on the way count too. Made by `python -m tools.recheck`.",
         f"All runs of the table took {recorded:.0f} minutes of {CORES} cores when they were recorded, partly on "
         "another machine. With the seconds below, and their ratios to the recorded ones for the other cells, "
         f"`tubal reproduce --table 2 --jobs {CORES}` is expected to take {minutes:.0f} minutes on this machine, "
