@@ -146,7 +146,7 @@ def _change_array(manifest: dict[str, Any], members: dict[str, bytes], random: n
 
 
 def _retyped(array: np.ndarray, name: str) -> np.ndarray:
-    if name[1] in "SU" and name.endswith("0"):
+    if array.dtype.kind in "SU" or (name[1] in "SU" and name.endswith("0")):  # an earlier change may have made it text
         return np.zeros(array.shape, name)
     return array.astype(name)
 
