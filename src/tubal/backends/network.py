@@ -37,8 +37,8 @@ _BATCH = 32
 N_MIXED = 128
 N_LAYOUT = 7 * 7 * N_MIXED
 N_FEATURES = N_LAYOUT + 1280
-# Both parts get this length and are rounded to whole numbers, which take one byte each in a file. On ten piles of
-# pictures 99 % of the ten nearest neighbours stay the same.
+# Both parts get this length and are rounded to whole numbers, which take one byte each in a file. A shorter length
+# would change more neighbours, a longer one would need two bytes.
 LENGTH = 512
 
 
