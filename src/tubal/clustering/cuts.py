@@ -319,8 +319,7 @@ def _most_central(candidates: Sequence[LabelArray]) -> LabelArray | None:
     """Return the candidate that has most in common with all of them, or None if there is none.
 
     Centres of large collections are those of a sample. Which candidate has the largest modularity is then an accident
-    of the sample: labels of Fashion-MNIST found with other seeds or in another order agree with a Rand index of 0.78
-    (adjusted for chance, in the mean). What the candidates of three samples agree on hardly depends on it: 0.98.
+    of the sample. What the candidates of three samples agree on hardly depends on it; see docs/scale.md.
     """
     if not candidates:
         return None

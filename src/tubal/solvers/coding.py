@@ -49,8 +49,8 @@ class Admm(CodeSolver):
         Stop when the point of every image changes by less than this fraction of its norm in one step. The change equals
         the distance from the codes to the exact minimiser of the quadratic, so the KKT residual of an image is below
         ``(lipschitz + penalty) · tol · ||point||``. Images connected by a graph are one problem: there the root mean
-        square of the fractions counts, and single ones may be larger. The run also ends,
-        whatever ``tol`` is, when nothing but rounding errors changes the point any more.
+        square of the fractions counts, and single ones may be larger. Whatever ``tol`` is, the run also ends when
+        only rounding errors change the point.
     penalty : float, default=1.0
         Weight of the augmented Lagrangian, above 0. Atoms lie in the unit ball, which fixes the scale of the quadratic,
         so the default suits all data.
@@ -107,7 +107,7 @@ class Admm(CodeSolver):
             if now.movement is None:
                 return False
             movement = float(_overall_movement(now.movement, independent))
-            return movement <= self.tol or rounding.is_all(movement)
+            return movement <= self.tol or rounding.explains(movement)
 
         solution = iterate(
             advance,
@@ -178,17 +178,17 @@ class Admm(CodeSolver):
 
 
 class _Rounding:
-    """Tells when rounding errors are all that still changes codes, so that more steps would be in vain.
+    """Tells when only rounding errors still change codes, so that more steps would not help.
 
-    Changes are then tiny and no longer fall. Tiny changes alone prove nothing: slow progress looks like that, too.
+    Changes are then tiny and no longer fall. Tiny changes alone prove nothing, because slow progress has them too.
     """
 
     def __init__(self, codes: Array) -> None:
         self._most = 10.0 * machine_epsilon(codes)
         self._least, self._checks_since = inf, 0
 
-    def is_all(self, movement: float) -> bool:
-        """Return whether this relative change, the last of several, is of that kind."""
+    def explains(self, movement: float) -> bool:
+        """Return whether the latest relative change is only rounding; called once for every check."""
         if movement < 0.9 * self._least:
             self._least, self._checks_since = movement, 0
         self._checks_since += 1
