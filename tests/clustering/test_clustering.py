@@ -23,7 +23,7 @@ from tubal.clustering.cuts import cheapest_links, join_components, warn_if_lopsi
 from tubal.clustering.quality import OUTLIER_CUTOFF
 from tubal.clustering.spectral import _DENSE_LIMIT, lloyd, ward_kmeans
 from tubal.graph import knn_graph
-from tubal.metrics import clustering_accuracy, clustering_nmi
+from tubal.metrics import clustering_accuracy
 
 
 def planted(rng, sizes, inside=0.5, outside=0.01):
@@ -438,10 +438,19 @@ def test_tree_of_a_sample_is_that_of_scipy(rng):
         assert_array_equal(found, spectral.groups_after_merges(expected[:n_merges], 60))
 
 
-def test_agreement_is_mean_mutual_information(rng):
-    partitions = [rng.integers(4, size=200) for _ in range(3)] + [np.zeros(200, np.intp)]
-    expected = [np.mean([clustering_nmi(one, other) for other in partitions]) for one in partitions]
-    assert_allclose(cuts.mean_agreement(partitions), expected, atol=1e-12)
+def test_cut_of_many_images_has_the_largest_modularity_of_all_samples(rng, monkeypatch):
+    adjacency, _ = planted(rng, [300, 150, 150, 150, 60], inside=0.09, outside=0.015)
+    for module in (spectral, cuts):
+        monkeypatch.setattr(module, "SAMPLED_FROM", 400)
+    pairs = spectral.spectrum(adjacency, 15)
+    candidates = [
+        ward_kmeans(cuts.diffusion_coordinates(pairs, 5, time), 5, sample)
+        for sample in (0, 1, 2)
+        for time in (0.5, 1.0, 2.0)
+    ]
+    found = cuts.diffusion_cut(adjacency, 5, eigenpairs=pairs, seed=0)
+    largest = max(cuts.modularity(adjacency, labels) for labels in candidates)
+    assert_allclose(cuts.modularity(adjacency, found), largest, rtol=1e-12)
 
 
 def test_cut_of_many_images_hardly_depends_on_the_seed(rng, monkeypatch):

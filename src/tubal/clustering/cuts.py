@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
-from scipy.special import xlogy
 
 from tubal.backends.arrays import Array, as_like, is_torch, namespace, own_threads, parallel_ranges, to_numpy
 from tubal.backends.cpu.deformation import add_edges
@@ -47,8 +46,8 @@ _LOPSIDED, _NEARLY_EQUAL = 0.9, 0.1
 _BLOCK = 1024
 # Candidates that are found at the same time on a device: more threads wait for each other when they call it.
 _ON_DEVICE = 4
-# Images on which the candidates of a large collection are compared, about.
-_COMPARED = 20_000
+# Samples from which K-means starts in a large collection.
+_N_SAMPLES = 3
 # Rows of a graph that one thread sums at a time; small graphs are summed at once.
 _ROWS_AT_A_TIME = 4096
 # Representative images per component, and of all components together.
@@ -226,15 +225,14 @@ def diffusion_cut(
     seed: int = 0,
     stage: Stage | None = None,
 ) -> LabelArray:
-    """Cut a graph into parts, choosing among several cuts by modularity or, of many images, by their agreement.
+    """Cut a graph into parts, choosing among several cuts by modularity.
 
     Candidates are the cut of :func:`spectral_cut` and K-means partitions of the diffusion coordinates
     ``exp(-t (1 - mu_l) / (1 - mu_{K+1})) v_l``, with rows of unit length, for several times t; and partitions into up
     to twice as many clusters, of which those with the largest gain in modularity are merged. The candidate with the
     largest modularity, at resolution 2 or K / 5 if that is larger, is returned; a merged one only if it is better at
     resolution 1, too. Above 20 000 images, where K-means runs on a sample, the candidates are K-means partitions of
-    three samples for half the times, and the one is returned that has most in common with all of them, see
-    :func:`mean_agreement`.
+    three samples for half the times, and the one with the largest modularity at resolution 1 is returned.
 
     Parameters
     ----------
@@ -246,7 +244,7 @@ def diffusion_cut(
         Needed only if the graph has more connected components than clusters: they are then joined as
         :func:`spectral_cut` joins them.
     eigenpairs : Spectrum or None, default=None
-        Leading eigenpairs of the graph, if they are known; ``6 * n_clusters`` of them are used.
+        Leading eigenpairs of the graph, if they are known; ``6 * n_clusters`` of them are used, of many images half.
     proposals : sequence of ndarray of shape (n_images,) or callable, default=()
         Further candidate labels, for instance of K-means on codes, or functions that return them; up to 20 000 images.
     seed : int, default=0
@@ -281,24 +279,25 @@ def diffusion_cut(
         merged = list(_merged_partitions(adjacency, many, n_clusters, seed))
         at_once = _ON_DEVICE if is_torch(pairs.vectors) else None
         found = _find_candidates([*direct, *merged], n_images, stage, at_once)
-    if n_images > SAMPLED_FROM:
-        best = _most_central([labels for labels in found if _count(labels) == n_clusters])
-    else:
-        best = _best_candidate(adjacency, found[: len(direct)], found[len(direct) :], n_clusters)
+    resolution = 1.0 if n_images > SAMPLED_FROM else resolution_for(n_clusters)
+    best = _best_candidate(adjacency, found[: len(direct)], found[len(direct) :], n_clusters, resolution)
     if best is None:
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=pairs, seed=seed)
     return order_by_size(best)
 
 
 def _best_candidate(
-    adjacency: SparseMatrix, direct: Sequence[LabelArray], merged: Sequence[LabelArray], n_clusters: int
+    adjacency: SparseMatrix,
+    direct: Sequence[LabelArray],
+    merged: Sequence[LabelArray],
+    n_clusters: int,
+    resolution: float,
 ) -> LabelArray | None:
-    """Return the candidate of the largest modularity, or None if no direct one has all clusters.
+    """Return the candidate of the largest modularity at a resolution, or None if no direct one has all clusters.
 
     A merged candidate must be better at resolution 1, too. Merging balances sizes, which a higher resolution rewards;
     where classes differ in size, only this second condition finds that out.
     """
-    resolution = resolution_for(n_clusters)
     complete = [labels for labels in direct if _count(labels) == n_clusters]
     if not complete:
         return None
@@ -313,38 +312,6 @@ def _best_candidate(
             if value > highest and _modularity(share, 1.0) >= least:
                 best, highest = labels, value
     return best
-
-
-def _most_central(candidates: Sequence[LabelArray]) -> LabelArray | None:
-    """Return the candidate that has most in common with all of them, or None if there is none.
-
-    Centres of large collections are those of a sample. Which candidate has the largest modularity is then an accident
-    of the sample. What the candidates of three samples agree on hardly depends on it; see docs/scale.md.
-    """
-    if not candidates:
-        return None
-    return candidates[int(mean_agreement(candidates).argmax())]
-
-
-def mean_agreement(partitions: Sequence[LabelArray]) -> Float64Array:
-    """Return the mean, over all partitions, of the normalised mutual information with each (Strehl and Ghosh, 2002).
-
-    Mutual information is divided by the larger of two entropies. Of many images, about 20 000 are compared.
-
-    >>> mean_agreement([np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0]), np.array([0, 1, 0, 1])]).round(2)
-    array([0.67, 0.67, 0.33])
-    """
-    step, n_parts = -(-len(partitions[0]) // _COMPARED), max(int(labels.max()) for labels in partitions) + 1
-    compared = np.stack([labels[::step] for labels in partitions], axis=1)
-    belongs = (compared[:, :, None] == np.arange(n_parts)).reshape(len(compared), -1).astype(np.float32)
-    # One product counts the common images of each two parts of all partitions.
-    shared = (belongs.T @ belongs).astype(np.float64).reshape(2 * (len(partitions), n_parts)) / len(compared)
-    share = belongs.mean(axis=0, dtype=np.float64).reshape(len(partitions), n_parts)
-    entropy = -xlogy(share, share).sum(axis=1)
-    common = entropy[:, None] + entropy + xlogy(shared, shared).sum(axis=(1, 3))
-    largest = np.maximum(entropy[:, None], entropy)
-    agreement = np.where(largest > 0.0, common / np.where(largest > 0.0, largest, 1.0), 1.0)
-    return np.asarray(agreement.mean(axis=1))
 
 
 def modularity(adjacency: SparseMatrix, labels: LabelArray, *, resolution: float = 1.0) -> float:
@@ -568,28 +535,35 @@ def diffusion_coordinates(pairs: Spectrum, n_clusters: int, time: float) -> Arra
 
 def _diffusion_partitions(pairs: Spectrum, n_clusters: int, seed: int) -> Iterator[Callable[[], LabelArray]]:
     """Yield functions that return the candidate partitions of :func:`diffusion_cut`."""
-    times, seeds = _times_and_samples(DIFFUSION_TIMES, len(pairs.vectors), seed)
+    times, seeds = _times_and_samples(len(pairs.vectors), seed)
     if len(seeds) == 1:
         yield lambda: assign_by_pivots(pairs.vectors[:, :n_clusters])
     for sample, time in itertools.product(seeds, times):
         yield partial(_diffused_partition, pairs, n_clusters, time, sample)
 
 
-def _times_and_samples(times: tuple[float, ...], n_images: int, seed: int) -> tuple[tuple[float, ...], list[int]]:
+def _times_and_samples(n_images: int, seed: int) -> tuple[tuple[float, ...], list[int]]:
     """Return the diffusion times of candidates, and the seeds of their samples: three of many images, half the times.
 
-    >>> _times_and_samples((0.5, 1.0), 100, 7), _times_and_samples((0.5, 1.0), 70_000, 7)
-    (((0.5, 1.0), [7]), ((0.5,), [7, 8, 9]))
+    >>> _times_and_samples(100, 7), _times_and_samples(70_000, 7)
+    (((0.5, 0.75, 1.0, 1.5, 2.0, 3.0), [7]), ((0.5, 1.0, 2.0), [7, 8, 9]))
     """
-    return (times[::2], [seed, seed + 1, seed + 2]) if n_images > SAMPLED_FROM else (times, [seed])
+    if n_images > SAMPLED_FROM:
+        return DIFFUSION_TIMES[::2], list(range(seed, seed + _N_SAMPLES))
+    return DIFFUSION_TIMES, [seed]
 
 
 def finer_counts(n_clusters: int, n_images: int) -> list[int]:
     """Return the numbers of clusters from which candidates are merged, at most a third of the images.
 
-    >>> finer_counts(10, 1000), finer_counts(4, 15)
-    ([13, 15, 20], [5])
+    Many images have none: finer partitions need twice as many eigenvectors, for labels that differ more between orders
+    of the images, see docs/scale.md.
+
+    >>> finer_counts(10, 1000), finer_counts(4, 15), finer_counts(10, 70_000)
+    ([13, 15, 20], [5], [])
     """
+    if n_images > SAMPLED_FROM:
+        return []
     counts = {min(int(np.ceil(factor * n_clusters)), n_images // 3) for factor in FINER}
     return sorted(count for count in counts if count > n_clusters)
 
@@ -604,13 +578,12 @@ def _merged_partitions(
 ) -> Iterator[Callable[[], LabelArray]]:
     """Yield functions that return partitions into more clusters, merged to ``n_clusters``."""
     n_images = adjacency.shape[0]
-    times, seeds = _times_and_samples(FINER_TIMES, n_images, seed)
     for n_finer in finer_counts(n_clusters, n_images):
         leading = pairs.leading(min(n_diffusion_vectors(n_finer, n_images), len(pairs.values)))
         # With as many components as clusters, no coordinate tells the finer ones apart.
         if n_finer < len(leading.values) and leading.values[n_finer] < 1.0:
-            for sample, time in itertools.product(seeds, times):
-                yield partial(_merged_partition, adjacency, leading, n_finer, n_clusters, time, sample)
+            for time in FINER_TIMES:
+                yield partial(_merged_partition, adjacency, leading, n_finer, n_clusters, time, seed)
 
 
 def _merged_partition(

@@ -7,6 +7,7 @@ the pixels and a plane of zeros.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -239,13 +240,20 @@ class MotionBank:
 
     def warp_tables(self) -> tuple[Int32, Float32]:
         """Return corners and weights of all warps, both ``(warps, 4, pixels)``."""
-        tables = [bilinear_table(self.shape, rotation, scale) for rotation, scale in self.warps]
-        return np.stack([table[0] for table in tables]), np.stack([table[1] for table in tables])
+        return _stacked_tables(self.shape, tuple((rotation, scale, 0.0, 0.0) for rotation, scale in self.warps))
 
     def shift_tables(self) -> tuple[Int32, Float32]:
         """Return corners and weights of all shifts, both ``(shifts, 4, pixels)``."""
-        tables = [bilinear_table(self.shape, dy=dy, dx=dx) for dy, dx in self.shifts]
-        return np.stack([table[0] for table in tables]), np.stack([table[1] for table in tables])
+        return _stacked_tables(self.shape, tuple((0.0, 1.0, dy, dx) for dy, dx in self.shifts))
+
+
+@lru_cache(maxsize=8)
+def _stacked_tables(
+    shape: tuple[int, int], motions: tuple[tuple[float, float, float, float], ...]
+) -> tuple[Int32, Float32]:
+    """Return the tables of several motions; every block of images asks for the same ones."""
+    tables = [bilinear_table(shape, *motion) for motion in motions]
+    return np.stack([table[0] for table in tables]), np.stack([table[1] for table in tables])
 
 
 @dataclass(frozen=True)
