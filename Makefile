@@ -100,7 +100,9 @@ bench-full: $(VENV)/.dev  ## the full benchmarks
 
 search: $(VENV)/.dev  ## the search for the best-score settings of Table 2, the same number for every method
 	$(BIN)/tubal reproduce --table search --out results
-	$(BIN)/python -m tools.best_score_search
+	$(BIN)/python -m tools.best_score_search finalists
+	$(BIN)/tubal reproduce --table finals --out results
+	$(BIN)/python -m tools.best_score_search selected
 	$(BIN)/python -m tools.render
 
 atlas: $(VENV)/.dev  ## scores against every setting of TubSC and GTSC, and against coding effort

@@ -1,7 +1,9 @@
-"""Write the settings that the search selected into the package: ``python -m tools.best_score_search``.
+"""Write what the search found into the package: ``python -m tools.best_score_search finalists | selected``.
 
-``tubal reproduce --table search`` makes the search and logs it in results/table2_search.json. This tool applies the
-written rule to that log and writes src/tubal/experiments/best_score.toml, which the best-score rows of Table 2 read.
+``tubal reproduce --table search`` logs the first stage in results/table2_search.json; ``finalists`` applies the written
+rule to that log and writes src/tubal/experiments/finalists.toml. ``tubal reproduce --table finals`` then runs those
+again with other seeds and logs them in results/table2_finals.json; ``selected`` writes the best ones to
+src/tubal/experiments/best_score.toml, which the best-score rows of Table 2 read.
 """
 
 from __future__ import annotations
@@ -9,24 +11,32 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
-from tubal.experiments.search import select, selected_toml
+from tubal.experiments.finals import finalists_toml, selected_toml
 from tubal.storage.files import atomic_write
 
-LOG = Path("results/table2_search.json")
-SELECTED = Path("src/tubal/experiments/best_score.toml")
+RESULTS, PACKAGE = Path("results"), Path("src/tubal/experiments")
+FILES = {
+    "finalists": (RESULTS / "table2_search.json", PACKAGE / "finalists.toml"),
+    "selected": (RESULTS / "table2_finals.json", PACKAGE / "best_score.toml"),
+}
+
+
+def text_of(stage: str) -> str:
+    """Return what the log of a stage selects, as the package holds it."""
+    log: dict[str, Any] = json.loads(FILES[stage][0].read_text(encoding="utf-8"))
+    return finalists_toml(log["finalists"]) if stage == "finalists" else selected_toml(log["ranking"])
 
 
 def main() -> None:
-    """Read the log, apply the rule, write the file."""
+    """Read the log of a stage, write the file of the package."""
     parser = argparse.ArgumentParser(prog="python -m tools.best_score_search", description=__doc__)
-    parser.add_argument("--log", type=Path, default=LOG, help="JSON that the search wrote")
-    parser.add_argument("--out", type=Path, default=SELECTED, help="TOML file to write")
-    options = parser.parse_args()
-    trials = json.loads(options.log.read_text(encoding="utf-8"))["trials"]
-    with atomic_write(options.out, "w", encoding="utf-8") as file:
-        file.write(selected_toml(select(trials)))
-    print(f"wrote {options.out}")
+    parser.add_argument("stage", choices=FILES, help="which file to write")
+    stage = parser.parse_args().stage
+    with atomic_write(FILES[stage][1], "w", encoding="utf-8") as file:
+        file.write(text_of(stage))
+    print(f"wrote {FILES[stage][1]}")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import bench_page, gpu_page, target_table
-from tools import app, claims, confidence, criterion, density, piles, recheck, release_record
-from tubal.experiments import atlas, beyond, family, hints, protocol, search, table2
+from tools import app, claims, confidence, criterion, density, piles, release_record
+from tubal.experiments import atlas, beyond, family, finals, hints, protocol, search, table2
 from tubal.experiments.pages import dataset_title, markdown_table
 from tubal.storage.files import atomic_write
 
@@ -24,6 +24,7 @@ from tubal.storage.files import atomic_write
 PAGES: Mapping[str, Callable[[Any], str]] = {
     "table2": table2.page,
     "table2_search": search.page,
+    "table2_finals": finals.page,
     "atlas": atlas.page,
     "protocol": protocol.page,
     "density": density.page,
@@ -85,8 +86,6 @@ def render_pages(results: Path) -> dict[Path, str]:
     pages = {results / f"{name}.md": page(_load(results, name)) for name, page in PAGES.items() if _has(results, name)}
     if _has(results, "table2") and _has(results, "family"):
         pages[results / "claims.md"] = claims.page(results)
-    if _has(results, "table2") and _has(results, "recheck"):
-        pages[results / "recheck.md"] = recheck.page(_load(results, "table2"), _load(results, "recheck"))
     if _has(results, "gpu"):
         notes = results / "gpu_notes.md"
         text = notes.read_text(encoding="utf-8") if notes.exists() else ""

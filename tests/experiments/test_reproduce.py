@@ -32,7 +32,7 @@ def reproduce(*arguments):
             ["--methods", "dbscan"],
             "there is no method 'dbscan'; choose from kmeans, sc, graphsc, tensr, csc, tubsc",
         ),
-        (["--table", "7"], "there is no table '7'; choose one of 2, search, atlas, beyond"),
+        (["--table", "7"], "there is no table '7'; choose one of 2, search, finals, atlas, beyond"),
     ],
 )
 def test_unknown_names_list_the_valid_ones(tmp_path, arguments, message):

@@ -29,7 +29,7 @@ def instant_trials(monkeypatch):
 
 def test_tables_are_found_by_name():
     assert find_table("2") is table2
-    with pytest.raises(ValueError, match="there is no table '7'; choose one of 2, search, atlas, beyond, family"):
+    with pytest.raises(ValueError, match="there is no table '7'; choose one of 2, search, finals, atlas"):
         find_table("7")
 
 

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from sklearn.exceptions import ConvergenceWarning
 
 from helpers.experiment_records import make_record
-from tools.best_score_search import LOG, SELECTED
+from tools.best_score_search import FILES, text_of
 from tubal import cli
 from tubal.cli.reproduce import reproduce
-from tubal.experiments import atlas, protocol, search, table2
+from tubal.experiments import atlas, finals, protocol, search, table2
 from tubal.experiments.methods import CODERS, pool_codes, table_graph
 from tubal.experiments.runner import run_trial
 
@@ -45,7 +45,7 @@ def test_one_fit_serves_both_kinds_of_features():
     assert summary["trials"][1]["accuracy"] == 40.0
 
 
-def test_selection_takes_the_largest_mean_of_both_scores():
+def test_ranking_takes_the_largest_mean_of_both_scores():
     planned = search.plan(["orl"], ["kmeans"], 1)
     planned += [{**trial, "run": 101} for trial in planned]
     records = [make_record(trial, accuracy=50.0) for trial in planned]
@@ -53,20 +53,40 @@ def test_selection_takes_the_largest_mean_of_both_scores():
         if entry["settings"]["kmeans_pca"] == 0.9:
             entry["accuracy"] += 2 if entry["seed"] == 100 else 0
 
-    selected = search.summarise(records)["selected"]["kmeans"]["orl"]
+    finalists = search.summarise(records)["finalists"]["kmeans"]["orl"]
 
-    assert selected["changes"]["kmeans_pca"] == 0.9
-    assert selected["setting"] == 3, "ties go to the earlier setting"
-    assert selected["accuracy"] == 51.0
+    assert len(finalists) == 6
+    assert finalists[0]["changes"]["kmeans_pca"] == 0.9
+    assert finalists[0]["setting"] == 3, "ties go to the earlier setting"
+    assert finalists[0]["accuracy"] == 51.0
 
 
-def test_selection_uses_seeds_that_every_setting_has():
+def test_ranking_uses_seeds_that_every_setting_has():
     records = [make_record(trial) for trial in search.plan(["orl"], ["kmeans"], 1)]
     lucky = {**search.plan(["orl"], ["kmeans"], 1)[-1], "run": 101}
 
     summary = search.summarise([*records, make_record(lucky, accuracy=99.0)])
 
-    assert summary["selected"]["kmeans"]["orl"]["setting"] == 0
+    assert summary["finalists"]["kmeans"]["orl"][0]["setting"] == 0
+
+
+def test_every_method_has_as_many_finalists():
+    planned = finals.plan(finals.DATASETS, ["kmeans", "umap", "spectral"], 10)
+    assert len(planned) == 3 * 4 * 6 * 4
+    seeds = {trial["run"] for trial in planned}
+    assert not seeds & {trial["run"] for trial in search.plan(["orl"], ["kmeans"], 10)}
+    assert not seeds & set(range(10))
+
+
+def test_finals_leave_out_features_that_are_not_among_the_finalists():
+    planned = finals.plan(["orl"], ["gtsc"], 1)
+    records = [make_record(trial, variants={"plain": {"accuracy": 99.0, "nmi": 99.0}}) for trial in planned]
+
+    ranked = finals.summarise(records)["ranking"]["gtsc"]["orl"]
+
+    chosen = finals.read_toml("finalists.toml")["gtsc"]["orl"]
+    assert {setting["setting"] for setting in ranked} == set(chosen)
+    assert ranked[0]["changes"]["features"] == "plain"
 
 
 def test_log_has_one_trial_a_line(tmp_path):
@@ -75,15 +95,15 @@ def test_log_has_one_trial_a_line(tmp_path):
     path = search.write(records, tmp_path)[0]
 
     assert sum(line.startswith('  {"dataset"') for line in path.read_text().splitlines()) == 72
-    assert json.loads(path.read_text())["selected"]["kmeans"]["orl"]["setting"] == 0
+    assert json.loads(path.read_text())["finalists"]["kmeans"]["orl"][0]["setting"] == 0
 
 
-def test_package_holds_what_the_log_selects():
-    if not LOG.exists():
+@pytest.mark.parametrize("stage", FILES)
+def test_package_holds_what_the_log_selects(stage):
+    log, path = FILES[stage]
+    if not log.exists():
         pytest.skip("the search has not run yet")
-    trials = json.loads(LOG.read_text(encoding="utf-8"))["trials"]
-    expected = search.selected_toml(search.select(trials))
-    assert SELECTED.read_text(encoding="utf-8") == expected, "run python -m tools.best_score_search"
+    assert path.read_text(encoding="utf-8") == text_of(stage), f"run python -m tools.best_score_search {stage}"
 
 
 # --- the atlas -------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import json
 import math
 import re
 import shutil
@@ -18,7 +17,7 @@ from test_docstrings import PUBLIC_MODULES
 
 from benchmarks.__main__ import MEASUREMENTS
 from benchmarks.pages import SECTIONS
-from tools import density, recheck, render, site
+from tools import density, render, site
 from tools.sparsity_rule import choose_fraction, measure
 from tubal.cli import COMMANDS, group
 from tubal.experiments import table2
@@ -162,35 +161,6 @@ def fake_fit(setting):
     share = (0.021 + 0.002 * setting.seed) / setting.sparsity if dense else 0.04
     measured = {"error": 0.1, "gap": 1e-4, "converged": True, "accuracy": 60.0, "seconds": 1.0}
     return {**setting._asdict(), "density": share, **measured}
-
-
-def test_recheck_runs_each_drawn_cell_once(monkeypatch):
-    summary = json.loads((RESULTS / "table2.json").read_text(encoding="utf-8"))
-    cells = recheck.draw(summary, 6)
-    monkeypatch.setattr(recheck, "measure", repeated_run)
-    study = {"runs": [], "machine": {"processor": "x", "cores": 2}, "versions": {}}
-
-    first = list(recheck.measure_missing(study, summary, cells[:2], math.inf))
-    again = list(recheck.measure_missing(study, summary, cells, math.inf))
-
-    assert len(first) + len(again) == len(study["runs"]) == len(set(cells)) == 6
-    recorded = sum(seconds for _, seconds in recheck.planned_seconds(summary)) / 120
-    assert recheck.expected_minutes(summary, study) == pytest.approx(recorded / 2)
-    assert "All scores agree with the record" in recheck.page(summary, study)
-    study["runs"][0]["accuracy"] -= 50
-    study["runs"][1]["gap"] = 0.1
-    page = recheck.page(summary, study)
-    assert "do **not** agree with the record" in page
-    assert ": accuracy)" in page
-    assert ": gap)" in page
-
-
-def repeated_run(summary, row, method, dataset):
-    """The recorded means, in half of the time."""
-    cell = summary["rows"][row][method][dataset]
-    scores = {score: cell[score]["mean"] for score in ("accuracy", "nmi")}
-    gap = cell["certificate"]["gap"] if cell["certificate"] else None
-    return {"row": row, "method": method, "dataset": dataset, **scores, "gap": gap, "seconds": cell["seconds"] / 2}
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,10 @@ def _names_option(option: str, what: str) -> Callable[[Function], Function]:
     default="2",
     show_default=True,
     metavar="NAME",
-    help="Which table: '2' is the paper's Table 2, 'search' finds its best-score settings, 'atlas' changes one "
-    "setting at a time, 'beyond' compares tubal's default with other programs, 'family' compares all models with and "
-    "without a graph, 'hints' measures what a few answers are worth, 'protocol' runs every method at frozen defaults "
-    "on your own labelled images.",
+    help="Which table: '2' is the paper's Table 2, 'search' and 'finals' find its best-score settings, 'atlas' changes "
+    "one setting at a time, 'beyond' compares tubal's default with other programs, 'family' compares all models with "
+    "and without a graph, 'hints' measures what a few answers are worth, 'protocol' runs every method at frozen "
+    "defaults on your own labelled images.",
 )
 @_names_option("--datasets", "Collections")
 @click.option(

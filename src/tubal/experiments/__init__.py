@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tubal.experiments.tables import Table
 
-TABLES = ("2", "search", "atlas", "beyond", "family", "hints", "protocol")
+TABLES = ("2", "search", "finals", "atlas", "beyond", "family", "hints", "protocol")
 
 
 def find_table(name: str) -> Table:

@@ -1,7 +1,8 @@
 """The search behind the best-score rows of Table 2: the same number of settings for every method, all trials logged.
 
 It looks at labels, as the paper must have done. Only the best-score rows use its results; no default of the library
-does. The grids, the seeds and the rule are written in ``settings.toml``.
+does. The grids, the seeds and the rule are written in ``settings.toml``. This is the first stage, with one seed; its
+best settings run again with other seeds, see :mod:`tubal.experiments.finals`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ EXTRA_DATASETS: tuple[str, ...] = ()
 METHODS: Mapping[str, Method] = {name: table2.METHODS[name] for name in table2.SEARCHED}
 
 RULE = (
-    "The setting with the largest mean of accuracy and NMI over the search seeds is selected; of equal ones the first "
-    "in the order of the grid."
+    "Settings are ranked by the mean of accuracy and NMI; of equal ones the first in the order of the grid comes first."
 )
 
 
@@ -48,13 +48,16 @@ class Entry(TypedDict):
     converged: float | None
 
 
-class Selected(TypedDict):
-    """What was selected for one method on one collection, with its means over the search seeds."""
+class Ranked(TypedDict):
+    """One setting of a method on a collection, with its means over the seeds."""
 
     setting: int
     changes: dict[str, Any]
     accuracy: float
     nmi: float
+
+
+Ranking = dict[str, dict[str, list[Ranked]]]  # by method, then by collection; best first
 
 
 class Summary(TypedDict):
@@ -66,7 +69,7 @@ class Summary(TypedDict):
     images: dict[str, int]
     methods: dict[str, str]
     grids: dict[str, list[dict[str, Any]]]
-    selected: dict[str, dict[str, Selected]]
+    finalists: Ranking
     trials: list[Entry]
 
 
@@ -92,26 +95,38 @@ def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: b
         for seed in search["seeds"][:runs]
         for dataset in datasets
         for method in methods
-        for settings in _fits(method, dataset, search["images"].get(dataset))
+        for settings in fits(method, dataset, grid(method))
     ]
 
 
-def _fits(method: str, dataset: str, n_images: int | None) -> list[dict[str, Any]]:
-    """Return the settings of every fit that the grid of a method needs."""
+def fits(method: str, dataset: str, changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the settings of every fit that some settings of a grid need, each once.
+
+    >>> len(fits("gtsc", "orl", grid("gtsc"))), len(fits("umap", "orl", grid("umap")))
+    (36, 72)
+    """
+    n_images = read_toml("settings.toml")["search"]["images"].get(dataset)
     base = table2.settings_for("label-free", method, dataset) | ({} if n_images is None else {"subset": n_images})
-    changes = grid(method)
-    if method in CODERS:
-        changes = [{**change, "features": "both"} for change in changes if change["features"] == "unit"]
-    return [{**base, **change} for change in changes]
+    both = {"features": "both"} if method in CODERS else {}
+    found: list[dict[str, Any]] = []
+    for change in changes:
+        if (settings := {**base, **change, **both}) not in found:
+            found.append(settings)
+    return found
 
 
 # --- the summary -----------------------------------------------------------------------------------------------
 def summarise(records: Sequence[Record]) -> Summary:
     """Return the content of ``table2_search.json``."""
+    return summary_of([entry for record in records for entry in log_entries(record)])
+
+
+def summary_of(entries: Sequence[Entry]) -> Summary:
+    """Return the summary of logged trials."""
     search = read_toml("settings.toml")["search"]
-    entries = [entry for record in records for entry in _entries(record)]
-    entries.sort(key=lambda entry: (entry["dataset"], entry["method"], entry["setting"], entry["seed"]))
+    entries = sorted(entries, key=lambda entry: (entry["dataset"], entry["method"], entry["setting"], entry["seed"]))
     present = [name for name in METHODS if any(entry["method"] == name for entry in entries)]
+    ranked = ranking(entries)
     return {
         "title": TITLE,
         "rule": RULE,
@@ -119,12 +134,15 @@ def summarise(records: Sequence[Record]) -> Summary:
         "images": search["images"],
         "methods": {name: METHODS[name].title for name in present},
         "grids": {name: grid(name) for name in present},
-        "selected": select(entries),
+        "finalists": {
+            method: {dataset: settings[: search["finalists"]] for dataset, settings in cells.items()}
+            for method, cells in ranked.items()
+        },
         "trials": entries,
     }
 
 
-def _entries(record: Record) -> list[Entry]:
+def log_entries(record: Record) -> list[Entry]:
     """Return the log entries of a record: one, or one for each kind of features of a coder."""
     method, settings = record["method"], record["settings"]
     scores = {settings.get("features", ""): {score: record[score] for score in SCORES}}
@@ -155,57 +173,35 @@ def _place(method: str, settings: Settings) -> int:
     return matches.index(True)
 
 
-def select(entries: Sequence[Entry]) -> dict[str, dict[str, Selected]]:
-    """Apply the rule to logged trials; return what it selects by method and collection.
+def ranking(entries: Sequence[Entry]) -> Ranking:
+    """Return the settings of every method and collection, best first by the rule.
 
     >>> trial = {"dataset": "orl", "method": "kmeans", "seed": 0, "nmi": 60.0}
     >>> trials = [{**trial, "setting": place, "accuracy": score} for place, score in [(0, 50), (1, 52), (2, 52)]]
-    >>> select(trials)["kmeans"]["orl"]["setting"]
-    1
+    >>> [ranked["setting"] for ranked in ranking(trials)["kmeans"]["orl"]]
+    [1, 2, 0]
     """
     scores: dict[tuple[str, str], dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
         scores[entry["method"], entry["dataset"]][entry["setting"]].append(entry)
-    selected: dict[str, dict[str, Selected]] = {}
+    ranked: Ranking = {}
     for method, dataset in product(METHODS, DATASETS):
-        if not (tried := scores.get((method, dataset))):
-            continue
+        tried = scores.get((method, dataset), {})
         # Only seeds that every setting has: a search that was stopped must not favour settings with a lucky seed.
-        seeds = set.intersection(*({entry["seed"] for entry in group} for group in tried.values()))
-        means = {
-            place: {
-                score: statistics.mean(entry[score] for entry in group if entry["seed"] in seeds) for score in SCORES
-            }
-            for place, group in sorted(tried.items())
-            if seeds
-        }
-        if not means:
-            continue
-        # `max` returns the first of equal values, and places are in order.
-        best = max(means, key=lambda place: sum(means[place].values()))
-        selected.setdefault(method, {})[dataset] = {
-            "setting": best,
-            "changes": grid(method)[best],
-            "accuracy": round(means[best]["accuracy"], 2),
-            "nmi": round(means[best]["nmi"], 2),
-        }
-    return selected
+        seeds = set.intersection(*({entry["seed"] for entry in group} for group in tried.values())) if tried else set()
+        if seeds:
+            found = [_mean_over(seeds, method, place, group) for place, group in sorted(tried.items())]
+            # The sort is stable, and places are in order.
+            found.sort(key=lambda setting: -(setting["accuracy"] + setting["nmi"]))
+            ranked.setdefault(method, {})[dataset] = found
+    return ranked
 
 
-def selected_toml(selected: Mapping[str, Mapping[str, Selected]]) -> str:
-    """Return the text of ``best_score.toml``.
-
-    >>> print(selected_toml({"kmeans": {"orl": {"changes": {"scale": "unit", "n_starts": 1}}}}).splitlines()[-1])
-    orl = { scale = "unit", n_starts = 1 }
-    """
-    lines = ["# Written by `python -m tools.best_score_search` from results/table2_search.json; see settings.toml."]
-    for method, cells in selected.items():
-        lines += ["", f"[{method}]"]
-        for dataset, choice in cells.items():
-            # JSON texts, whole numbers and decimal fractions are valid TOML.
-            pairs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in choice["changes"].items())
-            lines.append(f"{dataset} = {{ {pairs} }}")
-    return "\n".join(lines) + "\n"
+def _mean_over(seeds: set[int], method: str, place: int, group: Sequence[Entry]) -> Ranked:
+    accuracy, nmi = (
+        round(statistics.mean(entry[score] for entry in group if entry["seed"] in seeds), 3) for score in SCORES
+    )
+    return {"setting": place, "changes": grid(method)[place], "accuracy": accuracy, "nmi": nmi}
 
 
 # --- the page --------------------------------------------------------------------------------------------------
@@ -217,68 +213,52 @@ def page(summary: Summary) -> str:
     )
     parts = [
         f"# {summary['title']}",
-        f"Every method tried the same number of settings: {tried}, each with the seeds "
-        f"{', '.join(map(str, summary['seeds']))}, which no run of the table uses. {summary['rule']} The search used "
-        f"{subsets}, and the other collections whole. `table2_search.json` holds all {len(summary['trials'])} scores.",
-        "## What was selected",
-        "Accuracy / NMI in percent are means over the search seeds; the place in the grid is in brackets.",
-        _selected_table(summary),
+        f"Every method tried the same number of settings: {tried}, each with the seed "
+        f"{', '.join(map(str, summary['seeds']))}, which no run of the table uses. {summary['rule']} The best of them "
+        f"run again with other seeds, which decide ([finals](table2_finals.md)). The search used {subsets}, and the "
+        f"other collections whole. `table2_search.json` holds all {len(summary['trials'])} scores.",
         "## All settings",
-        "Mean of accuracy and NMI over the search seeds, in percent; the selected one is bold.",
+        "Mean of accuracy and NMI, in percent; those that run again are bold.",
     ]
     for method, title in summary["methods"].items():
         parts += [f"### {title}", _grid_table(summary, method)]
     return join_parts(parts)
 
 
-def _datasets(summary: Summary) -> list[str]:
-    return [name for name in DATASETS if any(name in cells for cells in summary["selected"].values())]
-
-
-def _selected_table(summary: Summary) -> str:
-    body = []
-    for method, cells in summary["selected"].items():
-        entries = [
-            f"{cell['accuracy']:.1f} / {cell['nmi']:.1f} ({cell['setting']})<br>{_listed(cell['changes'])}"
-            for cell in (cells[name] for name in _datasets(summary) if name in cells)
-        ]
-        body.append([summary["methods"][method], *entries])
-    return markdown_table(["method", *map(dataset_title, _datasets(summary))], body)
-
-
-def _listed(changes: Mapping[str, Any]) -> str:
+def list_changes(changes: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in changes.items())
 
 
 def _grid_table(summary: Summary, method: str) -> str:
-    datasets = _datasets(summary)
+    finalists = summary["finalists"].get(method, {})
     scores: dict[tuple[int, str], list[float]] = defaultdict(list)
     for entry in summary["trials"]:
         if entry["method"] == method:
             scores[entry["setting"], entry["dataset"]].append((entry["accuracy"] + entry["nmi"]) / 2)
+    best = {name: {ranked["setting"] for ranked in settings} for name, settings in finalists.items()}
     body = []
     for place, changes in enumerate(summary["grids"][method]):
-        cells = [f"{statistics.mean(scores[place, name]):.1f}" if scores[place, name] else "" for name in datasets]
-        selected = summary["selected"].get(method, {})
-        chosen = [name in selected and selected[name]["setting"] == place for name in datasets]
-        marked = [f"**{cell}**" if mark and cell else cell for cell, mark in zip(cells, chosen, strict=True)]
-        body.append([str(place), _listed(changes), *marked])
-    return markdown_table(["place", "settings", *map(dataset_title, datasets)], body)
+        cells = [f"{statistics.mean(scores[place, name]):.1f}" if scores[place, name] else "" for name in finalists]
+        marked = [f"**{cell}**" if place in best[name] else cell for cell, name in zip(cells, finalists, strict=True)]
+        body.append([str(place), list_changes(changes), *marked])
+    return markdown_table(["place", "settings", *map(dataset_title, finalists)], body)
 
 
 # --- files -----------------------------------------------------------------------------------------------------
 def write(records: Sequence[Record], folder: Path, *, figures: bool = True) -> list[Path]:
     """Write ``table2_search.json``, with one trial a line, and ``table2_search.md``; return the paths."""
     summary = summarise(records)
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "table2_search.json", folder / "table2_search.md"]
-    for path, text in zip(paths, (_json_text(summary), page(summary)), strict=True):
-        with atomic_write(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    return paths
+    return write_log("table2_search", summary, page(summary), folder)
 
 
-def _json_text(summary: Summary) -> str:
+def write_log(name: str, summary: Mapping[str, Any], text: str, folder: Path) -> list[Path]:
+    """Write a JSON file with one trial a line, and its page; return the paths."""
     head = json.dumps({**summary, "trials": []}, indent=1)
     trials = ",\n".join(f"  {json.dumps(entry)}" for entry in summary["trials"])
-    return head.replace('"trials": []', f'"trials": [\n{trials}\n ]') + "\n"
+    log = head.replace('"trials": []', f'"trials": [\n{trials}\n ]') + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.json", folder / f"{name}.md"]
+    for path, content in zip(paths, (log, text), strict=True):
+        with atomic_write(path, "w", encoding="utf-8") as file:
+            file.write(content)
+    return paths

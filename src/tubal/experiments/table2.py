@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -39,6 +39,7 @@ from tubal.experiments.tables import (
     read_toml,
     score_cell,
 )
+from tubal.text import count
 
 if TYPE_CHECKING:
     from tubal.experiments.pages import LearnedAtoms
@@ -135,10 +136,11 @@ class Targets(TypedDict):
 
 
 class Environment(TypedDict):
-    """How many trials ran with these versions, and how many of them at a time."""
+    """How many trials ran with these versions, how many of them at a time, and the minutes they took so."""
 
     trials: int
     jobs: int
+    minutes: float
     versions: dict[str, str]
 
 
@@ -334,10 +336,19 @@ def _worse_than_label_free(rows: Mapping[str, Cells]) -> list[dict[str, str]]:
 
 
 def _environments(records: Sequence[Record]) -> list[Environment]:
-    counts = Counter((json.dumps(record["versions"], sort_keys=True), record.get("jobs", 1)) for record in records)
+    """Return the environments of all trials, each trial counted once though two rows may share it."""
+    groups: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    for record in records:
+        place = json.dumps(record["versions"], sort_keys=True), record.get("jobs", 1)
+        groups[place][record["key"]] = record["seconds"]
     return [
-        {"trials": count, "jobs": jobs, "versions": json.loads(versions)}
-        for (versions, jobs), count in counts.most_common()
+        {
+            "trials": len(seconds),
+            "jobs": jobs,
+            "minutes": round(sum(seconds.values()) / jobs / 60, 1),
+            "versions": json.loads(versions),
+        }
+        for (versions, jobs), seconds in sorted(groups.items(), key=lambda group: -len(group[1]))
     ]
 
 
@@ -356,10 +367,10 @@ def page(summary: Summary) -> str:
         "Each cell gives the mean ± standard deviation of the runs, and the best run in brackets. Where the paper "
         "prints a value, the second line gives that value, and in brackets our mean minus it.",
         "Label-free rows follow one rule without labels. Best-score rows use settings selected by score; every method "
-        "tried the same number of settings ([search](table2_search.md)), and where the label-free settings have the "
-        "larger mean of accuracy and NMI over all runs, the best-score row has those. The [claims](claims.md) of the "
-        "paper are checked one by one, and the [atlas](atlas.md) shows how scores depend on the settings. Some cells "
-        "were [run again](recheck.md) with newer code.",
+        "tried the same number of settings ([search](table2_search.md), [finals](table2_finals.md)), and where the "
+        "label-free settings have the larger mean of accuracy and NMI over all runs, the best-score row has those. The "
+        "[claims](claims.md) of the paper are checked one by one, and the [atlas](atlas.md) shows how scores depend on "
+        "the settings.",
         *_csc_note(summary),
     ]
     for row in summary["rows"]:
@@ -410,8 +421,8 @@ def _csc_note(summary: Summary) -> list[str]:
     parts += [f"not recorded yet on {' and '.join(missing)}"] if missing else []
     return [
         "CSC codes every filter at every pixel, so a run with certified codes takes minutes. It has label-free rows "
-        f"only, with fewer runs, and evenly spaced images of the larger collections: {', '.join(parts)}. The paper "
-        "does not compare with it."
+        f"only, with fewer runs, and evenly spaced images of some collections: {', '.join(parts)}. The paper does not "
+        "compare with it."
     ]
 
 
@@ -618,7 +629,10 @@ def _settings_table(summary: Summary) -> str:
 def _provenance(summary: Summary) -> str:
     lines = ["Where the trials ran (compare seconds only within a line):", ""]
     for entry in summary["environments"]:
-        lines.append(f"- {entry['trials']} trials, {entry['jobs']} at a time: {list_versions(entry['versions'])}.")
+        lines.append(
+            f"- {count(entry['trials'], 'trial')}, {entry['jobs']} at a time, in about {entry['minutes']:.0f} minutes: "
+            f"{list_versions(entry['versions'])}."
+        )
     return "\n".join([*lines, "", "`table2.json` holds the SHA-256 of the data."])
 
 
