@@ -70,6 +70,7 @@ MEASUREMENTS = {
     "many images": Measurement(lambda: clustering.preset_by_images((20000, 35000, 50000))),
     "scale": Measurement(large.preset_against_umap),
     "scale on many cores": Measurement(large.preset_against_umap),
+    "orders": Measurement(large.agreement_of_orders),
     "threads": Measurement(large.two_threads_and_all),
     "million": Measurement(large.preset_by_size),
     "workers": Measurement(large.workers_against_one_process),

@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 from tubal.experiments.finals import finalists_toml, selected_toml
+from tubal.experiments.search import Entry, ranking, summary_of
 from tubal.storage.files import atomic_write
 
 RESULTS, PACKAGE = Path("results"), Path("src/tubal/experiments")
@@ -25,8 +25,8 @@ FILES = {
 
 def text_of(stage: str) -> str:
     """Return what the log of a stage selects, as the package holds it."""
-    log: dict[str, Any] = json.loads(FILES[stage][0].read_text(encoding="utf-8"))
-    return finalists_toml(log["finalists"]) if stage == "finalists" else selected_toml(log["ranking"])
+    trials: list[Entry] = json.loads(FILES[stage][0].read_text(encoding="utf-8"))["trials"]
+    return finalists_toml(summary_of(trials)["finalists"]) if stage == "finalists" else selected_toml(ranking(trials))
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ MODULES = {
 RESULTS = {
     "table2": "Table 2 of the paper",
     "table2_search": "The search behind Table 2",
-    "table2_finals": "The last settings of that search",
+    "table2_finals": "The second stage of that search",
     "claims": "Claims of the paper",
     "atlas": "One setting at a time",
     "protocol": "The frozen protocol",

@@ -449,15 +449,16 @@ def test_cut_of_many_images_has_the_largest_modularity_of_all_samples(rng, monke
         for time in (0.5, 1.0, 2.0)
     ]
     found = cuts.diffusion_cut(adjacency, 5, eigenpairs=pairs, seed=0)
-    largest = max(cuts.modularity(adjacency, labels) for labels in candidates)
-    assert_allclose(cuts.modularity(adjacency, found), largest, rtol=1e-12)
+    values = [cuts.modularity(adjacency, labels) for labels in candidates]
+    assert_allclose(cuts.modularity(adjacency, found), max(values), rtol=1e-12)
+    assert max(values) > min(values)
 
 
 def test_cut_of_many_images_hardly_depends_on_the_seed(rng, monkeypatch):
     adjacency, truth = planted(rng, [300, 150, 150, 150, 60], inside=0.09, outside=0.015)
     for module in (spectral, cuts):
         monkeypatch.setattr(module, "SAMPLED_FROM", 400)
-    found = [cuts.diffusion_cut(adjacency, 5, seed=seed) for seed in range(4)]
+    found = [cuts.diffusion_cut(adjacency, 5, seed=seed) for seed in range(0, 12, 3)]
     assert min(clustering_accuracy(found[0], other) for other in found) > 0.95
     assert clustering_accuracy(truth, found[0]) > 0.8
 

@@ -244,7 +244,8 @@ def diffusion_cut(
         Needed only if the graph has more connected components than clusters: they are then joined as
         :func:`spectral_cut` joins them.
     eigenpairs : Spectrum or None, default=None
-        Leading eigenpairs of the graph, if they are known; ``6 * n_clusters`` of them are used, of many images half.
+        Leading eigenpairs of the graph, if they are known; ``6 * n_clusters`` of them are used, and
+        ``3 * n_clusters`` above 20 000 images.
     proposals : sequence of ndarray of shape (n_images,) or callable, default=()
         Further candidate labels, for instance of K-means on codes, or functions that return them; up to 20 000 images.
     seed : int, default=0

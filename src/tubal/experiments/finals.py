@@ -1,7 +1,8 @@
 """The second stage of the search behind Table 2: the best settings of the first stage, with seeds of their own.
 
 The first stage ranks settings by one run each, so its best one is partly lucky. Here the best few of every method and
-collection (``finalists.toml``) run with other seeds, and those decide. ``best_score.toml`` holds what was selected.
+collection (``finalists.toml``) run with other seeds, and the mean over these decides. ``best_score.toml`` holds what
+was selected.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tubal.experiments.pages import dataset_title, join_parts, markdown_table
 from tubal.experiments.search import Entry, Ranking, list_changes, log_entries, ranking
 from tubal.experiments.tables import Record, Trial, read_toml
 
-TITLE = "The last settings of the search for Table 2"
+TITLE = "The second stage of the search for Table 2"
 DATASETS, EXTRA_DATASETS, METHODS = search.DATASETS, search.EXTRA_DATASETS, search.METHODS
 
 
@@ -33,6 +34,9 @@ class Summary(TypedDict):
 def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: bool = False) -> list[Trial]:
     """Return the trials of all finalists, with at most ``runs`` of the seeds."""
     chosen = read_toml("finalists.toml")
+    missing = [f"{method} on {dataset}" for method in methods for dataset in datasets if dataset not in chosen[method]]
+    if missing:
+        raise ValueError(f"there are no finalists of {missing[0]}; run python -m tools.best_score_search finalists")
     return [
         Trial(table="finals", dataset=dataset, method=method, row="finals", run=seed, settings=settings)
         for seed in read_toml("settings.toml")["search"]["final_seeds"][:runs]
@@ -99,10 +103,10 @@ def page(summary: Summary) -> str:
     """Return the whole of ``table2_finals.md``."""
     parts = [
         f"# {summary['title']}",
-        "The best settings of the [first stage](table2_search.md), as many for every method, run again with the seeds "
-        f"{', '.join(map(str, summary['seeds']))}, which neither the first stage nor the table uses. The setting "
-        "with the largest mean of accuracy and NMI over these seeds is selected; of equal ones the first in the order "
-        f"of the grid. `table2_finals.json` holds all {len(summary['trials'])} scores.",
+        f"The best {read_toml('settings.toml')['search']['finalists']} settings of every method in the [first "
+        f"stage](table2_search.md) run again with the seeds {', '.join(map(str, summary['seeds']))}, which neither the "
+        f"first stage nor the table uses. {search.RULE} The first one is selected. `table2_finals.json` holds all "
+        f"{len(summary['trials'])} scores.",
         "Accuracy / NMI in percent, best first; the place in the grid is in brackets.",
     ]
     for method, cells in summary["ranking"].items():

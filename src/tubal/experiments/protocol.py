@@ -240,10 +240,7 @@ def _as_rows(images: Images) -> Images:
 
 
 def convolutional_coder(images: Images, n_clusters: int, settings: Settings, seed: int) -> Outcome:
-    """CSC at its defaults, then K-means on its features.
-
-    Table 2 does not have it, because certified codes of every filter at every pixel take minutes.
-    """
+    """CSC at its defaults, then K-means on its features."""
     images = normalize_images(images, "unit")
     model = feature_model("csc", settings, seed, images.shape)
     with warnings.catch_warnings():

@@ -24,7 +24,7 @@ from tubal.storage.files import atomic_write
 TITLE = "The search for the best-score settings of Table 2"
 DATASETS = table2.DATASETS
 EXTRA_DATASETS: tuple[str, ...] = ()
-# A search of CSC would take days.
+# A search of CSC would take hours.
 METHODS: Mapping[str, Method] = {name: table2.METHODS[name] for name in table2.SEARCHED}
 
 RULE = (
@@ -100,7 +100,7 @@ def plan(datasets: Sequence[str], methods: Sequence[str], runs: int, *, sweep: b
 
 
 def fits(method: str, dataset: str, changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the settings of every fit that some settings of a grid need, each once.
+    """Return the settings of the fits for these changes; both kinds of features of a coder share one fit.
 
     >>> len(fits("gtsc", "orl", grid("gtsc"))), len(fits("umap", "orl", grid("umap")))
     (36, 72)
@@ -186,9 +186,10 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
         scores[entry["method"], entry["dataset"]][entry["setting"]].append(entry)
     ranked: Ranking = {}
     for method, dataset in product(METHODS, DATASETS):
-        tried = scores.get((method, dataset), {})
+        if not (tried := scores.get((method, dataset))):
+            continue
         # Only seeds that every setting has: a search that was stopped must not favour settings with a lucky seed.
-        seeds = set.intersection(*({entry["seed"] for entry in group} for group in tried.values())) if tried else set()
+        seeds = set.intersection(*({entry["seed"] for entry in group} for group in tried.values()))
         if seeds:
             found = [_mean_over(seeds, method, place, group) for place, group in sorted(tried.items())]
             # The sort is stable, and places are in order.
@@ -198,9 +199,7 @@ def ranking(entries: Sequence[Entry]) -> Ranking:
 
 
 def _mean_over(seeds: set[int], method: str, place: int, group: Sequence[Entry]) -> Ranked:
-    accuracy, nmi = (
-        round(statistics.mean(entry[score] for entry in group if entry["seed"] in seeds), 3) for score in SCORES
-    )
+    accuracy, nmi = (statistics.mean(entry[score] for entry in group if entry["seed"] in seeds) for score in SCORES)
     return {"setting": place, "changes": grid(method)[place], "accuracy": accuracy, "nmi": nmi}
 
 
@@ -226,6 +225,11 @@ def page(summary: Summary) -> str:
 
 
 def list_changes(changes: Mapping[str, Any]) -> str:
+    """Return settings as text.
+
+    >>> list_changes({"scale": "unit", "n_starts": 1})
+    'scale unit, n_starts 1'
+    """
     return ", ".join(f"{name} {value}" for name, value in changes.items())
 
 

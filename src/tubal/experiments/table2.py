@@ -136,7 +136,7 @@ class Targets(TypedDict):
 
 
 class Environment(TypedDict):
-    """How many trials ran with these versions, how many of them at a time, and the minutes they took so."""
+    """How many trials ran with these versions, how many of them at a time, and their summed time divided by that."""
 
     trials: int
     jobs: int
@@ -420,9 +420,9 @@ def _csc_note(summary: Summary) -> list[str]:
     missing = [dataset_title(name) for name in summary["datasets"] if name not in cells]
     parts += [f"not recorded yet on {' and '.join(missing)}"] if missing else []
     return [
-        "CSC codes every filter at every pixel, so a run with certified codes takes minutes. It has label-free rows "
-        f"only, with fewer runs, and evenly spaced images of some collections: {', '.join(parts)}. The paper does not "
-        "compare with it."
+        "CSC codes every filter at every pixel, so a run with certified codes takes up to four minutes. It has "
+        "label-free rows only, with fewer runs, and evenly spaced images of some collections: "
+        f"{', '.join(parts)}. The paper does not compare with it."
     ]
 
 
@@ -630,7 +630,7 @@ def _provenance(summary: Summary) -> str:
     lines = ["Where the trials ran (compare seconds only within a line):", ""]
     for entry in summary["environments"]:
         lines.append(
-            f"- {count(entry['trials'], 'trial')}, {entry['jobs']} at a time, in about {entry['minutes']:.0f} minutes: "
+            f"- {count(entry['trials'], 'trial')}, {entry['jobs']} at a time, {entry['minutes']:.1f} minutes in all: "
             f"{list_versions(entry['versions'])}."
         )
     return "\n".join([*lines, "", "`table2.json` holds the SHA-256 of the data."])
