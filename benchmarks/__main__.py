@@ -61,6 +61,7 @@ MEASUREMENTS = {
     "memory": Measurement(scaling.coding_memory),
     "thread": Measurement(lambda: scaling.second_thread(5), lambda: scaling.second_thread(3)),
     "first use": Measurement(lambda: fits.first_use(3), lambda: fits.first_use(1)),
+    "photographs": Measurement(fits.photographs),
     "default preset": Measurement(lambda: clustering.preset_against_umap(5)),
     "small collections": Measurement(clustering.preset_on_small_collections),
     "copies": Measurement(lambda: clustering.preset_on_copies(draws={2000: 8, 8000: 4, 19000: 3, 60000: 3})),

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import warnings
+import zipfile
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -259,6 +260,46 @@ def _write_digits(folder: Path, n_pictures: int) -> str:
     for number, digit in enumerate(load_digits().images[:n_pictures]):
         Image.fromarray(np.uint8(255 * digit / 16)).resize((32, 32)).save(folder / f"{number:03d}.png")
     return str(folder)
+
+
+# --- photographs -----------------------------------------------------------------------------------------------
+_MEGAPIXELS = 8.0
+
+
+def photographs(name: str = "flowers") -> list[Row]:
+    """Measure ``tubal cluster`` on a pile of photographs of 8 megapixels, in new processes with compiled kernels.
+
+    The pile is an archive in the folder that the variable TUBAL_PILES names; its pictures are enlarged.
+    """
+    pile = Path(os.environ["TUBAL_PILES"]) / f"{name}.zip"
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        n_pictures = _enlarge(pile, Path(folder) / "pictures")
+        _enlarge(pile, Path(folder) / "few", at_most=40)
+        for title, views, limit in (
+            ("without the network", "shape,colour,texture", 20.0),
+            ("with the network", "auto", 90.0),
+        ):
+            command = ["-m", "tubal", "cluster", "--views", views, "--out", f"{folder}/out {title}"]
+            # The first run compiles what is not in the cache.
+            _, taken = (_seconds_of_command([*command, f"{folder}/{part}", "--force"]) for part in ("few", "pictures"))
+            rows.append({"problem": f"{n_pictures} {name}, {title}", "seconds": taken, "limit": limit})
+    return rows
+
+
+def _enlarge(archive: Path, folder: Path, at_most: int | None = None) -> int:
+    """Write the pictures of an archive as JPEG files of about 8 megapixels; return their number."""
+    from PIL import Image
+
+    folder.mkdir()
+    with zipfile.ZipFile(archive) as pile:
+        names = [name for name in pile.namelist() if name.lower().endswith((".jpg", ".jpeg", ".png"))][:at_most]
+        for number, name in enumerate(names):
+            picture = Image.open(pile.open(name)).convert("RGB")
+            factor = (1e6 * _MEGAPIXELS / (picture.width * picture.height)) ** 0.5
+            size = (round(factor * picture.width), round(factor * picture.height))
+            picture.resize(size, Image.Resampling.BILINEAR).save(folder / f"{number:04d}.jpg", quality=85)
+    return len(names)
 
 
 # --- the coding steps of a fit ---------------------------------------------------------------------------------
