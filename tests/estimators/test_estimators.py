@@ -254,7 +254,8 @@ def test_codes_do_not_depend_on_the_batch(shapes, estimator):
     model = small(estimator).fit(shapes[:20])
     together = model.encode(shapes[20:])
     for image in (20, 25):
-        assert_allclose(model.encode(shapes[[image]])[0], together[image - 20], atol=1e-6)
+        # As above, a product of another size may round differently, which depends on the processor.
+        assert_allclose(model.encode(shapes[[image]])[0], together[image - 20], atol=5e-5)
 
 
 def test_new_images_are_coded_with_fixed_neighbors(shapes):
