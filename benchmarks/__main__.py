@@ -105,7 +105,7 @@ def main() -> None:
         if name in ("scale", "scale on many cores"):
             record["tables"][name] = large.preset_against_umap(options.images or 70_000, options.device)
         elif name == "workers":
-            record["tables"][name] = large.workers_against_one_process(options.images or 70_000)
+            record["tables"][name] = large.workers_against_one_process(options.images or 200_000)
         elif name == "million" and options.images:
             record["tables"][name] = large.preset_by_size(options.images)
         else:
