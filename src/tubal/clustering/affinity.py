@@ -17,6 +17,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from tubal.backends.arrays import Array, own_threads, parallel_ranges
+from tubal.clustering.groups import LEVELS_FROM
 from tubal.clustering.spectral import LabelArray
 from tubal.estimators.coders import GTSC
 from tubal.graph import Graph, Stage, deformable_graph, knn_graph
@@ -44,9 +45,9 @@ Given: TypeAlias = str | Graph | SparseMatrix | NDArray[Any]
 # --- neighbour lists -------------------------------------------------------------------------------------
 # Lists are this many times longer than needed; the second half can move up when distances are rescaled.
 LIST_FACTOR = 2
-# Collections above the first size get more candidates than a graph alone would; above the second, where neighbours are
-# many and close, the distances of fewer are measured.
-_SMALL, _LARGE, _KEPT_OF_MANY = 2000, 100_000, 20
+# Collections above this size get more candidates than a graph alone would; above 20 000 images, where neighbours are
+# many and close, the distances of this many are measured.
+_SMALL, _KEPT_OF_MANY = 2000, 20
 # Exponent of the local scale that is divided out of distances; an exponent of 1 would bring outliers close to all.
 _SCALE_EXPONENT = 0.25
 # With a smaller share of mutual choices, hubs dominate the lists.
@@ -58,13 +59,13 @@ _ROWS_AT_A_TIME = 2048
 def clustering_effort(n_images: int, n_neighbors: int) -> Effort:
     """Return the effort of a deformable graph for clustering.
 
-    Above 2000 images there are more candidates than usual, above 20 000 as many, and above 100 000 the distances of
-    only 20 are measured.
+    Above 2000 images there are more candidates than usual, above 20 000 as many, and the distances of only 20 are
+    measured.
     """
     usual = Effort.for_collection(n_images, n_neighbors)
-    if n_images > _LARGE:
+    if n_images > usual.exact_limit:
         return replace(usual, n_kept=max(_KEPT_OF_MANY, 2 * n_neighbors))
-    if not _SMALL < n_images <= usual.exact_limit:
+    if n_images <= _SMALL:
         return usual
     return replace(usual, n_candidates=max(100, usual.n_candidates), n_kept=max(50, usual.n_kept), rank=128)
 
@@ -217,11 +218,11 @@ def _keep_slots(lists: Graph, slots: IndexArray) -> Graph:
 
 # --- edge weights ----------------------------------------------------------------------------------------
 def build_affinity(graph: Graph, features: NDArray[Any], code_power: float) -> SparseMatrix:
-    """Return the matrix (n, n) that is cut: mutual choices, weighted by codes, plus paths of length two."""
+    """Return the matrix (n, n) that is cut: mutual choices, weighted by codes, with their short paths."""
     weights = choice_weights(graph)
     if code_power > 0:
         weights = weight_edges_by_codes(weights, features, code_power)
-    return with_second_order(weights)
+    return with_short_paths(weights)
 
 
 def choice_weights(graph: Graph, n_neighbors: int | None = None) -> SparseMatrix:
@@ -257,6 +258,15 @@ def mutual_adjacency(neighbors: IndexArray, n_neighbors: int | None = None) -> S
     edges = np.full(int(present.sum()), 0.5)
     directed = sparse.csr_matrix((edges, (sources[present], chosen.ravel()[present])), shape=(len(chosen), len(chosen)))
     return sparse.csr_matrix(directed + directed.T)
+
+
+def with_short_paths(adjacency: SparseMatrix) -> SparseMatrix:
+    """Return ``W + W²`` up to 100 000 images, see :func:`with_second_order`, and ``W`` above.
+
+    A larger graph is cut by levels. The weight between two groups is then a sum over many edges, in which a wrong one
+    counts little, so paths of length two are not needed. They would take nine times the memory.
+    """
+    return sparse.csr_matrix(adjacency) if adjacency.shape[0] > LEVELS_FROM else with_second_order(adjacency)
 
 
 def with_second_order(adjacency: SparseMatrix) -> SparseMatrix:

@@ -38,7 +38,7 @@ from tubal.clustering.affinity import (
     neighbor_lists,
     release_memory,
     sample_around,
-    with_second_order,
+    with_short_paths,
 )
 from tubal.clustering.cuts import Pieces, assign_labels, check_cluster_count, n_cut_vectors
 from tubal.clustering.growth import GrowingClusters
@@ -382,7 +382,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         if request is not ONLY_SHAPE:
             whole = stack[:] if in_parts else stack
             views = look_at(request, whole, distinct, settings.n_neighbors, stages)
-            by_shape = with_second_order(choice_weights(cut))
+            by_shape = with_short_paths(choice_weights(cut))
             n_clusters, _ = self._count_clusters(by_shape, seed, stages, images, "count by shape")
             fusion = fuse_views(views.edges(cut, settings.n_neighbors), n_clusters, seed=seed)
             views, cut = replace(views, trust=fusion.trust), Graph(fusion.weights)

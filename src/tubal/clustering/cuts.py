@@ -18,12 +18,13 @@ from scipy.spatial.distance import squareform
 from tubal.backends.arrays import Array, as_like, is_torch, namespace, own_threads, parallel_ranges, to_numpy
 from tubal.backends.cpu.deformation import add_edges
 from tubal.clustering.affinity import equal_images, one_label_per_image
+from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels, components_of, refine_partition
 from tubal.clustering.spectral import (
     SAMPLED_FROM,
     Float64Array,
     LabelArray,
     Spectrum,
-    components_of,
+    cluster_means,
     groups_after_merges,
     over_rows,
     spectrum,
@@ -232,7 +233,9 @@ def diffusion_cut(
     to twice as many clusters, of which those with the largest gain in modularity are merged. The candidate with the
     largest modularity, at resolution 2 or K / 5 if that is larger, is returned; a merged one only if it is better at
     resolution 1, too. Above 20 000 images, where K-means runs on a sample, the candidates are K-means partitions of
-    three samples for half the times, and the one with the largest modularity at resolution 1 is returned.
+    three samples for half the times, and the one with the largest modularity at resolution 1 is refined and returned:
+    each image moves to the cluster where it adds most to the modularity. Above 100 000 images a graph of groups is cut
+    in the same way, and the labels are refined level by level, see :mod:`tubal.clustering.groups`.
 
     Parameters
     ----------
@@ -267,6 +270,10 @@ def diffusion_cut(
     """
     n_images = adjacency.shape[0]
     check_cluster_count(n_clusters, n_images)
+    if n_images > LEVELS_FROM and n_clusters > 1:
+        levels = Levels.of(adjacency, least=GROUPS_PER_CLUSTER * n_clusters)
+        if levels.groups:
+            return _cut_by_levels(levels, n_clusters, features, seed, stage)
     n_vectors = n_diffusion_vectors(n_clusters, n_images)
     if n_clusters == 1 or n_vectors <= n_clusters:
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=eigenpairs, seed=seed)
@@ -284,7 +291,17 @@ def diffusion_cut(
     best = _best_candidate(adjacency, found[: len(direct)], found[len(direct) :], n_clusters, resolution)
     if best is None:
         return spectral_cut(adjacency, n_clusters, features=features, eigenpairs=pairs, seed=seed)
-    return order_by_size(best)
+    return order_by_size(refine_partition(adjacency, best) if n_images > SAMPLED_FROM else best)
+
+
+def _cut_by_levels(
+    levels: Levels, n_clusters: int, features: NDArray[Any] | None, seed: int, stage: Stage | None
+) -> LabelArray:
+    """Return labels (n,) from a cut of the graph of the largest groups, refined level by level."""
+    groups, n_groups = levels.largest_groups, levels.coarsest.shape[0]
+    means = None if features is None else cluster_means(features, groups, n_groups)
+    labels = diffusion_cut(levels.coarsest, n_clusters, features=means, seed=seed, stage=stage)
+    return order_by_size(levels.refined(labels))
 
 
 def _best_candidate(

@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 
 from tubal.backends.arrays import Array, to_numpy
-from tubal.clustering.affinity import choose_neighbors, copy_groups, mutual_adjacency, with_second_order
+from tubal.clustering.affinity import choose_neighbors, copy_groups, mutual_adjacency, with_short_paths
 from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors, order_by_size
 from tubal.clustering.hints import (
     Evidence,
@@ -652,7 +652,7 @@ def grown_affinity(affinity: SparseMatrix, seen: Mapping[str, GrownView], n_neig
     Edges of new images are those of all views, each times the trust in it, as in a fit.
     """
     terms = [view.trust * best_edges(view.graph, n_neighbors) for view in seen.values() if view.trust > 0.0]
-    return _with_new_rows(affinity, with_second_order(sparse.csr_matrix(sum(terms[1:], start=terms[0]))))
+    return _with_new_rows(affinity, with_short_paths(sparse.csr_matrix(sum(terms[1:], start=terms[0]))))
 
 
 def grown_coordinates(coordinates: Coordinates, affinity: SparseMatrix) -> Coordinates:

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
-from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from tubal.backends.arrays import (
@@ -34,6 +33,7 @@ from tubal.backends.arrays import (
     to_numpy,
 )
 from tubal.backends.cpu.deformation import place_on_map, ward_merges
+from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels, components_of
 from tubal.graph import Stage
 from tubal.graph.structure import IndexArray, SparseMatrix
 
@@ -81,10 +81,6 @@ class Spectrum:
 _DENSE_LIMIT = 700
 # Above this many images eigenvectors are sought in blocks of so many, until what they lack is this short.
 _BLOCK_FROM, _BLOCK_WIDTH, _BLOCK_TOLERANCE, _MOST_RESTARTS = 20_000, 16, 2e-3, 100
-# Above this many images the search starts from the eigenvectors of a smaller graph.
-_COARSE_FROM = 100_000
-# Rows of a graph that are read at a time.
-_ROWS_OF_GRAPH = 2**15
 # Eigenvalues lie in [-1, 1]; subtracting this much moves known ones below all others.
 _DEFLATION = 3.0
 
@@ -95,6 +91,8 @@ def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0, like: Ar
     The eigenvalue 1 belongs to one vector ``sqrt(degrees)`` per connected component. Those vectors are known, so they
     are not searched for: a Lanczos iteration finds a repeated eigenvalue only through its rounding errors. An isolated
     image is a component of its own.
+
+    Above 100 000 images the eigenpairs are those of a graph of groups of images, see :mod:`tubal.clustering.groups`.
 
     Parameters
     ----------
@@ -121,6 +119,10 @@ def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0, like: Ar
     """
     n_images = adjacency.shape[0]
     n_vectors = min(n_vectors, n_images)
+    if n_images > LEVELS_FROM:
+        levels = Levels.of(adjacency, least=GROUPS_PER_CLUSTER * n_vectors)
+        if levels.groups:
+            return _spectrum_of_groups(levels, n_vectors, seed)
     degrees = np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel()
     with own_threads():
         trivial = _component_vectors(adjacency, degrees, n_vectors)
@@ -131,11 +133,7 @@ def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0, like: Ar
         if n_images > _BLOCK_FROM and n_vectors <= n_images // 3:
             matrix = sparse.csr_matrix(adjacency)
             products = _tall_products(matrix, inverse_root, like)
-            start = None
-            if n_images > _COARSE_FROM and not is_torch(like):
-                near = _coarse_vectors(matrix, degrees, n_vectors + _BLOCK_WIDTH, seed)
-                start = products.tall(near[:, trivial.shape[1] :])
-            values, vectors = _block_eigenpairs(products, products.tall(trivial), missing, seed, start)
+            values, vectors = _block_eigenpairs(products, products.tall(trivial), missing, seed)
         else:
             scaling = sparse.diags_array(inverse_root)
             normalised = sparse.csr_matrix(scaling @ adjacency.astype(np.float64) @ scaling)
@@ -177,57 +175,16 @@ def _component_vectors(adjacency: SparseMatrix, degrees: Float64Array, at_most: 
     return vectors
 
 
-def components_of(adjacency: SparseMatrix) -> LabelArray:
-    """Return the connected component (n,) of each image, numbered by first appearance.
+def _spectrum_of_groups(levels: Levels, n_vectors: int, seed: int) -> Spectrum:
+    """Return the leading eigenpairs of the graph of the largest groups, each vector spread over their images.
 
-    >>> components_of(sparse.csr_matrix(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])))
-    array([0, 1, 0])
+    An image gets the part of its group's value that belongs to its degree, so that vectors stay orthonormal.
     """
-    # Edges go both ways, so strong components are the same, and SciPy need not transpose the matrix to find them.
-    _, found = connected_components(adjacency, directed=True, connection="strong")
-    _, first, group = np.unique(found, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.intp)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[group]
-
-
-def _coarse_vectors(adjacency: SparseMatrix, degrees: Float64Array, n_vectors: int, seed: int) -> Float64Array:
-    """Return approximations (n, n_vectors) of the leading eigenvectors, from a graph of groups of images.
-
-    Each image is in one group with its most similar neighbour. If an eigenvector is nearly constant on groups, after
-    division by the root of the degrees, it is nearly one of the groups' graph, whose weights are sums of weights and
-    include those inside a group. Copies make such groups, and thousands of eigenvalues near 1, among which an iteration
-    from random vectors would need many rounds to find the largest.
-    """
-    n_images = len(degrees)
-    ends = np.arange(n_images), strongest_neighbors(adjacency, degrees)
-    links = sparse.csr_matrix((np.ones(n_images, np.float32), ends), shape=adjacency.shape)
-    group = components_of(links + links.T)
-    members = sparse.csr_matrix((np.ones(n_images), (np.arange(n_images), group)))
-    coarse = sparse.csr_matrix(members.T @ (adjacency @ members))
-    shares = degrees / np.maximum(np.bincount(group, weights=degrees), 1e-12)[group]
-    vectors: Float64Array = spectrum(coarse, n_vectors, seed=seed).vectors
-    return np.sqrt(shares)[:, None] * vectors[group]
-
-
-def strongest_neighbors(adjacency: SparseMatrix, degrees: Float64Array) -> IndexArray:
-    """Return the neighbour (n,) with the largest weight relative to its degree; an isolated image is its own.
-
-    >>> chain = sparse.csr_matrix(np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 3.0], [0.0, 3.0, 0.0]]))
-    >>> strongest_neighbors(chain, np.array([1.0, 4.0, 3.0]))
-    array([1, 0, 1])
-    """
-    found = np.arange(len(degrees))
-    for start in range(0, len(degrees), _ROWS_OF_GRAPH):
-        part = adjacency[start : start + _ROWS_OF_GRAPH]
-        used = np.flatnonzero(np.diff(part.indptr))
-        rows = np.repeat(np.arange(len(used)), np.diff(part.indptr)[used])
-        own = part.indices == start + used[rows]  # a group has an edge to itself
-        weights = np.where(own, -1.0, part.data / np.maximum(degrees, 1e-300)[part.indices])
-        largest = np.maximum.reduceat(weights, part.indptr[used]) if len(used) else weights
-        places = np.flatnonzero(weights == largest[rows])
-        found[start + used] = part.indices[places[np.searchsorted(rows[places], np.arange(len(used)))]]
-    return found
+    group = levels.largest_groups
+    pairs = spectrum(levels.coarsest, n_vectors, seed=seed)
+    degrees = np.maximum(np.asarray(levels.graphs[0].sum(axis=1), dtype=np.float64).ravel(), 1e-12)
+    roots = np.sqrt(degrees / np.bincount(group, weights=degrees)[group]).astype(np.float32)
+    return Spectrum(pairs.values, roots[:, None] * pairs.vectors.astype(np.float32)[group])
 
 
 def _leading_in_complement(
@@ -254,7 +211,7 @@ def _leading_in_complement(
 
 
 def _block_eigenpairs(
-    products: RowRanges | DeviceMatrix, known: Array, n_vectors: int, seed: int, start: Array | None = None
+    products: RowRanges | DeviceMatrix, known: Array, n_vectors: int, seed: int
 ) -> tuple[Float64Array, Array]:
     """Return the leading eigenpairs orthogonal to the columns of ``known``, by a block Lanczos iteration on all cores.
 
@@ -262,20 +219,14 @@ def _block_eigenpairs(
     When the basis is full, the best approximations of eigenvectors in it become the first vectors of the next basis,
     and what they still lack its next block. Products of large matrices replace the many products with one vector of
     the usual method, so that all threads have work. Tall matrices stay where ``known`` is; small ones are NumPy.
-    ``start`` (n, n_vectors + 16) are approximations of eigenvectors, which make the first basis; None for random ones.
     """
     rng, width = np.random.default_rng(seed), _BLOCK_WIDTH
     n_kept, most = n_vectors + width, 3 * n_vectors + 2 * width
     basis, moved = (new_zeros((len(known), most), known) for _ in range(2))
-    n_filled, block = 0, None
-    if start is None:
-        first = as_like(rng.standard_normal((len(known), width), np.float32), known)
-        block = _orthonormal(products, first, known, basis[:, :0])
-    else:
-        # Two products smooth vectors that are constant on groups.
-        n_filled = _fill(products, products.times(products.times(start)), known, basis, moved)
+    first = as_like(rng.standard_normal((len(known), width), np.float32), known)
+    n_filled, block = 0, _orthonormal(products, first, known, basis[:, :0])
     for _ in range(_MOST_RESTARTS):
-        while block is not None:
+        while True:
             own = slice(n_filled, n_filled + width)
             basis[:, own], moved[:, own] = block, products.times(block)
             n_filled += width
@@ -294,16 +245,6 @@ def _block_eigenpairs(
         block, n_filled = _orthonormal(products, products.turned(lacks, mix), known, basis[:, :n_kept]), n_kept
     vectors = basis[:, :n_vectors]
     return values[:n_vectors], vectors if is_torch(vectors) else vectors.astype(np.float64)
-
-
-def _fill(products: RowRanges | DeviceMatrix, columns: Array, known: Array, basis: Array, moved: Array) -> int:
-    """Write the columns, made orthonormal, to the basis, and their products to ``moved``; return their number."""
-    n_columns = int(columns.shape[1])
-    for first in range(0, n_columns, _BLOCK_WIDTH):
-        own = slice(first, min(first + _BLOCK_WIDTH, n_columns))
-        basis[:, own] = _orthonormal(products, columns[:, own], known, basis[:, :first])
-        moved[:, own] = products.times(basis[:, own])
-    return n_columns
 
 
 def _orthonormal(products: RowRanges | DeviceMatrix, block: Array, *others: Array) -> Array:

@@ -39,7 +39,7 @@ from tubal.clustering.affinity import (
     DistinctImages,
     choice_weights,
     choose_neighbors,
-    with_second_order,
+    with_short_paths,
 )
 from tubal.clustering.cuts import diffusion_cut, modularity, order_by_size
 from tubal.estimators.validation import check_stored
@@ -579,7 +579,7 @@ def fuse_views(views: Mapping[str, SparseMatrix], n_clusters: int, *, seed: int 
 
 def own_modularity(edges: SparseMatrix, n_clusters: int, *, seed: int = 0) -> float:
     """Return the modularity of a view's own cut: how far its edges agree with each other."""
-    affinity = with_second_order(edges)
+    affinity = with_short_paths(edges)
     n_components, component = connected_components(affinity, directed=False)
     if n_components > n_clusters:
         # No edge says how to join the components; the largest are clusters, and all others together one.

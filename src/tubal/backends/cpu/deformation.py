@@ -278,6 +278,39 @@ def add_edges(starts, columns, weights, row_labels, labels, shared):
             line[labels[columns[edge]]] += weights[edge]
 
 
+@compiled
+def move_to_best_clusters(starts, columns, weights, degrees, labels, volumes, sizes):
+    """Visit all nodes of a graph, and move each to the cluster where it adds most to the modularity; return how many.
+
+    ``starts``, ``columns`` and ``weights`` are a symmetric CSR matrix. ``labels`` (n,), and the ``volumes`` and
+    ``sizes`` of clusters, are changed in place. The last node of a cluster stays.
+    """
+    total, n_moved = degrees.sum(), 0
+    shared = np.zeros(len(volumes))
+    for node in range(len(labels)):
+        own = labels[node]
+        if sizes[own] == 1:
+            continue
+        shared[:] = 0.0
+        for edge in range(starts[node], starts[node + 1]):
+            if columns[edge] != node:
+                shared[labels[columns[edge]]] += weights[edge]
+        expected = degrees[node] / total
+        best, most = own, shared[own] - expected * (volumes[own] - degrees[node])
+        for cluster in range(len(volumes)):
+            gain = shared[cluster] - expected * volumes[cluster]
+            if cluster != own and gain > most + 1e-9 * degrees[node]:
+                best, most = cluster, gain
+        if best != own:
+            labels[node] = best
+            volumes[own] -= degrees[node]
+            volumes[best] += degrees[node]
+            sizes[own] -= 1
+            sizes[best] += 1
+            n_moved += 1
+    return n_moved
+
+
 # --- a tree -----------------------------------------------------------------------------------------------------------
 @compiled
 def ward_merges(points, squares, merges, heights):
