@@ -23,6 +23,8 @@ from tubal.graph import (
     restore_graph,
 )
 from tubal.graph.affine import (
+    MotionCoefficients,
+    WorkingImages,
     WorkingSize,
     best_motions,
     bilinear_table,
@@ -127,6 +129,31 @@ def test_local_warp_distance_follows_its_definition(rng, context, shift, shape, 
     layout, found = field_layout(shape, margin=context, gap=gap, window=window), np.empty(1, dtype=np.float32)
     measure_pairs(*padded, np.zeros((1, 3), dtype=np.int32), np.array([shift]), layout, found)
     assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("n_channels", "field"), [(1, "gradient"), (3, "gradient"), (2, "pixels")])
+def test_coefficients_of_warps_are_those_of_unit_fields(rng, n_channels, field):
+    # More images than are warped at a time, and a blank one
+    shape, n_images = (9, 12), 70
+    images = rng.random((n_images, n_channels, 108)).astype(np.float32)
+    images[3] = 0.0
+    bank = Deformation(n_rotations=3, n_scales=2, field=field).bank(shape)
+    working = WorkingImages(
+        np.empty((n_images, *shape, n_channels)), np.arange(n_images), WorkingSize(shape, shape), 1.0, images
+    )
+    coefficients = MotionCoefficients.fit(working, bank, 16, rng)
+    found, energies = coefficients.of_warps(images, threads=1)
+    # Each warp is applied alone, and its field is computed as that of any image
+    largest = np.zeros(n_images, dtype=np.float32)
+    for number, (corners, shares) in enumerate(zip(*bank.warp_tables(), strict=True)):
+        moved = (images[:, :, corners] * shares).sum(axis=2)
+        energy = field_stack(moved, shape, use_pixels=bank.use_pixels, threads=1)[1]
+        unscaled = images.reshape(n_images, -1) @ coefficients.warp_map.reshape(-1, len(bank.warps), 16)[:, number]
+        lengths = np.sqrt(np.where(energy > 0.0, energy, np.inf))
+        assert_allclose(found[:, number], unscaled / lengths[:, None], rtol=1e-4, atol=1e-6)
+        largest = np.maximum(largest, energy)
+    assert_allclose(energies, largest, rtol=1e-5)
+    assert energies[3] == 0.0
 
 
 def test_best_motions_have_the_largest_products(rng):

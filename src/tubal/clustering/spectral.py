@@ -79,8 +79,10 @@ class Spectrum:
 # --- eigenvectors -------------------------------------------------------------------------------------------------
 # Below this size a dense eigensolver beats Lanczos on one core.
 _DENSE_LIMIT = 700
-# Above this many images eigenvectors are sought in blocks of so many, until what they lack is this short.
-_BLOCK_FROM, _BLOCK_WIDTH, _BLOCK_TOLERANCE, _MOST_RESTARTS = 20_000, 16, 2e-3, 100
+# Above this many images eigenvectors are sought in blocks of so many. They are good enough if what they lack is this
+# short, or as short as this share of their cost, one minus the eigenvalue: later ones count less in a cut.
+_BLOCK_FROM, _BLOCK_WIDTH, _MOST_RESTARTS = 20_000, 16, 100
+_BLOCK_TOLERANCE, _SHARE_OF_COST = 2e-3, 0.2
 # Eigenvalues lie in [-1, 1]; subtracting this much moves known ones below all others.
 _DEFLATION = 3.0
 
@@ -237,7 +239,8 @@ def _block_eigenpairs(
         for part in (basis, moved):
             part[:, :n_kept] = products.turned(part[:, :n_filled], turn)
         lacks = moved[:, :n_vectors] - basis[:, :n_vectors] * as_like(values[:n_vectors], known)
-        unfinished = np.flatnonzero(to_numpy((lacks * lacks).sum(axis=0)) > _BLOCK_TOLERANCE**2)
+        tolerance = np.maximum(_BLOCK_TOLERANCE, _SHARE_OF_COST * (1.0 - values[:n_vectors]))
+        unfinished = np.flatnonzero(to_numpy((lacks * lacks).sum(axis=0)) > tolerance**2)
         if len(unfinished) == 0:
             break
         mix = np.zeros((n_vectors, width), np.float32)

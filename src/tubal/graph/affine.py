@@ -219,6 +219,8 @@ def _resampling(source: int, target: int) -> Float32:
 
 # The score of a missing candidate, below all others.
 _NO_SCORE = np.float32(-1e30)
+# Images that are warped at the same time for their energies.
+_WARPED_AT_A_TIME = 64
 # Queries whose candidates' motions are scored at a time by one thread.
 _QUERIES_AT_A_TIME = 8
 # Randomly moved images from which the basis is learned.
@@ -293,9 +295,13 @@ class MotionCoefficients:
 
         def fill(start: int, stop: int) -> None:
             own = energies[start:stop]
-            moves = np.ascontiguousarray(np.indices(own.shape, dtype=np.int32).reshape(2, -1).T)
-            tables, buffer = (corners, weights), empty_fields(1, images.shape[1], layout)
-            write_fields(images[start:stop], moves, tables, layout, self.bank.use_pixels, buffer, own.reshape(-1))
+            for first in range(0, stop - start, _WARPED_AT_A_TIME):
+                part = slice(first, min(first + _WARPED_AT_A_TIME, stop - start))
+                side_by_side = np.ascontiguousarray(np.moveaxis(images[start:stop][part], 0, 2))
+                found = np.empty((len(corners), part.stop - first), dtype=np.float32)
+                buffer = np.empty(side_by_side.shape[1:], dtype=np.float32)
+                _kernels.warp_energies(side_by_side, corners, weights, layout, self.bank.use_pixels, buffer, found)
+                own[part] = found.T
             np.matmul(pixels[start:stop], self.warp_map, out=result[start:stop])
             block = result[start:stop].reshape(stop - start, len(corners), -1)
             block *= _inverse_length(own)[:, :, None]
@@ -390,10 +396,7 @@ def write_fields(
     images: Float32, moves: Int32, tables: tuple[Int32, Float32], layout: NDArray[np.int64], use_pixels: bool,
     fields: Float32, energies: Float32,
 ) -> None:  # fmt: skip
-    """Write the unit fields of warped images and their energies; ``moves`` are pairs (image, warp), -1 for none.
-
-    If ``fields`` has one row only, that row is a buffer, and only the energies are computed.
-    """
+    """Write the unit fields of warped images and their energies; ``moves`` are pairs (image, warp), -1 for none."""
     buffer = np.empty(images.shape[1:], dtype=np.float32)
     _kernels.unit_fields(images, moves, *tables, layout, use_pixels, buffer, fields, energies)
 

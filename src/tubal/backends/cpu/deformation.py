@@ -115,21 +115,56 @@ def unit_fields(images, moves, corners, shares, layout, plain, warped, fields, e
     """Write the fields of warped images, scaled to unit length, into ``fields``, and their energies before scaling.
 
     ``moves`` are pairs (image, warp); warp -1 leaves the image as it is. ``layout`` begins with height, width, margin
-    and gap. ``warped`` (channels, pixels) is a buffer. If ``fields`` has one row only, that row is a buffer, and only
-    the energies are computed.
+    and gap. ``warped`` (channels, pixels) is a buffer.
     """
     for index in range(len(moves)):
         image, warp = images[moves[index, 0]], moves[index, 1]
-        field = fields[min(index, len(fields) - 1)]
         if warp >= 0:
             _warp(image, corners[warp], shares[warp], warped)
             image = warped
-        energy = _write_field(image, layout, plain, field)
+        energy = _write_field(image, layout, plain, fields[index])
         energies[index] = energy
-        if len(fields) == len(moves):
-            # A blank image keeps a zero field.
-            scale = float32(1.0) / np.sqrt(energy) if energy > 0 else float32(0.0)
-            _scale_and_frame(field, layout, scale)
+        # A blank image keeps a zero field.
+        scale = float32(1.0) / np.sqrt(energy) if energy > 0 else float32(0.0)
+        _scale_and_frame(fields[index], layout, scale)
+
+
+@compiled
+def warp_energies(images, corners, shares, layout, plain, warped, energies):
+    """Write the energies (warps, n) of the fields of some images (channels, pixels, n) after every warp.
+
+    The images lie side by side in the last axis, so that all are warped at once by reading whole rows. ``warped``
+    (pixels, n) is a buffer.
+    """
+    height, width = layout[0], layout[1]
+    energies[:] = float32(0.0)
+    for warp in range(len(corners)):
+        energy = energies[warp]
+        for channel in range(len(images)):
+            pixels = images[channel]
+            for p in range(len(warped)):
+                first, second = pixels[corners[warp, 0, p]], pixels[corners[warp, 1, p]]
+                third, fourth = pixels[corners[warp, 2, p]], pixels[corners[warp, 3, p]]
+                s1, s2, s3, s4 = shares[warp, 0, p], shares[warp, 1, p], shares[warp, 2, p], shares[warp, 3, p]
+                line = warped[p]
+                for t in range(len(line)):
+                    line[t] = s1 * first[t] + s2 * second[t] + s3 * third[t] + s4 * fourth[t]
+            for y in range(height):
+                above, here, below = max(y - 1, 0) * width, y * width, min(y + 1, height - 1) * width
+                for x in range(width):
+                    left, after = max(x - 1, 0), min(x + 1, width - 1)
+                    if plain:
+                        line = warped[here + x]
+                        for t in range(len(line)):
+                            energy[t] += line[t] * line[t]
+                        continue
+                    a0, a1, a2 = warped[above + left], warped[above + x], warped[above + after]
+                    h0, h2 = warped[here + left], warped[here + after]
+                    b0, b1, b2 = warped[below + left], warped[below + x], warped[below + after]
+                    for t in range(len(energy)):
+                        vertical = (b0[t] - a0[t]) + (b2[t] - a2[t]) + float32(2.0) * (b1[t] - a1[t])
+                        horizontal = (a2[t] - a0[t]) + (b2[t] - b0[t]) + float32(2.0) * (h2[t] - h0[t])
+                        energy[t] += vertical * vertical + horizontal * horizontal
 
 
 @intrinsic
@@ -409,6 +444,7 @@ TYPES = {
     "unit_fields": (
         _cube, int32[:, ::1], int32[:, :, ::1], _cube, int64[::1], boolean, _matrix, _cube, _vector,
     ),
+    "warp_energies": (_cube, int32[:, :, ::1], _cube, int64[::1], boolean, _matrix, _matrix),
     "pair_distances": (_cube, _cube, int32[:, ::1], int64[:, ::1], int64[::1], _matrix, _vector),
     "largest": (_matrix, int32[:, ::1], _matrix),
     "add_edges": (int32[::1], int32[::1], float64[::1], int32[::1], int32[::1], float64[:, ::1]),

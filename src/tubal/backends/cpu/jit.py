@@ -116,6 +116,7 @@ FOR_CLUSTERING = tuple(
     f"tubal.backends.cpu.{name}"
     for name in (
         "deformation.unit_fields",
+        "deformation.warp_energies",
         "deformation.pair_distances",
         "deformation.largest",
         "coding.solve_graph_systems",
