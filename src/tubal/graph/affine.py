@@ -386,9 +386,15 @@ def field_layout(
 
 
 def empty_fields(n_images: int, n_channels: int, layout: NDArray[np.int64]) -> Float32:
-    """Return an array ``(n, 2 channels, length)`` for fields of this layout."""
+    """Return an array ``(n, 2 channels, length)`` for fields of this layout.
+
+    Fields with a gap can be given to :func:`measure_pairs`; others hold pixels only.
+    """
     height, width, margin, gap = map(int, layout[:4])
     length = (height + 2 * margin) * (width + 2 * margin + gap) + gap
+    if gap > 0:
+        # The kernel reads 32 numbers at a time, and up to four more than a row has.
+        length += max(32 - width, 4)
     return np.empty((n_images, 2 * n_channels, length), dtype=np.float32)
 
 
@@ -405,8 +411,11 @@ def measure_pairs(
     fields: Float32, others: Float32, pairs: Int32, shifts: NDArray[np.int64], layout: NDArray[np.int64],
     distances: Float32,
 ) -> None:  # fmt: skip
-    """Write the distortions of pairs; each is a triple of a field, one of the other fields, and a shift."""
-    scratch = np.empty((4, fields.shape[2] + int(layout[3])), dtype=np.float32)
+    """Write the distortions of pairs; each is a triple of a field, one of the other fields, and a shift.
+
+    The gap of the layout is at least 1, and at least the largest horizontal shift plus the window.
+    """
+    scratch = _kernels.empty_scratch(layout, fields.shape[2])
     _kernels.pair_distances(fields, others, pairs, shifts, layout, scratch, distances)
 
 

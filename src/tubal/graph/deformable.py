@@ -634,7 +634,7 @@ class Comparison:
         """Return the root mean squared context difference of every kept pair, after its motion and local warp."""
         bank, margin = self.coefficients.bank, self.context
         shifts = np.asarray(bank.shifts, dtype=np.int64)
-        gap = int(self.window[1] + np.abs(shifts[:, 1]).max())
+        gap = max(1, int(self.window[1] + np.abs(shifts[:, 1]).max()))
         query_fields, _ = field_stack(
             queries, bank.shape, use_pixels=bank.use_pixels, margin=margin, gap=gap, threads=threads
         )

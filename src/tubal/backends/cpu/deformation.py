@@ -5,19 +5,40 @@ parallel loops.
 
 A field is stored flat, ``(channels, length)``. Each image row is preceded by a gap of ``gap`` columns and framed by
 ``margin`` replicated pixels. The gap holds a value so large that a comparison outside the image can never be a
-minimum. So every loop below is one long contiguous loop without tests on columns.
+minimum. So the loops below are long contiguous loops without tests on columns.
 """
 
 from __future__ import annotations
 
+import functools
+from itertools import pairwise
+
 import numpy as np
 from llvmlite import ir
-from numba import boolean, float32, float64, int32, int64, uint64
+from numba import boolean, float32, float64, int32, int64, uint64, void
+from numba.core import cgutils, config
+from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from tubal.backends.cpu.jit import compiled, inlined
 
 FAR = np.float32(1e3)  # larger than any value of a field of unit length
+
+# Processors with AVX-512 have 32 registers of 16 numbers. With fewer or smaller registers, strips are often slower than
+# flat loops.
+_FEATURES = get_host_cpu_features() if config.CPU_FEATURES is None else config.CPU_FEATURES
+HAS_WIDE_REGISTERS = "+avx512f" in _FEATURES
+# Numbers in a register, and columns of a strip.
+SIZE, LANES = 16, 32
+# Offsets that are compared at a time, by margin. More would not fit into the registers.
+TOGETHER = (5, 5, 3)
+# Loops over strips: margin, offsets that are compared at a time, and whether images have one channel only.
+VARIANTS = tuple(
+    (margin, together, one_channel)
+    for margin in range(3)
+    for together, one_channel in ((1, False), (TOGETHER[margin], False), (TOGETHER[margin], True))
+)
 
 # Random images that repel the ends of each edge of a map, per epoch.
 PUSHES = 5
@@ -167,6 +188,221 @@ def warp_energies(images, corners, shares, layout, plain, warped, energies):
                         energy[t] += vertical * vertical + horizontal * horizontal
 
 
+# --- the local-warp distance in strips --------------------------------------------------------------------------------
+_number, _integer = ir.FloatType(), ir.IntType(64)
+
+
+class _Strip:
+    """Neighbouring numbers of a row in two registers. Its methods emit instructions of LLVM.
+
+    Loops in Python would store sums over rows and columns in memory and read them again, which takes twice the time.
+    """
+
+    vector = ir.VectorType(_number, SIZE)
+
+    def __init__(self, builder, vectors):
+        self.builder, self.vectors = builder, vectors
+
+    @classmethod
+    def load(cls, builder, pointer):
+        """Read a strip."""
+        return cls(builder, [builder.load(place, align=4) for place in cls._places(builder, pointer)])
+
+    def store(self, pointer):
+        """Write this strip."""
+        for vector, place in zip(self.vectors, self._places(self.builder, pointer), strict=True):
+            self.builder.store(vector, place, align=4)
+
+    @classmethod
+    def _places(cls, builder, pointer):
+        """Return pointers to all vectors of a strip."""
+        firsts = [builder.gep(pointer, [_integer(lane)]) for lane in range(0, LANES, SIZE)]
+        return [builder.bitcast(first, cls.vector.as_pointer()) for first in firsts]
+
+    @classmethod
+    def far(cls, builder):
+        """Return a strip of differences that can never be a minimum."""
+        return cls(builder, [ir.Constant(cls.vector, [_number(float(FAR * FAR))] * SIZE)] * (LANES // SIZE))
+
+    def __add__(self, other):
+        return self._with(other, self.builder.fadd, flags=("fast",))
+
+    def __sub__(self, other):
+        return self._with(other, self.builder.fsub, flags=("fast",))
+
+    def __mul__(self, other):
+        return self._with(other, self.builder.fmul, flags=("fast",))
+
+    def smaller(self, other):
+        """Return the smaller number of every lane."""
+        kind = ir.FunctionType(self.vector, [self.vector, self.vector])
+        minimum = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.minnum.v{SIZE}f32")
+        return self._with(other, lambda *pair: self.builder.call(minimum, pair, fastmath=("fast",)))
+
+    def _with(self, other, operation, **options):
+        """Apply an operation to the vectors of two strips."""
+        pairs = zip(self.vectors, other.vectors, strict=True)
+        return _Strip(self.builder, [operation(*pair, **options) for pair in pairs])
+
+    def moved(self, count):
+        """Move all numbers by less than a vector to the right, or to the left if ``count`` is negative."""
+        if count == 0:
+            return self
+        far = self.far(self.builder).vectors[0]
+        row = [*self.vectors, far] if count < 0 else [far, *self.vectors]
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), SIZE), [-count % SIZE + lane for lane in range(SIZE)])
+        return _Strip(self.builder, [self.builder.shuffle_vector(*pair, lanes) for pair in pairwise(row)])
+
+    def context_sum(self, margin):
+        """Sum every number and the ``2 * margin`` numbers to its right."""
+        if margin == 0:
+            return self
+        two = self + self.moved(-1)
+        return two + self.moved(-2) if margin == 1 else two + two.moved(-2) + self.moved(-4)
+
+
+def _emit_walk(builder, pointers, strides, planes, n_rows, variant):
+    """Emit the loop over the rows of one strip; see :func:`_walk_down`."""
+    margin, together, one_channel = variant
+    (stride, least_stride), (n_planes, length) = strides, planes
+
+    def variable():
+        # LLVM keeps it in registers.
+        place = builder.bitcast(cgutils.alloca_once(builder, ir.ArrayType(_number, LANES)), _number.as_pointer())
+        _Strip.far(builder).store(place)
+        return place
+
+    def load(pointer, *places):
+        for place in places:
+            pointer = builder.gep(pointer, [place])
+        return _Strip.load(builder, pointer)
+
+    errors = [variable() for _ in range(together)]
+    # For each offset, the sums of errors over the last row, the last two rows and so on.
+    sums = [[variable() for _ in range(2 * margin)] for _ in range(together)]
+    with cgutils.for_range(builder, n_rows, intp=_integer) as loop:
+
+        def add_errors(plane, is_first):
+            at = builder.add(builder.mul(loop.index, stride), builder.mul(plane, length))
+            a0, a1 = load(pointers[0], at), load(pointers[0], at, length)
+            for offset, error in enumerate(errors):
+                d0 = a0 - load(pointers[1], at, _integer(offset))
+                d1 = a1 - load(pointers[1], at, length, _integer(offset))
+                square = d0 * d0 + d1 * d1
+                (square if is_first else square + load(error)).store(error)
+
+        add_errors(_integer(0), True)
+        if not one_channel:
+            with cgutils.for_range_slice(builder, _integer(2), n_planes, _integer(2), _integer) as (plane, _):
+                add_errors(plane, False)
+        places = [builder.gep(pointer, [builder.mul(loop.index, least_stride)]) for pointer in pointers[2:]]
+        least_a, least_b = (load(place) for place in places)
+        for offset, error in enumerate(errors):
+            below = load(error)
+            column = [below, *(load(place) + below for place in sums[offset])]
+            for total, place in zip(column, sums[offset], strict=False):
+                total.store(place)
+            difference = column[-1].context_sum(margin)
+            least_a = least_a.smaller(difference)
+            least_b = least_b.smaller(difference.moved(offset))
+        least_a.store(places[0])
+        least_b.store(places[1])
+
+
+@intrinsic
+def _walk_down(_context, a, b, least_a, least_b, starts, strides, n_rows, margin, together):
+    """Compare a strip of ``a`` with ``b`` at ``together`` offsets side by side, row by row.
+
+    ``starts`` are places in the four arrays, and ``strides`` the lengths of a row of fields and of minima. Every row
+    adds squared differences to sums over the last rows. These are large in the first ``2 * margin`` rows, so that
+    minima do not change there.
+    """
+
+    def generate(context, builder, signature, arguments):
+        kinds = zip(signature.args[:4], arguments[:4], strict=True)
+        arrays = [context.make_array(kind)(context, builder, value) for kind, value in kinds]
+        starts, strides = (cgutils.unpack_tuple(builder, argument) for argument in arguments[4:6])
+        pointers = [builder.gep(array.data, [start]) for array, start in zip(arrays, starts, strict=True)]
+        planes = cgutils.unpack_tuple(builder, arrays[0].shape)
+        one_channel = builder.icmp_signed("==", planes[0], _integer(2))
+        for variant in VARIANTS:
+            values = zip(arguments[7:], variant[:2], strict=True)
+            chosen = [builder.icmp_signed("==", argument, _integer(value)) for argument, value in values]
+            if variant[1] > 1:
+                chosen.append(one_channel if variant[2] else builder.not_(one_channel))
+            with builder.if_then(functools.reduce(builder.and_, chosen)):
+                _emit_walk(builder, pointers, strides, planes, arguments[6], variant)
+        return context.get_dummy_value()
+
+    return void(a, b, least_a, least_b, starts, strides, int64, int64, int64), generate
+
+
+@inlined
+def _total(least_a, least_b, layout, shift_x, stride, complete):
+    """Sum the smallest differences of both images; pixels without a partner count as the mean of the others."""
+    height, width, margin, window_x = layout[0], layout[1], layout[2], layout[5]
+    # Columns of b are counted from the first one that can be a partner of the first column of a.
+    begin, end = max(0, window_x - shift_x), width + window_x + min(window_x, -shift_x)
+    total, n_matched = float32(0.0), 0
+    for y in range(2 * margin, 2 * margin + height):
+        row_a, row_b = least_a[y * stride : y * stride + width], least_b[y * stride + begin : y * stride + end]
+        if complete:
+            for x in range(width):
+                total += row_a[x] + row_b[x]
+            continue
+        for row in (row_a, row_b):
+            for x in range(len(row)):
+                if row[x] < FAR:
+                    total += row[x]
+                    n_matched += 1
+    return total if complete else total * float32(2 * height * width / max(n_matched, 1))
+
+
+def strip_distances(fields, others, pairs, shifts, layout, scratch, distances):
+    """Set ``distances`` to the distortion of ``pairs``: triples of a field, one of ``others``, and a shift.
+
+    The distortion is the sum, over the pixels of both images, of the smallest squared context difference within the
+    window. ``layout`` is (height, width, margin, gap, window_y, window_x). Let ``D(p, o)`` be the squared difference
+    between the context of ``a`` at ``p`` and that of ``b`` at ``p + o``. One pass over the offsets ``o`` around the
+    shift gives both ``min_o D(p, o)`` for the pixels of ``a`` and ``min_p D(p, q - p)`` for the pixels of ``b``. If the
+    window is narrower than the shift, border pixels have no partner; they count as the mean of the others.
+
+    ``scratch`` is a buffer for these minima. A whole strip of a row is read and written at a time, so fields and
+    ``scratch`` are padded; see ``empty_fields`` and :func:`empty_scratch`.
+    """
+    height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
+    window_y, window_x = layout[4], layout[5]
+    stride, least_stride = width + 2 * margin + gap, scratch.shape[1] // (height + 2 * margin) // SIZE * SIZE
+    least_a, least_b = scratch[0], scratch[1]
+    n_across = 2 * window_x + 1
+    together = TOGETHER[margin] if n_across >= TOGETHER[margin] else 1
+    # The minima of so many columns of a strip are complete for both images if other strips follow on both sides.
+    step = LANES - 2 * margin - together + 1
+    # The last strip ends with the row.
+    last_x = max(0, width - LANES + 4)
+    for pair in range(len(pairs)):
+        a, b, shift = fields[pairs[pair, 0]], others[pairs[pair, 1]], pairs[pair, 2]
+        shift_y, shift_x = shifts[shift, 0], shifts[shift, 1]
+        for t in range(len(least_a)):
+            least_a[t] = least_b[t] = FAR * FAR
+        for oy in range(shift_y - window_y, shift_y + window_y + 1):
+            first, last = max(0, -oy), min(height, height - oy)
+            if last <= first:
+                continue
+            for left in range(0, last_x + step, step):
+                x = min(left, last_x)
+                for begin in range(0, n_across, together):
+                    across = min(begin, n_across - together)
+                    start, start_least = first * stride + gap + x, first * least_stride + x
+                    start_b = start + oy * stride + shift_x - window_x + across
+                    starts = (start, start_b, start_least, start_least + oy * least_stride + across)
+                    strides, n_rows = (stride, least_stride), last - first + 2 * margin
+                    _walk_down(a, b, least_a, least_b, starts, strides, n_rows, margin, together)
+        complete = abs(shift_y) <= window_y and abs(shift_x) <= window_x
+        distances[pair] = _total(least_a, least_b, layout, shift_x, least_stride, complete)
+
+
+# --- the local-warp distance in flat loops ----------------------------------------------------------------------------
 @intrinsic
 def smaller(_context, _left, _right):
     """Return the smaller of two float32 values.
@@ -225,7 +461,7 @@ def _least_contexts(error, stride, margin, count, column, least_a, least_b):
 
 
 @inlined
-def _total(least_a, least_b, layout, complete):
+def _flat_total(least_a, least_b, layout, complete):
     """Sum the smallest differences of both images; pixels without a partner count as the mean of the others."""
     height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
     stride = width + 2 * margin + gap
@@ -246,16 +482,8 @@ def _total(least_a, least_b, layout, complete):
     return total if complete else total * float32(2 * height * width / max(n_matched, 1))
 
 
-@compiled
-def pair_distances(fields, others, pairs, shifts, layout, scratch, distances):
-    """Set ``distances`` to the distortion of ``pairs``: triples of a field, one of ``others``, and a shift.
-
-    The distortion is the sum, over the pixels of both images, of the smallest squared context difference within the
-    window. ``layout`` is (height, width, margin, gap, window_y, window_x). Let ``D(p, o)`` be the squared difference
-    between the context of ``a`` at ``p`` and that of ``b`` at ``p + o``. One pass over the offsets ``o`` around the
-    shift gives both ``min_o D(p, o)`` for the pixels of ``a`` and ``min_p D(p, q - p)`` for the pixels of ``b``. If the
-    window is narrower than the shift, border pixels have no partner; they count as the mean of the others.
-    """
+def flat_distances(fields, others, pairs, shifts, layout, scratch, distances):
+    """Set ``distances`` as :func:`strip_distances` does, in loops over all rows of an image one after the other."""
     height, width, margin, gap = layout[0], layout[1], layout[2], layout[3]
     window_y, window_x = layout[4], layout[5]
     stride = width + 2 * margin + gap
@@ -277,9 +505,25 @@ def pair_distances(fields, others, pairs, shifts, layout, scratch, distances):
                 least_a_here, least_b_here = least_a[start + margin :], least_b[start + margin + move :]
                 _least_contexts(error, stride, margin, n_contexts, column, least_a_here, least_b_here)
         complete = abs(shift_y) <= window_y and abs(shift_x) <= window_x
-        distances[pair] = _total(least_a, least_b, layout, complete)
+        distances[pair] = _flat_total(least_a, least_b, layout, complete)
 
 
+pair_distances = compiled(strip_distances if HAS_WIDE_REGISTERS else flat_distances)
+
+
+def empty_scratch(layout: NDArray[np.int64], length: int) -> NDArray[np.float32]:
+    """Return a buffer for fields of this layout and ``length``, for either way to compute distances."""
+    height, width, margin, gap, _, window_x = map(int, layout)
+    # A strip may end four columns after the row, and minima of the other image are moved by up to the window.
+    strips = (height + 2 * margin) * -(-(max(LANES, width + 4) + 2 * window_x) // SIZE) * SIZE
+    n_columns = -(-max(strips, length + gap) // SIZE) * SIZE
+    buffer = np.empty(4 * n_columns + SIZE, dtype=np.float32)
+    # Strips begin at cache lines of 64 bytes where that is possible.
+    first = -buffer.ctypes.data // 4 % SIZE
+    return buffer[first : first + 4 * n_columns].reshape(4, n_columns)
+
+
+# --- the largest entries ----------------------------------------------------------------------------------------------
 @compiled
 def largest(scores, indices, values):
     """Find the ``indices.shape[1]`` largest entries of every row, largest first; equal ones in order of their index."""
