@@ -24,7 +24,6 @@ from tubal.clustering.spectral import (
     Float64Array,
     LabelArray,
     Spectrum,
-    cluster_means,
     groups_after_merges,
     over_rows,
     spectrum,
@@ -49,6 +48,9 @@ _BLOCK = 1024
 _ON_DEVICE = 4
 # Samples from which K-means starts in a large collection.
 _N_SAMPLES = 3
+# Samples of groups of images, where K-means is quick, how many of the partitions that they lead to are refined, and the
+# share of groups with the same cluster from which on two partitions are taken for the same one.
+_SAMPLES_OF_GROUPS, _MOST_REFINED, _SAME = 24, 8, 0.95
 # Rows of a graph that one thread sums at a time; small graphs are summed at once.
 _ROWS_AT_A_TIME = 4096
 # Representative images per component, and of all components together.
@@ -235,7 +237,7 @@ def diffusion_cut(
     resolution 1, too. Above 20 000 images, where K-means runs on a sample, the candidates are K-means partitions of
     three samples for half the times, and the one with the largest modularity at resolution 1 is refined and returned:
     each image moves to the cluster where it adds most to the modularity. Above 100 000 images a graph of groups is cut
-    in the same way, and the labels are refined level by level, see :mod:`tubal.clustering.groups`.
+    in this way, with more samples, and labels are refined level by level, see :mod:`tubal.clustering.groups`.
 
     Parameters
     ----------
@@ -297,11 +299,43 @@ def diffusion_cut(
 def _cut_by_levels(
     levels: Levels, n_clusters: int, features: NDArray[Any] | None, seed: int, stage: Stage | None
 ) -> LabelArray:
-    """Return labels (n,) from a cut of the graph of the largest groups, refined level by level."""
-    groups, n_groups = levels.largest_groups, levels.coarsest.shape[0]
-    means = None if features is None else cluster_means(features, groups, n_groups)
-    labels = diffusion_cut(levels.coarsest, n_clusters, features=means, seed=seed, stage=stage)
-    return order_by_size(levels.refined(labels))
+    """Return labels (n,) from cuts of the graph of the largest groups, refined level by level.
+
+    K-means from many samples finds several partitions that are about equally good for groups. The best of them are
+    refined for single images, and the one of largest modularity there is returned.
+    """
+    graph, adjacency = levels.coarsest, levels.graphs[0]
+    pairs = spectrum(graph, n_diffusion_vectors(n_clusters, graph.shape[0]), seed=seed)
+    if pairs.values[n_clusters] >= 1.0:
+        # More components than clusters: no edge of the graph can join them.
+        return spectral_cut(adjacency, n_clusters, features=features, seed=seed)
+    places = itertools.product(range(seed, seed + _SAMPLES_OF_GROUPS), DIFFUSION_TIMES[::2])
+    sources = [
+        partial(_refined_partition, levels.graphs[-1], pairs, n_clusters, time, sample) for sample, time in places
+    ]
+    found = _find_candidates(sources, graph.shape[0], stage)
+    best: list[LabelArray] = []  # most samples lead to one of a few partitions
+    for place in np.argsort([-modularity(levels.graphs[-1], labels) for labels in found], kind="stable"):
+        if len(best) < _MOST_REFINED and all(_agreement(found[place], other) < _SAME for other in best):
+            best.append(found[place])
+    with own_threads() as threads:
+        refined = parallel_ranges(lambda first, _: levels.refined(best[first]), len(best), grain=1, threads=threads)
+    return order_by_size(max(refined, key=partial(modularity, adjacency)))
+
+
+def _agreement(first: LabelArray, second: LabelArray) -> float:
+    """Return the share of nodes that are in the cluster of ``second`` to which most of their cluster belongs.
+
+    >>> _agreement(np.array([0, 0, 0, 1]), np.array([1, 1, 0, 0]))
+    0.75
+    """
+    n_second = int(second.max()) + 1
+    shared = np.bincount(first * n_second + second, minlength=(int(first.max()) + 1) * n_second)
+    return float(shared.reshape(-1, n_second).max(axis=1).sum() / len(first))
+
+
+def _refined_partition(adjacency: SparseMatrix, pairs: Spectrum, n_clusters: int, time: float, seed: int) -> LabelArray:
+    return refine_partition(adjacency, _diffused_partition(pairs, n_clusters, time, seed))
 
 
 def _best_candidate(
