@@ -59,7 +59,8 @@ def test_blocks_of_vectors_find_the_same_spectrum(rng, monkeypatch):
     expected = clustering.spectrum(adjacency, 12)
     monkeypatch.setattr(spectral, "_BLOCK_FROM", 1000)
     found = clustering.spectrum(adjacency, 12)
-    assert_allclose(found.values, expected.values, atol=2e-3)
+    assert_allclose(found.values[:4], expected.values[:4], atol=1e-4)
+    assert_allclose(found.values, expected.values, atol=1e-2)
     # The first four belong to the groups; the others are nearly equal and may be mixed.
     overlap = np.linalg.svd(found.vectors[:, :4].T @ expected.vectors[:, :4])[1]
     assert_allclose(overlap, 1.0, atol=1e-4)
@@ -78,7 +79,8 @@ def test_blocks_of_tensors_find_the_same_spectrum(rng, monkeypatch):
     adjacency, _ = planted(rng, [300] * 4, inside=0.1, outside=0.01)
     expected = clustering.spectrum(adjacency, 12)
     found = clustering.spectrum(adjacency, 12, like=torch.empty(0))
-    assert_allclose(found.values, expected.values, atol=2e-3)
+    assert_allclose(found.values[:4], expected.values[:4], atol=1e-4)
+    assert_allclose(found.values, expected.values, atol=1e-2)
     assert_allclose(found.vectors[:, :4], expected.vectors[:, :4], atol=2e-3)
     assert_allclose(found.vectors.T @ found.vectors, np.eye(12), atol=1e-4)
     # One set of eigenvectors, as an array and as a tensor.

@@ -80,9 +80,9 @@ class Spectrum:
 # Below this size a dense eigensolver beats Lanczos on one core.
 _DENSE_LIMIT = 700
 # Above this many images eigenvectors are sought in blocks of so many. They are good enough if what they lack is this
-# short, or as short as this share of their cost, one minus the eigenvalue: later ones count less in a cut.
+# share of their cost, one minus the eigenvalue, between these limits: later ones count less in a cut.
 _BLOCK_FROM, _BLOCK_WIDTH, _MOST_RESTARTS = 20_000, 16, 100
-_BLOCK_TOLERANCE, _SHARE_OF_COST = 2e-3, 0.2
+_SHARE_OF_COST, _LEAST_TOLERANCE, _MOST_TOLERANCE = 0.2, 2e-3, 1e-2
 # Eigenvalues lie in [-1, 1]; subtracting this much moves known ones below all others.
 _DEFLATION = 3.0
 
@@ -239,7 +239,7 @@ def _block_eigenpairs(
         for part in (basis, moved):
             part[:, :n_kept] = products.turned(part[:, :n_filled], turn)
         lacks = moved[:, :n_vectors] - basis[:, :n_vectors] * as_like(values[:n_vectors], known)
-        tolerance = np.maximum(_BLOCK_TOLERANCE, _SHARE_OF_COST * (1.0 - values[:n_vectors]))
+        tolerance = np.clip(_SHARE_OF_COST * (1.0 - values[:n_vectors]), _LEAST_TOLERANCE, _MOST_TOLERANCE)
         unfinished = np.flatnonzero(to_numpy((lacks * lacks).sum(axis=0)) > tolerance**2)
         if len(unfinished) == 0:
             break
