@@ -64,11 +64,11 @@ from tubal.graph.structure import (
 # Twice the length of a unit field: no two images can be farther apart.
 FARTHEST = 2.0
 # Pixels of pairs compared in one block of queries, about ten seconds, and between two reports of the progress.
-_BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**25
+_BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**27
 # Images of a large collection that one thread describes at a time.
 _IMAGES_IN_PART = 256
 # Pairs whose warped images are in memory at a time, per thread.
-_PAIRS_AT_A_TIME = 64
+_PAIRS_AT_A_TIME = 256
 # Blocks are multiples of this many queries, so that matrix products run in the same pieces as in one large block.
 _ROUND = 256
 
