@@ -116,14 +116,14 @@ FOR_CLUSTERING = tuple(
     f"tubal.backends.cpu.{name}"
     for name in (
         "deformation.unit_fields",
-        "deformation.warp_energies",
         "deformation.pair_distances",
+        "deformation.warp_energies",
         "deformation.largest",
-        "coding.solve_graph_systems",
         "coding.graph_step",
+        "coding.solve_graph_systems",
         "coding.descend",
-        "deformation.add_edges",
         "deformation.place_on_map",
+        "deformation.add_edges",
     )
 )
 MOST_PROCESSES = 3
