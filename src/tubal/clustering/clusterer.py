@@ -259,7 +259,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         The fitted coder; for rows of features a ``GraphSC``, which does not shift its atoms. With the preset
         "default", its ``codes_`` are computed when they are first asked for.
     affinity_ : sparse matrix of shape (n_images, n_images)
-        Edge weights that were cut; a near-copy has one edge, to its representative.
+        Edge weights that were cut, above 100 000 images without paths of length two; a near-copy has one edge, to its
+        representative.
     copy_of_ : ndarray of shape (n_images,)
         Index of the image that represents each image in the cut, its own for most: near-copies count once.
     n_iter_ : int
