@@ -21,6 +21,25 @@ def blas_threads():
     return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
 
+@pytest.mark.parametrize(("value", "expected"), [("1", 1), ("1,4", 1), ("", None), ("many", None)])
+def test_number_of_threads_is_read_when_the_module_is_imported(value, expected):
+    script = (
+        "import os\n"
+        "from tubal.backends.arrays import available_cores, thread_count\n"
+        "first = thread_count()\n"
+        "os.environ['OMP_NUM_THREADS'] = '1'  # as a local Dask cluster does\n"
+        "print(first == thread_count(), first, available_cores())"
+    )
+    names = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+    environment = {name: text for name, text in os.environ.items() if name not in names}
+    environment["OMP_NUM_THREADS"] = value
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    same, first, cores = done.stdout.split()
+    assert same == "True"
+    assert int(first) == (expected or int(cores))
+
+
 def test_pieces_do_not_depend_on_thread_count():
     for total in (0, 1, 31, 32, 33, 1000, 5000):
         pieces = [

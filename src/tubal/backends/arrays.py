@@ -325,6 +325,12 @@ def _thread_controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
+# Read once, as BLAS does: a local Dask cluster sets this variable for its workers, and leaves it set in this process.
+# Of a list, which OpenMP allows, the first number counts; 0 for no limit.
+_first_number = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+_WANTED_THREADS = int(_first_number) if _first_number.isdecimal() else 0
+
+
 def available_cores() -> int:
     """Return how many cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -333,12 +339,12 @@ def available_cores() -> int:
 def thread_count() -> int:
     """Return how many threads to use: as many as BLAS may, but no more than the cores of this process.
 
-    This respects ``threadpoolctl.threadpool_limits(1)``, ``OMP_NUM_THREADS`` and the affinity mask.
+    This respects ``threadpoolctl.threadpool_limits(1)``, the affinity mask, and ``OMP_NUM_THREADS`` as it was when this
+    module was imported.
     """
     available = available_cores()
     pools = [int(pool["num_threads"]) for pool in _thread_controller().info() if pool["user_api"] == "blas"]
-    wanted = int(os.environ.get("OMP_NUM_THREADS", available) or available)
-    return max(1, min([available, wanted, *pools]))
+    return max(1, min([available, _WANTED_THREADS or available, *pools]))
 
 
 class _Cores:
