@@ -23,6 +23,7 @@ from tubal.clustering.cuts import cheapest_links, join_components, warn_if_lopsi
 from tubal.clustering.quality import OUTLIER_CUTOFF
 from tubal.clustering.spectral import _DENSE_LIMIT, lloyd, ward_kmeans
 from tubal.graph import knn_graph
+from tubal.graph.structure import components_of
 from tubal.metrics import clustering_accuracy
 
 
@@ -116,7 +117,7 @@ def test_isolated_images_are_components():
 
 def test_components_are_numbered_by_first_appearance(rng):
     adjacency, order = blocks(5, 1, 3, 8), rng.permutation(17)
-    found = groups.components_of(sparse.csr_matrix(adjacency[order][:, order]))
+    found = components_of(sparse.csr_matrix(adjacency[order][:, order]))
     _, wanted = connected_components(adjacency[order][:, order], directed=False)
     assert_array_equal(found, wanted)
 

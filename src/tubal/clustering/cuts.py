@@ -18,7 +18,7 @@ from scipy.spatial.distance import squareform
 from tubal.backends.arrays import Array, as_like, is_torch, namespace, own_threads, parallel_ranges, to_numpy
 from tubal.backends.cpu.deformation import add_edges
 from tubal.clustering.affinity import equal_images, one_label_per_image
-from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels, components_of, refine_partition
+from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels, refine_partition
 from tubal.clustering.spectral import (
     SAMPLED_FROM,
     Float64Array,
@@ -30,7 +30,7 @@ from tubal.clustering.spectral import (
     ward_kmeans,
 )
 from tubal.graph import Graph, Stage, deformable_graph
-from tubal.graph.structure import IndexArray, SparseMatrix
+from tubal.graph.structure import IndexArray, SparseMatrix, components_of
 from tubal.text import count
 
 # Diffusion times of the candidate partitions, in units of the first eigenvalue gap.

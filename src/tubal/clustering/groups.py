@@ -1,4 +1,4 @@
-"""Groups of images that a graph joins: its connected components, and graphs of ever larger groups.
+"""Graphs of ever larger groups of images, by which large graphs are cut.
 
 In a graph of very many images some small groups have hardly an edge to the rest, for instance all versions of one
 picture. The leading eigenvectors then single out such groups and say nothing about clusters. So a large graph is made
@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from tubal.backends.cpu.deformation import move_to_best_clusters
-from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
+from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, components_of
 
 # Above this many images a graph is cut by levels. The last level has at most so many groups, but at
 # least so many for each cluster.
@@ -100,20 +99,6 @@ def refine_partition(adjacency: SparseMatrix, labels: IndexArray) -> IndexArray:
         if moved <= _STILL_MOVING * len(found):
             break
     return found.astype(np.intp)
-
-
-def components_of(adjacency: SparseMatrix) -> IndexArray:
-    """Return the connected component (n,) of each image, numbered by first appearance.
-
-    >>> components_of(sparse.csr_matrix(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])))
-    array([0, 1, 0])
-    """
-    # Edges go both ways, so strong components are the same, and SciPy need not transpose the matrix to find them.
-    _, found = connected_components(adjacency, directed=True, connection="strong")
-    _, first, group = np.unique(found, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.intp)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[group]
 
 
 def strongest_neighbors(adjacency: SparseMatrix, degrees: FloatArray) -> IndexArray:

@@ -33,9 +33,9 @@ from tubal.backends.arrays import (
     to_numpy,
 )
 from tubal.backends.cpu.deformation import place_on_map, ward_merges
-from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels, components_of
+from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels
 from tubal.graph import Stage
-from tubal.graph.structure import IndexArray, SparseMatrix
+from tubal.graph.structure import IndexArray, SparseMatrix, components_of
 
 Float64Array: TypeAlias = NDArray[np.float64]
 Float32Array: TypeAlias = NDArray[np.float32]

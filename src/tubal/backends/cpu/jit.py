@@ -52,7 +52,13 @@ class KernelCache(FunctionCache):
         while compiler is not None and compiler.process.is_alive() and self.is_empty():
             compiler.tell()
             time.sleep(POLL_SECONDS)
-        return self._load(sig, target_context)
+        found = self._load(sig, target_context)
+        for _ in range(POLLS_FOR_CODE if compiler is not None else 0):
+            if found is not None:
+                break
+            time.sleep(POLL_SECONDS)  # Numba writes the index of a kernel before its code
+            found = self._load(sig, target_context)
+        return found
 
     def is_empty(self) -> bool:
         """Return whether there is no compiled kernel on the disk."""
@@ -127,7 +133,8 @@ FOR_CLUSTERING = tuple(
     )
 )
 MOST_PROCESSES = 3
-POLL_SECONDS = 0.02  # how often to look whether a kernel has been written
+# How often to look whether a kernel has been written, and how many times more for its code.
+POLL_SECONDS, POLLS_FOR_CODE = 0.02, 5
 # A forked process need not import anything again. Libraries of macOS do not survive a fork, and Windows has none.
 _CAN_FORK = sys.platform == "linux"
 
