@@ -365,6 +365,7 @@ def field_stack(
     A field is the gradient of an image or, if ``use_pixels``, its pixels followed by a plane of zeros. Rows are padded
     with ``margin`` and ``gap`` columns as the kernels in ``backends.cpu.deformation`` expect.
     """
+    images = np.ascontiguousarray(images)  # another layout would be compiled anew
     every = np.stack([np.arange(len(images)), np.full(len(images), -1)], axis=1, dtype=np.int32)
     tables = np.empty((0, 4, 0), dtype=np.int32), np.empty((0, 4, 0), dtype=np.float32)
     layout = field_layout(shape, margin=margin, gap=gap)
