@@ -156,8 +156,9 @@ def test_coefficients_of_warps_are_those_of_unit_fields(rng, n_channels, field):
     assert energies[3] == 0.0
 
 
-def test_best_motions_have_the_largest_products(rng):
-    shifted, warped = (rng.normal(size=(n, m, 4)).astype(np.float32) for n, m in ((9, 3), (7, 5)))
+@pytest.mark.parametrize(("n_shifts", "n_warps"), [(3, 1), (25, 15), (32, 4), (33, 6), (70, 2)])
+def test_best_motions_have_the_largest_products(rng, n_shifts, n_warps):
+    shifted, warped = (rng.normal(size=(n, m, 4)).astype(np.float32) for n, m in ((9, n_shifts), (7, n_warps)))
     candidates = rng.integers(-1, 7, size=(9, 6)).astype(np.int32)
     scores, warps, shifts = best_motions(shifted, warped, candidates, threads=1)
     products = np.einsum("isr,jwr->ijws", shifted, warped)[np.arange(9)[:, None], candidates]
@@ -166,6 +167,14 @@ def test_best_motions_have_the_largest_products(rng):
     assert (scores[~known] < -1e29).all()
     rows, columns = np.indices(candidates.shape)
     assert_allclose(products[rows, columns, warps, shifts][known], scores[known], rtol=1e-5)
+
+
+def test_the_first_of_equally_good_motions_is_taken(rng):
+    shifted, warped = (rng.integers(-1, 2, size=(4, m, 3)).astype(np.float32) for m in (40, 9))
+    candidates = np.tile(np.arange(4, dtype=np.int32), (4, 1))
+    _, warps, shifts = best_motions(shifted, warped, candidates, threads=1)
+    products = np.einsum("isr,jwr->ijws", shifted, warped).reshape(4, 4, -1)
+    assert_array_equal(warps * 40 + shifts, products.argmax(axis=2))
 
 
 def test_largest_equals_a_stable_sort(rng):

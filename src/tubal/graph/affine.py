@@ -440,23 +440,13 @@ def _coefficient_map(basis: Float32, bank: MotionBank, n_channels: int, corners:
 def best_motions(shifted: Float32, warped: Float32, candidates: Int32, threads: int) -> tuple[Float32, Int32, Int32]:
     """Return score, warp and shift of each candidate's best motion, each ``(m, candidates)``."""
     scores, best = np.empty(candidates.shape, dtype=np.float32), np.empty_like(candidates)
-    (n_images, n_candidates), (n_shifts, rank), n_warps = candidates.shape, shifted.shape[1:], warped.shape[1]
 
     def fill(start: int, stop: int) -> None:
-        # Several images at a time, because threads wait for each other between calls.
-        others = np.empty((_QUERIES_AT_A_TIME, n_candidates, n_warps, rank), dtype=np.float32)
-        products = np.empty((_QUERIES_AT_A_TIME, n_candidates * n_warps, n_shifts), dtype=np.float32)
-        for first in range(start, stop, _QUERIES_AT_A_TIME):
-            own = slice(first, min(first + _QUERIES_AT_A_TIME, stop))
-            n_own = own.stop - first
-            np.take(warped, candidates[own], axis=0, out=others[:n_own], mode="clip")  # -1, for none, reads any image
-            by_warp = others[:n_own].reshape(n_own, -1, rank)
-            np.matmul(by_warp, shifted[own].transpose(0, 2, 1), out=products[:n_own])
-            by_candidate = products[:n_own].reshape(n_own, n_candidates, -1)
-            best[own] = by_candidate.argmax(axis=2)
-            scores[own] = np.take_along_axis(by_candidate, best[own][..., None], axis=2)[..., 0]
+        own = slice(start, stop)
+        buffers = _kernels.empty_products(shifted.shape[1], shifted.shape[2])
+        _kernels.best_motions(shifted[own], warped, candidates[own], *buffers, scores[own], best[own])
 
-    parallel_ranges(fill, n_images, grain=_QUERIES_AT_A_TIME, threads=threads)
+    parallel_ranges(fill, len(candidates), grain=_QUERIES_AT_A_TIME, threads=threads)
     scores[candidates < 0] = _NO_SCORE
-    warps, shifts = np.divmod(best, np.int32(n_shifts))
+    warps, shifts = np.divmod(best, np.int32(shifted.shape[1]))
     return scores, warps, shifts

@@ -189,7 +189,14 @@ def warp_energies(images, corners, shares, layout, plain, warped, energies):
 
 
 # --- the local-warp distance in strips --------------------------------------------------------------------------------
-_number, _integer = ir.FloatType(), ir.IntType(64)
+_number, _integer, _short = ir.FloatType(), ir.IntType(64), ir.IntType(32)
+
+
+def _repeated(builder, value):
+    """Return a register that holds one value in all lanes."""
+    nothing = ir.Constant(ir.VectorType(value.type, SIZE), ir.Undefined)
+    single = builder.insert_element(nothing, value, _short(0))
+    return builder.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(_short, SIZE), [0] * SIZE))
 
 
 class _Strip:
@@ -220,9 +227,18 @@ class _Strip:
         return [builder.bitcast(first, cls.vector.as_pointer()) for first in firsts]
 
     @classmethod
-    def far(cls, builder):
-        """Return a strip of differences that can never be a minimum."""
-        return cls(builder, [ir.Constant(cls.vector, [_number(float(FAR * FAR))] * SIZE)] * (LANES // SIZE))
+    def filled(cls, builder, number):
+        """Return a strip of one number, a constant or a value."""
+        if not isinstance(number, ir.Value):
+            number = _number(float(number))
+        return cls(builder, [_repeated(builder, number)] * (LANES // SIZE))
+
+    def variable(self):
+        """Return the place of a variable that begins with this strip; LLVM keeps it in registers."""
+        place = cgutils.alloca_once(self.builder, ir.ArrayType(_number, LANES))
+        place = self.builder.bitcast(place, _number.as_pointer())
+        self.store(place)
+        return place
 
     def __add__(self, other):
         return self._with(other, self.builder.fadd, flags=("fast",))
@@ -248,9 +264,9 @@ class _Strip:
         """Move all numbers by less than a vector to the right, or to the left if ``count`` is negative."""
         if count == 0:
             return self
-        far = self.far(self.builder).vectors[0]
+        far = self.filled(self.builder, FAR * FAR).vectors[0]
         row = [*self.vectors, far] if count < 0 else [far, *self.vectors]
-        lanes = ir.Constant(ir.VectorType(ir.IntType(32), SIZE), [-count % SIZE + lane for lane in range(SIZE)])
+        lanes = ir.Constant(ir.VectorType(_short, SIZE), [-count % SIZE + lane for lane in range(SIZE)])
         return _Strip(self.builder, [self.builder.shuffle_vector(*pair, lanes) for pair in pairwise(row)])
 
     def context_sum(self, margin):
@@ -266,20 +282,17 @@ def _emit_walk(builder, pointers, strides, planes, n_rows, variant):
     margin, together, one_channel = variant
     (stride, least_stride), (n_planes, length) = strides, planes
 
-    def variable():
-        # LLVM keeps it in registers.
-        place = builder.bitcast(cgutils.alloca_once(builder, ir.ArrayType(_number, LANES)), _number.as_pointer())
-        _Strip.far(builder).store(place)
-        return place
+    # Differences that can never be a minimum.
+    far = _Strip.filled(builder, FAR * FAR)
 
     def load(pointer, *places):
         for place in places:
             pointer = builder.gep(pointer, [place])
         return _Strip.load(builder, pointer)
 
-    errors = [variable() for _ in range(together)]
+    errors = [far.variable() for _ in range(together)]
     # For each offset, the sums of errors over the last row, the last two rows and so on.
-    sums = [[variable() for _ in range(2 * margin)] for _ in range(together)]
+    sums = [[far.variable() for _ in range(2 * margin)] for _ in range(together)]
     with cgutils.for_range(builder, n_rows, intp=_integer) as loop:
 
         def add_errors(plane, is_first):
@@ -523,6 +536,96 @@ def empty_scratch(layout: NDArray[np.int64], length: int) -> NDArray[np.float32]
     return buffer[first : first + 4 * n_columns].reshape(4, n_columns)
 
 
+# --- the best motion of every candidate -------------------------------------------------------------------------------
+# Warps whose products are computed together; more would not fit into the registers.
+WARPS_TOGETHER = 5 if HAS_WIDE_REGISTERS else 2
+
+
+def _emit_products(builder, pointers, rank, n_columns, first, together):
+    """Emit the products of some warps with one strip of shifts; see :func:`_keep_best`."""
+    other, turned, values, warps = pointers
+    sums = [_Strip.filled(builder, 0.0).variable() for _ in range(together)]
+    with cgutils.for_range(builder, rank, intp=_integer) as loop:
+        line = _Strip.load(builder, builder.gep(turned, [builder.mul(loop.index, n_columns)]))
+        for warp, place in enumerate(sums):
+            at = builder.add(loop.index, builder.mul(_integer(warp), rank))
+            number = builder.load(builder.gep(other, [at]))
+            (_Strip.load(builder, place) + _Strip.filled(builder, number) * line).store(place)
+    most = _Strip.load(builder, values).vectors
+    kind = ir.VectorType(_short, SIZE).as_pointer()
+    places = [builder.bitcast(builder.gep(warps, [_integer(lane)]), kind) for lane in range(0, LANES, SIZE)]
+    best = [builder.load(place, align=4) for place in places]
+    for warp, place in enumerate(sums):
+        number = _repeated(builder, builder.trunc(builder.add(first, _integer(warp)), _short))
+        for part, product in enumerate(_Strip.load(builder, place).vectors):
+            larger = builder.fcmp_ordered(">", product, most[part])
+            most[part] = builder.select(larger, product, most[part])
+            best[part] = builder.select(larger, number, best[part])
+    _Strip(builder, most).store(values)
+    for vector, place in zip(best, places, strict=True):
+        builder.store(vector, place, align=4)
+
+
+@intrinsic
+def _keep_best(_context, other, turned, values, warps, first, column, together):
+    """Multiply ``together`` warps of one image, from ``first`` on, with a strip of shifts from ``column`` on.
+
+    ``other`` is (warps, rank) and ``turned`` (rank, shifts). The largest products so far are in ``values``, and the
+    warps that have them in ``warps``.
+    """
+
+    def generate(context, builder, signature, arguments):
+        kinds = zip(signature.args[:4], arguments[:4], strict=True)
+        arrays = [context.make_array(kind)(context, builder, value) for kind, value in kinds]
+        first, column, together = arguments[4:]
+        _, rank = cgutils.unpack_tuple(builder, arrays[0].shape)
+        _, n_columns = cgutils.unpack_tuple(builder, arrays[1].shape)
+        starts = [builder.mul(first, rank), column, column, column]
+        pointers = [builder.gep(array.data, [start]) for array, start in zip(arrays, starts, strict=True)]
+        for count in (1, WARPS_TOGETHER):
+            with builder.if_then(builder.icmp_signed("==", together, _integer(count))):
+                _emit_products(builder, pointers, rank, n_columns, first, count)
+        return context.get_dummy_value()
+
+    return void(other, turned, values, warps, int64, int64, int64), generate
+
+
+def empty_products(n_shifts: int, rank: int) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int32]]:
+    """Return the buffers of :func:`best_motions`."""
+    n_columns = -(-n_shifts // LANES) * LANES
+    return np.empty((rank, n_columns), np.float32), np.empty(n_columns, np.float32), np.empty(n_columns, np.int32)
+
+
+@compiled
+def best_motions(shifted, warped, candidates, turned, values, warps, scores, best):
+    """Find the warp and the shift of every candidate (n, m) that have the largest product, and this product.
+
+    ``shifted`` (n, shifts, rank) belongs to the queries and ``warped`` (known, warps, rank) to the known images.
+    ``best`` becomes the number of the warp times that of all shifts, plus that of the shift; of equal products the
+    first is taken. ``turned`` (rank, columns), ``values`` and ``warps`` (columns,) are buffers for whole strips.
+    """
+    n_shifts, n_warps = shifted.shape[1], warped.shape[1]
+    together = WARPS_TOGETHER if n_warps >= WARPS_TOGETHER else 1
+    turned[:] = float32(0.0)
+    for query in range(len(candidates)):
+        for shift in range(n_shifts):
+            for axis in range(len(turned)):
+                turned[axis, shift] = shifted[query, shift, axis]
+        for candidate in range(candidates.shape[1]):
+            other = warped[max(candidates[query, candidate], 0)]
+            values[:] = float32(-1e30)
+            warps[:] = 0
+            for column in range(0, len(values), LANES):
+                for first in range(0, n_warps, together):
+                    _keep_best(other, turned, values, warps, min(first, n_warps - together), column, together)
+            most, place = values[0], warps[0] * n_shifts
+            for shift in range(1, n_shifts):
+                here = warps[shift] * n_shifts + shift
+                if values[shift] > most or (values[shift] == most and here < place):
+                    most, place = values[shift], here
+            scores[query, candidate], best[query, candidate] = most, place
+
+
 # --- the largest entries ----------------------------------------------------------------------------------------------
 @compiled
 def largest(scores, indices, values):
@@ -690,6 +793,9 @@ TYPES = {
     ),
     "warp_energies": (_cube, int32[:, :, ::1], _cube, int64[::1], boolean, _matrix, _matrix),
     "pair_distances": (_cube, _cube, int32[:, ::1], int64[:, ::1], int64[::1], _matrix, _vector),
+    "best_motions": (
+        _cube, _cube, int32[:, ::1], _matrix, _vector, int32[::1], _matrix, int32[:, ::1],
+    ),
     "largest": (_matrix, int32[:, ::1], _matrix),
     "add_edges": (int32[::1], int32[::1], float64[::1], int32[::1], int32[::1], float64[:, ::1]),
     "place_on_map": (_matrix, int32[::1], int32[::1], _vector, int64, uint64),

@@ -125,6 +125,7 @@ FOR_CLUSTERING = tuple(
         "deformation.pair_distances",
         "deformation.warp_energies",
         "deformation.largest",
+        "deformation.best_motions",
         "coding.graph_step",
         "coding.solve_graph_systems",
         "coding.descend",
