@@ -44,8 +44,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from tubal.backends.arrays import Array, is_torch, to_numpy
 from tubal.clustering.affinity import Engine, Finder
 from tubal.clustering.clusterer import ImageClusterer
-from tubal.estimators.coders import GTSC
-from tubal.estimators.image_coder import ENCODE_BATCH, ImageCoder
+from tubal.estimators.image_coder import ImageCoder
 from tubal.estimators.validation import check_parameters, open_if_path
 from tubal.graph import Graph, Neighbors, Weighting, laplacian
 from tubal.graph.build import order_along_graph
@@ -400,29 +399,11 @@ class RemoteEngine(Engine):
         """Return what lists the neighbours of scaled images."""
         return lambda search: TaskSearch.of(search, self.cluster, partial(self._load, images))
 
-    def features(self, model: GTSC, images: Array) -> Array:
-        """Return the features of scaled images, each coded alone by a task."""
-        coder = self.cluster.submit(constant, _coder_alone(model))
-        share = -(-len(images) // (2 * self.cluster.n_parallel))
-        step = -(-share // ENCODE_BATCH) * ENCODE_BATCH
-        starts = range(0, len(images), step)
-        loaded = [self._load(images, np.arange(start, min(start + step, len(images)))) for start in starts]
-        return np.concatenate(self.cluster.fetch([self.cluster.submit(features_alone, coder, part) for part in loaded]))
-
     def _load(self, images: Array, chosen: Indices) -> Future:
         """Return the future of some scaled images: read by the worker if they are in its file, else sent."""
         if self.path is not None and len(images) == self.n_images:
             return self.cluster.submit(read_scaled, self.path, chosen)
         return self.cluster.submit(constant, images[chosen])
-
-
-def _coder_alone(model: GTSC) -> GTSC:
-    """Return a coder without its training images and their codes, which are not needed to code others."""
-    alone = copy.copy(model)
-    for name in {"codes_", "graph_"} & set(vars(alone)):
-        delattr(alone, name)
-    alone.set_params(graph="euclidean", callbacks=None)
-    return alone
 
 
 # --- tasks: images ----------------------------------------------------------------------------------------------
@@ -439,11 +420,6 @@ def read_file(path: str) -> NDArray[Any]:
 def read_scaled(path: str, chosen: Indices) -> NDArray[Any]:
     """Return some images of a ``.npy`` file, scaled to unit length."""
     return scaled_stack(as_float_stack(np.load(path, mmap_mode="r", allow_pickle=False)[chosen]), "unit", 1.0)
-
-
-def features_alone(coder: GTSC, images: NDArray[Any]) -> NDArray[Any]:
-    """Return the features of some scaled images."""
-    return np.asarray(coder._features_alone(images))
 
 
 def checked_stack(block: ArrayLike, as_stack: Callable[[Array], Array]) -> NDArray[Any]:

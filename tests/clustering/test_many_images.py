@@ -8,9 +8,9 @@ import textwrap
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
-from tubal import GTSC, ImageClusterer
+from tubal import GTSC, ImageClusterer, load, save
 from tubal.clustering import affinity, clusterer, quality, spectral
 from tubal.datasets import make_shifted_shapes
 from tubal.estimators import validation
@@ -81,7 +81,7 @@ def test_interrupted_fit_of_many_images_resumes(images, few_are_many, tmp_path):
     assert_array_equal(resumed.labels_, fitted(images).labels_)
 
 
-def test_codes_and_eigenvectors_are_kept(images, few_are_many, tmp_path, monkeypatch):
+def test_atoms_and_eigenvectors_are_kept(images, few_are_many, tmp_path, monkeypatch):
     def stop(stage, done, total):
         if stage == "cutting the graph":
             raise KeyboardInterrupt
@@ -89,11 +89,25 @@ def test_codes_and_eigenvectors_are_kept(images, few_are_many, tmp_path, monkeyp
     path, expected = tmp_path / "fit.ckpt", fitted(images)
     with pytest.raises(KeyboardInterrupt):
         fitted(images, checkpoint=Checkpoint(path, every_seconds=0.0), progress=stop)
-    monkeypatch.setattr(GTSC, "_features_alone", None)
     monkeypatch.setattr(spectral, "spectrum", None)
     resumed = fitted(images, checkpoint=Checkpoint(path, resume=True))
-    assert_array_equal(resumed.features_, expected.features_)
     assert_array_equal(resumed.labels_, expected.labels_)
+    assert_array_equal(resumed.features_, expected.features_)
+
+
+def test_features_are_computed_when_they_are_asked_for(images, few_are_many, tmp_path, monkeypatch):
+    coded = []
+    alone = GTSC._features_alone
+    monkeypatch.setattr(GTSC, "_features_alone", lambda model, part: coded.append(len(part)) or alone(model, part))
+    monkeypatch.setattr(quality, "_MOST_TYPICAL", 30)
+    model = fitted(images)
+    save(model, tmp_path / "model.tubal")
+    model.update(images[:2] // 2)
+    assert sum(coded) < len(images)  # only those that compete for the medoids
+    assert "features_" not in vars(model)
+    assert model.features_.shape == (302, model.model_.n_atoms)
+    assert_allclose(load(tmp_path / "model.tubal").features_, model.features_[:300], atol=1e-6)
+    assert_array_equal(model.labels_[model.medoids_], np.arange(3))
 
 
 def test_wrong_value_is_found_in_its_part(images, few_are_many):

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from tubal.backends.arrays import Array, own_threads, parallel_ranges
+from tubal.backends.arrays import Array, own_threads, parallel_ranges, restore_like, to_numpy
 from tubal.clustering.groups import LEVELS_FROM
 from tubal.clustering.spectral import LabelArray
 from tubal.estimators.coders import GTSC
@@ -33,6 +34,7 @@ from tubal.graph.neighbors import (
 )
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, symmetric_adjacency
 from tubal.learning.fitting import resolve_graph
+from tubal.problems.layout import unit_rows
 
 # Returns what lists the neighbours of all images, given the search of a graph.
 Finder: TypeAlias = Callable[[DeformableSearch], TrainingSearch]
@@ -96,15 +98,34 @@ def release_memory(lists: Graph) -> None:
 
 
 class Engine:
-    """Where the steps run that look at all images: here, or, in a subclass, on other machines."""
+    """Where the step runs that compares all images: here, or, in a subclass, on other machines."""
 
     def finder(self, images: Array) -> Finder | None:
         """Return what lists the neighbours of scaled images in a deformable graph; None for the search itself."""
         return None
 
-    def features(self, model: GTSC, images: Array) -> Array:
-        """Return the features (n, n_atoms) of scaled images, each coded alone."""
-        return model._features_alone(images)
+
+@dataclass(frozen=True)
+class FeaturesOnDemand:
+    """Features (n, n_atoms) of many scaled images, each coded alone, which become an array where one is needed.
+
+    ``chosen`` are the images that are meant, or None for all.
+    """
+
+    model: GTSC
+    images: Array
+    chosen: IndexArray | None = None
+
+    def __getitem__(self, chosen: IndexArray) -> FeaturesOnDemand:
+        return replace(self, chosen=chosen if self.chosen is None else self.chosen[chosen])
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return self._rows if dtype is None else self._rows.astype(dtype)
+
+    @cached_property
+    def _rows(self) -> NDArray[Any]:
+        images = self.images if self.chosen is None else self.images[restore_like(self.chosen, self.images)]
+        return to_numpy(unit_rows(self.model._features_alone(images)))
 
 
 def choose_neighbors(lists: Graph, n_neighbors: int) -> Graph:
@@ -217,7 +238,7 @@ def _keep_slots(lists: Graph, slots: IndexArray) -> Graph:
 
 
 # --- edge weights ----------------------------------------------------------------------------------------
-def build_affinity(graph: Graph, features: NDArray[Any], code_power: float) -> SparseMatrix:
+def build_affinity(graph: Graph, features: ArrayLike, code_power: float) -> SparseMatrix:
     """Return the matrix (n, n) that is cut: mutual choices, weighted by codes, with their short paths."""
     weights = choice_weights(graph)
     if code_power > 0:
@@ -309,7 +330,7 @@ def with_second_order(adjacency: SparseMatrix) -> SparseMatrix:
 
 
 def weight_edges_by_codes(
-    adjacency: SparseMatrix, features: NDArray[Any], power: float = 4.0, floor: float = 1e-3
+    adjacency: SparseMatrix, features: ArrayLike, power: float = 4.0, floor: float = 1e-3
 ) -> SparseMatrix:
     """Multiply each edge by ``max(cos(c_i, c_j), 0) ** power`` of the features of its two images.
 

@@ -30,6 +30,7 @@ from tubal.clustering.affinity import (
     LIST_FACTOR,
     DistinctImages,
     Engine,
+    FeaturesOnDemand,
     build_affinity,
     choice_weights,
     choose_neighbors,
@@ -225,7 +226,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         Curve of the estimate, "n_clusters" and "gap"; None if ``n_clusters`` was given.
     features_ : ndarray of shape (n_images, n_atoms)
         Pooled codes of the learning, rows of unit length; for images added later the mean of their neighbours'. Above
-        20 000 images, atoms are learned from a sample and these codes ignore the graph.
+        20 000 images, atoms are learned from a sample, and these codes ignore the graph and are computed on first use.
     confidence_ : ndarray of shape (n_images,)
         How far each image's cluster can be trusted, from 0 to 1: the mean of the share of its edge weight that stays
         inside its cluster, and ``stability_``; 1 for images that hints are about.
@@ -240,7 +241,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     duplicates_ : list of ndarray
         Groups of near-identical images, each an array of indices.
     medoids_ : ndarray of shape (n_clusters_,)
-        Index of the most typical image of each cluster.
+        Index of the most typical image of each cluster; above 20 000 images, among the most confident ones.
     tree_ : ClusterTree
         Nested clusters at every number, see :meth:`labels_for`; computed on first use.
     embedding_ : ndarray of shape (n_images, 2)
@@ -378,7 +379,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         cut = distinct.chosen(settings.n_neighbors)
         graph = cut if distinct.lists is lists else choose_neighbors(lists, settings.n_neighbors)
         joined = replace(graph, adjacency=distinct.spread(cut.adjacency)) if distinct.any_copies else graph
-        model, features = self._learn(images, settings, joined, seed, stages, engine)
+        model, features = self._learn(images, settings, joined, seed, stages)
         views = SHAPE_ALONE
         if request is not ONLY_SHAPE:
             whole = stack[:] if in_parts else stack
@@ -399,7 +400,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
 
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**({} if in_parts else column_names(X)), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
-        fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_, "features_": features}
+        fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_}
+        fitted |= {"features_": features} if isinstance(features, np.ndarray) else {}
         fitted |= {**views.fitted(), "affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters)
         if are_rows and not isinstance(stack, StackInParts):
@@ -418,7 +420,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         if images is not None and self.image_shape is None and self.image_shape_[0] == 1:
             images = images.reshape(len(images), -1)  # rows of features, which are compared by their values
         stable = parts.get("stability_")  # hints say more about clusters, but nothing about other partitions
-        pieces = Pieces(parts["affinity_"], parts["graph_"], parts["features_"], copy_of, stable=stable)
+        pieces = Pieces(parts["affinity_"], parts["graph_"], self._features(parts), copy_of, stable=stable)
         known = (self.outlier_scores_, self.outliers_, self.duplicates_) if same and "duplicates_" in parts else None
         return describe_images(labels, pieces, self.seed_, images, known)
 
@@ -457,6 +459,17 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         together = equal_images(self.graph_)[kept]
         tree = cluster_tree(affinity, labels[kept], together=together, seed=self.seed_)
         return replace(tree, pieces=tree.pieces[group])
+
+    @cached_property
+    def features_(self) -> NDArray[np.float32]:
+        """Features of all images; fits of at most 20 000 images have them, others compute them on first use."""
+        check_is_fitted(self, "affinity_")
+        return np.asarray(self._features(vars(self)))
+
+    def _features(self, parts: Mapping[str, Any]) -> NDArray[Any] | FeaturesOnDemand:
+        """Return the features among the parts of a fit, or what computes them when they are needed."""
+        known: NDArray[Any] | None = parts.get("features_")
+        return FeaturesOnDemand(parts["model_"], parts["graph_"].search.images) if known is None else known
 
     @cached_property
     def embedding_(self) -> NDArray[np.float32]:
@@ -558,31 +571,28 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return lists, distinct
 
     def _learn(
-        self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages, engine: Engine
-    ) -> tuple[GTSC, NDArray[Any]]:
+        self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages
+    ) -> tuple[GTSC, NDArray[Any] | FeaturesOnDemand]:
         """Return the fitted coder, and features (n, n_atoms) of all images.
 
-        In large collections atoms are learned from a sample, and each image is coded alone for its features: codes
-        hardly ever decide a label, and learning from all images would take longer than everything else.
+        In large collections atoms are learned from a sample, and images are coded when somebody asks for features:
+        codes hardly ever decide a label, and learning from all images would take longer than everything else.
         """
+        features: NDArray[Any] | FeaturesOnDemand
         forget = settings.assignment == "diffusion" and graph.search is not None
         if not forget or self.code_power > 0.0 or len(images) <= LEARNED_WHOLE:
             model = self._fit_coder(images, settings, graph, seed, stages)
-            features = unit_rows(model._pool(model.codes_))
+            features = to_numpy(unit_rows(model._pool(model.codes_)))
         else:
             chosen = sample_around(graph.adjacency, LEARNED_FROM, seed)
             part = Graph(sparse.csr_matrix(graph.adjacency[chosen][:, chosen]))
             model = self._fit_coder(images[restore_like(chosen, images)], settings, part, seed, stages)
             model.graph_ = graph
             model.set_params(graph=graph)
-            stage = stages.stage("features")
-            features = stage.kept().get("features")
-            if features is None:
-                features = unit_rows(engine.features(model, images))
-                stage.keep(lambda: {"features": to_numpy(features)}, finished=True)
+            features = FeaturesOnDemand(model, images)
         if forget:
             model._forget_codes()
-        return model, to_numpy(features)
+        return model, features
 
     def _fit_coder(self, images: Array, settings: Preset, graph: Graph, seed: int, stages: Stages) -> GTSC:
         """Return the coder fitted on images that a graph joins."""

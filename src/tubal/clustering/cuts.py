@@ -10,14 +10,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from tubal.backends.arrays import Array, as_like, is_torch, namespace, own_threads, parallel_ranges, to_numpy
 from tubal.backends.cpu.deformation import add_edges
-from tubal.clustering.affinity import equal_images, one_label_per_image
+from tubal.clustering.affinity import FeaturesOnDemand, equal_images, one_label_per_image
 from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels, refine_partition
 from tubal.clustering.spectral import (
     SAMPLED_FROM,
@@ -64,7 +64,7 @@ class Pieces:
 
     affinity: SparseMatrix
     graph: Graph
-    features: NDArray[Any]
+    features: NDArray[Any] | FeaturesOnDemand
     copy_of: IndexArray
     eigenpairs: Spectrum | None = None  # of the affinity of the representatives, if they are known
     stable: Float64Array | None = None  # what the stability was in the fit, if it is known
@@ -96,7 +96,7 @@ def assign_labels(
     Equal images get equal labels, and near-copies that of their representative.
     """
     if assignment == "kmeans":
-        labels = kmeans(pieces.features, n_clusters, seed=seed)
+        labels = kmeans(np.asarray(pieces.features), n_clusters, seed=seed)
     else:
         labels = _cut(n_clusters, pieces, seed, stage)
     equal = one_label_per_image(labels, equal_images(pieces.graph))
@@ -135,7 +135,7 @@ def partition_graph(
     graph: Graph,
     n_clusters: int,
     *,
-    features: NDArray[Any],
+    features: ArrayLike,
     propose_from_features: bool = True,
     eigenpairs: Spectrum | None = None,
     seed: int = 0,
@@ -156,7 +156,11 @@ def partition_graph(
         # Cheapest links may chain most components together; mean links do not.
         first, second = joined
         return order_by_size(second if _largest_share(second) < _LOPSIDED < _largest_share(first) else first)
-    proposals = [lambda: ward_kmeans(features.astype(np.float64), n_clusters, seed)] if propose_from_features else []
+
+    def cluster_features() -> LabelArray:
+        return ward_kmeans(np.asarray(features, dtype=np.float64), n_clusters, seed)
+
+    proposals = [cluster_features] if propose_from_features else []
     labels = diffusion_cut(
         affinity, n_clusters, features=features, eigenpairs=eigenpairs, proposals=proposals, seed=seed, stage=stage
     )
@@ -173,7 +177,7 @@ def spectral_cut(
     adjacency: SparseMatrix,
     n_clusters: int,
     *,
-    features: NDArray[Any] | None = None,
+    features: ArrayLike | None = None,
     eigenpairs: Spectrum | None = None,
     seed: int = 0,
 ) -> LabelArray:
@@ -222,7 +226,7 @@ def diffusion_cut(
     adjacency: SparseMatrix,
     n_clusters: int,
     *,
-    features: NDArray[Any] | None = None,
+    features: ArrayLike | None = None,
     eigenpairs: Spectrum | None = None,
     proposals: Sequence[LabelArray | Callable[[], LabelArray]] = (),
     seed: int = 0,
@@ -297,7 +301,7 @@ def diffusion_cut(
 
 
 def _cut_by_levels(
-    levels: Levels, n_clusters: int, features: NDArray[Any] | None, seed: int, stage: Stage | None
+    levels: Levels, n_clusters: int, features: ArrayLike | None, seed: int, stage: Stage | None
 ) -> LabelArray:
     """Return labels (n,) from cuts of the graph of the largest groups, refined level by level.
 
@@ -441,7 +445,7 @@ def join_components(
     component: LabelArray,
     n_clusters: int,
     *,
-    features: NDArray[Any] | None = None,
+    features: ArrayLike | None = None,
     links: Float64Array | None = None,
     method: str = "single",
 ) -> LabelArray:
@@ -491,7 +495,7 @@ def cheapest_links(features: Float64Array, component: LabelArray) -> Float64Arra
 
 
 def component_links(
-    graph: Graph, component: LabelArray, features: NDArray[Any], stage: Stage | None = None
+    graph: Graph, component: LabelArray, features: ArrayLike, stage: Stage | None = None
 ) -> Float64Array:
     """Return the cost of joining each two components of a graph, as a matrix (c, c).
 
@@ -798,7 +802,7 @@ def warn_if_fewer(labels: LabelArray, n_clusters: int) -> None:
 def warn_if_lopsided(
     labels: LabelArray,
     affinity: SparseMatrix,
-    features: NDArray[Any],
+    features: ArrayLike,
     *,
     counts: IndexArray | None = None,
     seed: int = 0,

@@ -78,7 +78,6 @@ class GrowingClusters(Viewed):
     affinity_: SparseMatrix
     copy_of_: IndexArray
     graph_: Graph
-    features_: NDArray[Any]
     model_: GTSC
     n_added_: int
     n_chosen_: int
@@ -328,7 +327,8 @@ class GrowingClusters(Viewed):
         labels = grown_labels(self._found(), affinity, strangers)[copy_of]
         parts = {name: value for name, value in vars(self).items() if name.endswith("_") and name not in _DERIVED}
         parts |= {"graph_": graph, "model_": model, "affinity_": affinity, "found_labels_": labels, "copy_of_": copy_of}
-        parts |= {"features_": np.concatenate([self.features_, features.astype(self.features_.dtype)])}
+        if features is not None:
+            parts["features_"] = np.concatenate([parts["features_"], features.astype(parts["features_"].dtype)])
         parts |= {"n_added_": n_added}
         if "view_graphs_" in parts:
             parts["view_graphs_"] = {
@@ -349,14 +349,16 @@ class GrowingClusters(Viewed):
         self._settle(parts, self.hints_, np.concatenate([self.labels_, np.full(len(images), -1, np.intp)]))
         return self
 
-    def _coded(self, images: Array, graph: Graph, neighbors: IndexArray) -> tuple[GTSC, FloatArray]:
-        """Return the coder of old and new images, and the features of the new ones.
+    def _coded(self, images: Array, graph: Graph, neighbors: IndexArray) -> tuple[GTSC, FloatArray | None]:
+        """Return the coder of old and new images, and the features of the new ones; None if no image has any yet.
 
         A coder that keeps no codes computes them when they are asked for, those of all images at once, and the graph
         term makes codes of neighbours alike: until then, features are the mean of the neighbours'.
         """
         if self.model_._codes_on_demand_:
-            return grown_coder(self.model_, None, graph), unit_rows(self.features_[neighbors].mean(axis=1))
+            features = vars(self).get("features_")
+            mean = None if features is None else unit_rows(features[neighbors].mean(axis=1))
+            return grown_coder(self.model_, None, graph), mean
         codes = self.model_.encode(images, neighbors)
         return grown_coder(self.model_, codes, graph), to_numpy(unit_rows(self.model_._pool(codes)))
 
@@ -390,7 +392,8 @@ class GrowingClusters(Viewed):
         parts = {name: value for name, value in vars(self).items() if name.endswith("_") and name not in _DERIVED}
         parts |= {"graph_": graph, "affinity_": reduced_affinity(self.affinity_, stand_in, len(kept))}
         parts |= {"model_": reduced_coder(self.model_, kept, new_index), "copy_of_": copy_of}
-        parts |= {"features_": self.features_[kept]}
+        if "features_" in parts:
+            parts["features_"] = parts["features_"][kept]
         if "view_graphs_" in parts:
             graphs = self.view_graphs_.items()
             parts["view_graphs_"] = {name: reduced_graph(known, kept, new_index) for name, known in graphs}

@@ -23,6 +23,7 @@ from tubal.backends.arrays import (
     restore_like,
     to_numpy,
 )
+from tubal.clustering.affinity import FeaturesOnDemand
 from tubal.clustering.cuts import Pieces, cluster_shares, diffusion_coordinates
 from tubal.clustering.spectral import (
     SAMPLED_FROM,
@@ -638,6 +639,10 @@ def vote(
     return votes / np.where(total > 0.0, total, 1.0)
 
 
+# Images that are coded to find the most typical ones of all clusters, and at least of each.
+_MOST_TYPICAL, _LEAST_TYPICAL = 5000, 20
+
+
 # --- all measures of a fit ------------------------------------------------------------------------------------
 def describe_images(
     labels: LabelArray,
@@ -662,12 +667,23 @@ def describe_images(
     found: dict[str, Any] = {
         "n_clusters_": int(labels.max()) + 1,
         "confidence_": sure,
-        "medoids_": medoids(pieces.features, labels, sure),
+        "medoids_": _typical_images(pieces.features, labels, sure),
         "outlier_scores_": odd,
         "outliers_": strange,
         "duplicates_": duplicates,
     }
     return found if stable is None else found | {"stability_": stable}
+
+
+def _typical_images(features: NDArray[Any] | FeaturesOnDemand, labels: LabelArray, trust: Float64Array) -> IndexArray:
+    """Return the medoids; if features are not known, those among the most trusted images of each cluster."""
+    if not isinstance(features, FeaturesOnDemand):
+        return medoids(features, labels, trust)
+    sizes = np.bincount(labels)
+    by_trust = np.lexsort((-trust, labels))
+    place = np.arange(len(labels)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    chosen = by_trust[place < max(_LEAST_TYPICAL, _MOST_TYPICAL // len(sizes))]
+    return np.asarray(chosen[medoids(np.asarray(features[chosen]), labels[chosen], trust[chosen])])
 
 
 def _unusual_images(
@@ -691,7 +707,8 @@ def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:
     check_integer("seed_", model.seed_, least=0)
     check_integer("n_iter_", model.n_iter_, least=0)
     check_number("seed_", model.seed_, below=2**32)
-    check_stored("features_", model.features_, (n_images, None), least=-1.01, most=1.01)
+    if "features_" in vars(model):  # in large collections they are computed on demand
+        check_stored("features_", model.features_, (n_images, None), least=-1.01, most=1.01)
     check_stored("confidence_", model.confidence_, (n_images,), least=0.0, most=1.01)
     check_stored("outliers_", model.outliers_, (n_images,), kinds="b")
     if "stability_" in vars(model):  # models of earlier versions have none

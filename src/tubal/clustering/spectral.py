@@ -230,14 +230,16 @@ def _block_eigenpairs(
     for _ in range(_MOST_RESTARTS):
         while True:
             own = slice(n_filled, n_filled + width)
-            basis[:, own], moved[:, own] = block, products.times(block)
+            product = products.times(block)
+            products.put(block, basis[:, own])
+            products.put(product, moved[:, own])
             n_filled += width
             if n_filled + width > most:
                 break
-            block = _orthonormal(products, moved[:, own], known, basis[:, :n_filled])
+            block = _orthonormal(products, product, known, basis[:, :n_filled])
         values, turn = _ritz(products.inner(basis[:, :n_filled], moved[:, :n_filled]), n_kept)
         for part in (basis, moved):
-            part[:, :n_kept] = products.turned(part[:, :n_filled], turn)
+            products.put(products.turned(part[:, :n_filled], turn), part[:, :n_kept])
         lacks = moved[:, :n_vectors] - basis[:, :n_vectors] * as_like(values[:n_vectors], known)
         tolerance = np.clip(_SHARE_OF_COST * (1.0 - values[:n_vectors]), _LEAST_TOLERANCE, _MOST_TOLERANCE)
         unfinished = np.flatnonzero(to_numpy((lacks * lacks).sum(axis=0)) > tolerance**2)
@@ -255,7 +257,7 @@ def _orthonormal(products: RowRanges | DeviceMatrix, block: Array, *others: Arra
     for _ in range(2):  # once is not enough in single precision
         for other in others:
             if other.shape[1]:
-                block = block - products.turned(other, products.inner(other, block).astype(np.float32))
+                block = products.without(block, other, products.inner(other, block).astype(np.float32))
         squares, axes = np.linalg.eigh(products.inner(block, block))
         # Rounding errors take the place of directions that a block lacks.
         lengths = np.sqrt(np.maximum(squares, max(1e-10 * squares[-1], 1e-30)))
@@ -284,14 +286,17 @@ class RowRanges:
         """Cut the matrix into at most 64 ranges, its rows and columns multiplied by ``scaling``; indices are shared."""
         step = -(-matrix.shape[0] // 64)
         bounds = [(start, min(start + step, matrix.shape[0])) for start in range(0, matrix.shape[0], step)]
-        rows = []
-        for start, stop in bounds:
+
+        def cut(number: int, _: int) -> SparseMatrix:
+            start, stop = bounds[number]
             own = slice(matrix.indptr[start], matrix.indptr[stop])
             columns, starts = matrix.indices[own], matrix.indptr[start : stop + 1] - matrix.indptr[start]
             weights = np.repeat(scaling[start:stop], np.diff(starts)) * matrix.data[own] * scaling[columns]
             part = (weights.astype(np.float32), columns, starts)
-            rows.append(sparse.csr_matrix(part, shape=(stop - start, matrix.shape[1])))
-        return cls(rows, bounds)
+            return sparse.csr_matrix(part, shape=(stop - start, matrix.shape[1]))
+
+        with own_threads() as threads:
+            return cls(parallel_ranges(cut, len(bounds), grain=1, threads=threads), bounds)
 
     def _each(self, work: Callable[[int], Result]) -> list[Result]:
         """Return ``work(number)`` of every range."""
@@ -312,7 +317,13 @@ class RowRanges:
     def times(self, columns: Float32Array) -> Float32Array:
         """Return the product of the matrix with columns (n, m)."""
         columns = np.ascontiguousarray(columns)
-        return np.concatenate(self._each(lambda number: self.rows[number] @ columns))
+        result = np.empty_like(columns)
+
+        def fill(number: int) -> None:
+            result[slice(*self.bounds[number])] = self.rows[number] @ columns
+
+        self._each(fill)
+        return result
 
     def inner(self, left: Float32Array, right: Float32Array) -> Float64Array:
         """Return the inner products of all columns of two tall matrices."""
@@ -324,7 +335,19 @@ class RowRanges:
 
     def turned(self, columns: Float32Array, turn: Float32Array) -> Float32Array:
         """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
-        return np.concatenate(self._wide(lambda own: columns[own] @ turn))
+        result = np.empty((len(columns), turn.shape[1]), dtype=np.float32)
+        self._wide(lambda own: np.matmul(columns[own], turn, out=result[own]))
+        return result
+
+    def without(self, columns: Float32Array, others: Float32Array, shares: Float32Array) -> Float32Array:
+        """Return ``columns - others @ shares`` for tall matrices."""
+        result = np.empty_like(columns)
+        self._wide(lambda own: np.subtract(columns[own], others[own] @ shares, out=result[own]))
+        return result
+
+    def put(self, columns: Float32Array, into: Float32Array) -> None:
+        """Copy a tall matrix."""
+        self._wide(lambda own: np.copyto(into[own], columns[own]))
 
 
 @dataclass(frozen=True)
@@ -358,6 +381,14 @@ class DeviceMatrix:
     def turned(self, columns: Array, turn: Float32Array) -> Array:
         """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
         return columns @ as_like(turn, columns)
+
+    def without(self, columns: Array, others: Array, shares: Float32Array) -> Array:
+        """Return ``columns - others @ shares`` for tall matrices."""
+        return columns - others @ as_like(shares, others)
+
+    def put(self, columns: Array, into: Array) -> None:
+        """Copy a tall matrix."""
+        into.copy_(columns)
 
 
 def _tall_products(matrix: SparseMatrix, scaling: Float64Array, like: Array | None) -> RowRanges | DeviceMatrix:

@@ -172,7 +172,16 @@ class WorkingImages:
         """Return some images (m, channels, pixels)."""
         if self.held is not None:
             return np.asarray(self.held[chosen])
-        return self.size.apply(self.originals[self.numbers[chosen]], self.largest)
+        result = np.empty((len(chosen), *self.shape[1:]), dtype=np.float32)
+
+        def fill(start: int, stop: int) -> None:
+            for first in range(start, stop, _TAKEN_AT_A_TIME):
+                own = slice(first, min(first + _TAKEN_AT_A_TIME, stop))
+                result[own] = self.size.apply(self.originals[self.numbers[chosen[own]]], self.largest)
+
+        with own_threads() as threads:
+            parallel_ranges(fill, len(chosen), grain=_TAKEN_AT_A_TIME, threads=threads)
+        return result
 
     def range(self, start: int, stop: int) -> Float32:
         """Return consecutive images (stop - start, channels, pixels)."""
@@ -223,6 +232,8 @@ _NO_SCORE = np.float32(-1e30)
 _WARPED_AT_A_TIME = 64
 # Queries whose candidates' motions are scored at a time by one thread.
 _QUERIES_AT_A_TIME = 8
+# Images that are read and brought to the working size at a time by one thread.
+_TAKEN_AT_A_TIME = 512
 # Randomly moved images from which the basis is learned.
 _BASIS_SAMPLES = 600
 
