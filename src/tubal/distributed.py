@@ -42,6 +42,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tubal.backends.arrays import Array, is_torch, to_numpy
+from tubal.backends.memory import freed_memory_reused
 from tubal.clustering.affinity import Engine, Finder
 from tubal.clustering.clusterer import ImageClusterer
 from tubal.estimators.image_coder import ImageCoder
@@ -565,6 +566,12 @@ def without_summary(coded: ChunkCodes) -> ChunkCodes:
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------
+def run_task(work: Callable[..., object], *arguments: object) -> object:
+    """Return ``work(*arguments)``."""
+    with freed_memory_reused():
+        return work(*arguments)
+
+
 class Cluster:
     """Submits pure tasks under unique names and fetches their results."""
 
@@ -579,7 +586,7 @@ class Cluster:
     def submit(self, work: Callable[..., object], *arguments: object) -> Future:
         """Start a task; arguments that are futures stand for their results."""
         name = f"tubal-{work.__name__.strip('_')}-{self.token}-{next(self.numbers)}"
-        return self.client.submit(work, *arguments, key=name, pure=False)
+        return self.client.submit(run_task, work, *arguments, key=name, pure=False)
 
     def fetch(self, futures: Future | list[Future]) -> Any:
         """Wait for the result of a task, or of several."""

@@ -63,8 +63,9 @@ from tubal.graph.structure import (
 
 # Twice the length of a unit field: no two images can be farther apart.
 FARTHEST = 2.0
-# Pixels of pairs compared in one block of queries, about ten seconds, and between two reports of the progress.
-_BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**27
+# Pixels of pairs compared in one block of queries, a few seconds, also in large collections, and between two reports of
+# the progress.
+_BLOCK_PIXELS, _SMALL_BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**27, 2**27
 # Images of a large collection that one thread describes at a time.
 _IMAGES_IN_PART = 256
 # Pairs whose warped images are in memory at a time, per thread.
@@ -508,7 +509,8 @@ class DeformableSearch(ImageSearch):
         n_pixels = self.size.shape[0] * self.size.shape[1]
         floats = 8 * n_channels * n_pixels + len(self.bank.shifts) * rank
         per_query = 4 * floats + 24 * effort.n_candidates + 64 * effort.n_kept
-        quick = _BLOCK_PIXELS // (effort.n_kept * n_channels * n_pixels) // _ROUND * _ROUND
+        pixels = _BLOCK_PIXELS if n_queries <= effort.exact_limit else _SMALL_BLOCK_PIXELS
+        quick = pixels // (effort.n_kept * n_channels * n_pixels) // _ROUND * _ROUND
         rows = max(64, min(int(0.5 * self.memory_budget / per_query), max(_ROUND, quick)))
         for start in range(0, n_queries, rows):
             yield start, min(start + rows, n_queries)

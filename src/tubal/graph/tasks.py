@@ -29,6 +29,7 @@ from tubal.graph.deformable import (
     KnownImages,
     PreparedImages,
     Ranking,
+    distinct_numbers,
     fit_coefficients,
     working_images,
 )
@@ -171,7 +172,7 @@ class BlockTasks:
 
     def _start(self, number: int) -> tuple[Int32, Any]:
         """Return the numbers of all candidates of one block, increasing, and the future of its ranking."""
-        numbers = np.unique(self.tasks.fetch(self.lists[number]))
+        numbers, _ = distinct_numbers(self.tasks.fetch(self.lists[number]), len(self.order))
         places = self.place[numbers]
         homes = np.searchsorted([stop for _, stop in self.blocks], places, side="right")
         pieces, at = [], []
@@ -180,10 +181,7 @@ class BlockTasks:
             wanted = (places[own] - self.blocks[home][0]).astype(np.int32)
             pieces.append(self.tasks.submit(take_known, self.shelves[home], wanted))
             at.append(own.astype(np.int32))
-        future = self.tasks.submit(
-            rank_block, self.tools, self.shelves[number], self.lists[number], numbers, pieces, at
-        )
-        return numbers, future
+        return numbers, self.tasks.submit(rank_block, self.tools, self.shelves[number], self.lists[number], pieces, at)
 
 
 # --- the tasks --------------------------------------------------------------------------------------------------
@@ -255,20 +253,18 @@ def take_known(known: KnownImages, chosen: Int32) -> KnownImages:
     return KnownImages(known.images[chosen], known.warped[chosen], known.energies[chosen])
 
 
-def rank_block(
-    tools: Toolbox, own: KnownImages, lists: Int32, numbers: Int32, pieces: list[KnownImages], at: list[Int32]
-) -> Ranking:
-    """Return the best candidates of the images of one part, as places among ``numbers``.
+def rank_block(tools: Toolbox, own: KnownImages, lists: Int32, pieces: list[KnownImages], at: list[Int32]) -> Ranking:
+    """Return the best candidates of the images of one part, as places among all distinct candidates in ``lists``.
 
-    ``numbers`` are all candidates in ``lists``; piece i holds those at the places ``at[i]``.
+    Piece i holds the candidates at the places ``at[i]``.
     """
-    one = pieces[0]
-    images = np.empty((len(numbers), *one.images.shape[1:]), np.float32)
-    warped = np.empty((len(numbers), *one.warped.shape[1:]), np.float32)
-    energies = np.empty(len(numbers), np.float32)
+    one, n_known = pieces[0], sum(map(len, at))
+    images = np.empty((n_known, *one.images.shape[1:]), np.float32)
+    warped = np.empty((n_known, *one.warped.shape[1:]), np.float32)
+    energies = np.empty(n_known, np.float32)
     for piece, places in zip(pieces, at, strict=True):
         images[places], warped[places], energies[places] = piece.images, piece.warped, piece.energies
-    candidates = np.searchsorted(numbers, lists).astype(np.int32)
+    _, candidates = distinct_numbers(lists, int(lists.max()) + 1)
     known = KnownImages(images, warped, energies)
     with own_threads() as threads:
         return tools.comparison.rank(own.images, candidates, known, tools.n_kept, threads, lambda share: None)
