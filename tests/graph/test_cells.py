@@ -57,7 +57,7 @@ def test_candidates_depend_on_the_seed_alone(rng, monkeypatch):
     rows = clumps(rng, 1500)
     once = cell_candidates(rows, 20, random_state=3, threads=1)
     assert_array_equal(once, cell_candidates(rows, 20, random_state=3, threads=2))
-    monkeypatch.setattr(cells, "_BLOCK", 1)
+    monkeypatch.setattr(cells, "_TILE", 7)
     assert_array_equal(once, cell_candidates(rows, 20, random_state=3, threads=1))
 
 
@@ -74,7 +74,7 @@ def test_lists_are_full_where_cells_are_small(rng):
 
 def test_rows_of_one_crowded_cell_are_found(rng, monkeypatch):
     rows = np.concatenate([clumps(rng, 500), unit(np.ones((1500, 32)) + 0.05 * rng.normal(size=(1500, 32)))])
-    monkeypatch.setattr(cells, "_BLOCK", 1000)
+    monkeypatch.setattr(cells, "_TILE", 100)
     found = cell_candidates(rows, 20, random_state=0, threads=1)
     assert recall(found, all_pairs(rows, 20)) >= 0.99
 

@@ -177,11 +177,15 @@ def test_the_first_of_equally_good_motions_is_taken(rng):
     assert_array_equal(warps * 40 + shifts, products.argmax(axis=2))
 
 
-def test_largest_equals_a_stable_sort(rng):
+@pytest.mark.parametrize("width", [7, 25, 64, 200])
+def test_kept_entries_equal_a_stable_sort(rng, width):
     scores = rng.integers(0, 30, size=(40, 200)).astype(np.float32)
-    indices, values = np.empty((40, 25), dtype=np.int32), np.empty((40, 25), dtype=np.float32)
-    kernels.largest(scores, indices, values)
-    assert_array_equal(indices, np.argsort(-scores, axis=1, kind="stable")[:, :25])
+    indices, values = kernels.empty_lists(40, 25)
+    for first in range(0, 200, width):
+        kernels.keep_largest(np.ascontiguousarray(scores[:, first : first + width]), first, indices, values)
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :25]
+    assert_array_equal(indices, expected)
+    assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
 
 
 def test_hubs_lose_their_farthest_edges(rng):

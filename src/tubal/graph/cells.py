@@ -34,9 +34,11 @@ _CELLS_PER_ROOT = 3.0
 _SAMPLE_PER_CELL, _ROUNDS = 32, 4
 # Cells nearest to an image that may be searched because of it.
 _MOST_PROBES = 48
-# Images whose nearest centres are found at a time, and numbers in one product of queries and candidates, which limits
-# the memory of very large cells.
-_ROWS, _BLOCK, _DEVICE_BLOCK = 2**15, 2**21, 2**27
+# Images whose nearest centres are found at a time, and numbers in one product on a device, which limits the memory of
+# very large cells.
+_ROWS, _DEVICE_BLOCK = 2**15, 2**27
+# Rows and columns of one product on a processor; it stays in the cache until its largest entries are found.
+_TILE = 512
 
 
 def cell_candidates(
@@ -168,7 +170,7 @@ class Cells:
         a sample. A cell with too few images around it searches the next nearest, too.
         """
         checked = rng.permutation(len(descriptors))[:_N_CHECKED]
-        queries = _single(descriptors[restore_like(checked, descriptors)])
+        queries = _rows(descriptors, checked)
         # One more than needed, because each image is the nearest to itself.
         exact = to_numpy(most_similar(queries, descriptors, reach + 1, threads))
         ranks = self.rank[self.cell[checked][:, None], self.cell[exact]][exact != checked[:, None]]
@@ -195,7 +197,7 @@ def assign_cells(descriptors: Array, centers: Float32, threads: int) -> tuple[In
     rank = np.full((n_cells, n_cells), 255, np.uint8)
     places = np.arange(n_probes, dtype=np.uint8)
     for start in range(0, len(descriptors), _ROWS):
-        rows = _single(descriptors[start : start + _ROWS])
+        rows = _rows(descriptors, np.arange(start, min(start + _ROWS, len(descriptors))))
         probes = to_numpy(most_similar(rows, restore_like(centers, rows), n_probes, threads))
         cell[start : start + len(rows)] = probes[:, 0]
         np.minimum.at(rank, (probes[:, :1], probes), places)
@@ -205,7 +207,7 @@ def assign_cells(descriptors: Array, centers: Float32, threads: int) -> tuple[In
 def learn_centers(descriptors: Array, n_cells: int, rng: np.random.Generator, threads: int) -> Float32:
     """Return unit centres (n_cells, dimensions) of K-means on a sample of unit rows, with cosines for distances."""
     chosen = rng.permutation(len(descriptors))[: _SAMPLE_PER_CELL * n_cells]
-    drawn = _single(descriptors[restore_like(chosen, descriptors)])
+    drawn = _rows(descriptors, chosen)
     sample = np.ascontiguousarray(to_numpy(drawn), dtype=np.float32)
     centers = sample[:n_cells].copy()
     for _ in range(_ROUNDS):
@@ -260,8 +262,8 @@ def candidates_among(
     >>> candidates_among(np.eye(3, dtype=np.float32)[[0, 0, 1, 2]], np.array([0]), np.array([1, 2, 3]), 1, 1)
     array([1])
     """
-    rows, others = (descriptors[restore_like(numbers, descriptors)] for numbers in (queries, known))
-    found = to_numpy(most_similar(_single(rows), others, min(reach, len(known)), threads))
+    others = descriptors[restore_like(known, descriptors)]
+    found = to_numpy(most_similar(_rows(descriptors, queries), others, min(reach, len(known)), threads))
     return np.unique(known[found])
 
 
@@ -270,7 +272,7 @@ def _most_similar_in_parts(queries: Float32, known: NDArray[np.float16], count: 
     numbers = np.empty((len(queries), 0), np.int32)
     scores = np.empty((len(queries), 0), np.float32)
     for start in range(0, len(known), _ROWS):
-        rows = known[start : start + _ROWS].astype(np.float32)
+        rows = _rows(known, np.arange(start, min(start + _ROWS, len(known))))
         found = most_similar(queries, rows, min(count, len(rows)), threads)
         products = np.stack([rows[near] @ query for near, query in zip(found, queries, strict=True)])
         numbers, scores = np.hstack([numbers, found + np.int32(start)]), np.hstack([scores, products])
@@ -279,9 +281,13 @@ def _most_similar_in_parts(queries: Float32, known: NDArray[np.float16], count: 
     return numbers
 
 
-def _single(rows: Array) -> Array:
-    """Return rows in single precision, in which they are multiplied; tensors have it."""
-    return rows if is_torch(rows) else np.asarray(rows, dtype=np.float32)
+def _rows(descriptors: Array, chosen: IndexArray) -> Array:
+    """Return some descriptors in single precision, in which they are multiplied; tensors have it."""
+    if is_torch(descriptors):
+        return descriptors[restore_like(chosen, descriptors)]
+    if descriptors.dtype == np.float16:
+        return _kernels.widened(descriptors, chosen)
+    return np.asarray(descriptors[chosen], dtype=np.float32)
 
 
 def _top(scores: Array, count: int, own: int | None) -> Array:
@@ -294,8 +300,8 @@ def _top(scores: Array, count: int, own: int | None) -> Array:
         scores[rows, rows + own] = -1e29
     if is_torch(scores):
         return scores.topk(count, 1).indices
-    found = np.empty((len(scores), count), dtype=np.int32)
-    _kernels.largest(scores, found, np.empty(found.shape, dtype=np.float32))
+    found, values = _kernels.empty_lists(len(scores), count)
+    _kernels.keep_largest(scores, 0, found, values)
     return found
 
 
@@ -308,11 +314,26 @@ def _members(order: Array, starts: IndexArray, cells: IndexArray) -> Array:
 
 def _fill_lists(descriptors: Array, others: Array, wanted: range, lists: Array) -> None:
     """Write the candidates, among ``others``, of the ``wanted`` ones of them; no image is its own candidate."""
-    known, reach = _single(descriptors[others]), lists.shape[1]
-    step = max(16, (_DEVICE_BLOCK if is_torch(descriptors) else _BLOCK) // len(known))
-    for start in range(wanted.start, wanted.stop, step):
-        stop = min(start + step, wanted.stop)
-        found = _top(known[start:stop] @ known.T, reach, start)
+    if is_torch(descriptors):
+        known, step = descriptors[others], max(16, _DEVICE_BLOCK // len(others))
+        for start in range(wanted.start, wanted.stop, step):
+            stop = min(start + step, wanted.stop)
+            found = _top(known[start:stop] @ known.T, lists.shape[1], start)
+            lists[start - wanted.start : stop - wanted.start] = others[found]
+        return
+    buffer = np.empty(_TILE * _TILE, np.float32)
+    for start in range(wanted.start, wanted.stop, _TILE):
+        stop = min(start + _TILE, wanted.stop)
+        rows = _rows(descriptors, others[start:stop])
+        found, values = _kernels.empty_lists(stop - start, lists.shape[1])
+        for low in range(0, len(others), _TILE):
+            known = _rows(descriptors, others[low : low + _TILE])
+            scores = buffer[: len(rows) * len(known)].reshape(len(rows), len(known))
+            np.matmul(rows, known.T, out=scores)
+            if low < stop and start < low + len(known):
+                own = np.arange(max(low, start), min(low + len(known), stop))
+                scores[own - start, own - low] = -1e29
+            _kernels.keep_largest(scores, low, found, values)
         lists[start - wanted.start : stop - wanted.start] = others[found]
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, own_threads, parallel_ranges, to_numpy
+from tubal.backends.cpu.deformation import narrowed, widened
 from tubal.graph.affine import (
     Float32,
     Int32,
@@ -65,7 +66,7 @@ from tubal.graph.structure import (
 FARTHEST = 2.0
 # Pixels of pairs compared in one block of queries, a few seconds, also in large collections, and between two reports of
 # the progress.
-_BLOCK_PIXELS, _SMALL_BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**27, 2**27
+_BLOCK_PIXELS, _SMALL_BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**26, 2**27
 # Images of a large collection that one thread describes at a time.
 _IMAGES_IN_PART = 256
 # Pairs whose warped images are in memory at a time, per thread.
@@ -710,14 +711,8 @@ class PreparedImages:
         if self.images.held is not None and self.warped.dtype == np.float32:
             return None, candidates, KnownImages(self.images.held, self.warped, self.energies)
         numbers, places = distinct_numbers(candidates, len(self.images))
-        warped = np.empty((len(numbers), *self.warped.shape[1:]), np.float32)
-
-        def widen(start: int, stop: int) -> None:
-            warped[start:stop] = self.warped[numbers[start:stop]]
-
-        with own_threads() as threads:
-            parallel_ranges(widen, len(numbers), grain=256, threads=threads)
-        return numbers, places, KnownImages(self.images.take(numbers), warped, self.energies[numbers])
+        known = KnownImages(self.images.take(numbers), single_rows(self.warped, numbers), self.energies[numbers])
+        return numbers, places, known
 
     def grown(self, search: DeformableSearch, threads: int) -> PreparedImages:
         """Return the same for a search with more images; the maps learned from the first ones are kept."""
@@ -742,6 +737,21 @@ class PreparedImages:
             warped=np.concatenate([self.warped, warped.astype(self.warped.dtype)]),
             energies=np.concatenate([self.energies, energies]),
         )
+
+
+def single_rows(values: NDArray[Any], chosen: IndexArray | Int32) -> Float32:
+    """Return some rows of an array in half or single precision, in single precision; on all threads."""
+    rows = np.empty((len(chosen), *values.shape[1:]), np.float32)
+
+    def fill(start: int, stop: int) -> None:
+        if values.dtype == np.float16:
+            widened(values, chosen[start:stop], rows[start:stop])
+        else:
+            np.take(values, chosen[start:stop], axis=0, out=rows[start:stop])
+
+    with own_threads() as threads:
+        parallel_ranges(fill, len(chosen), grain=256, threads=threads)
+    return rows
 
 
 def distinct_numbers(lists: Int32, limit: int) -> tuple[Int32, Int32]:
@@ -782,8 +792,9 @@ def describe_in_parts(
         for first in range(start, stop, _IMAGES_IN_PART):
             own = slice(first, min(first + _IMAGES_IN_PART, stop))
             part = images.range(own.start, own.stop)
-            descriptors[own] = coarse.descriptors(part, 1)
-            warped[own], energies[own] = coefficients.of_warps(part, 1)
+            descriptors[own] = narrowed(coarse.descriptors(part, 1))
+            moved, energies[own] = coefficients.of_warps(part, 1)
+            warped[own] = narrowed(moved)
 
     parallel_ranges(describe, n_images, grain=_IMAGES_IN_PART, threads=threads)
     return Described(descriptors, warped, energies)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import own_threads
+from tubal.backends.cpu.deformation import narrowed
 from tubal.graph.affine import Float32, Int32, MotionCoefficients, WorkingImages, WorkingSize
 from tubal.graph.cells import MOST_FITTED, Assign, CellPlan, CoarseMap, assign_cells, most_similar
 from tubal.graph.deformable import (
@@ -31,6 +32,7 @@ from tubal.graph.deformable import (
     Ranking,
     distinct_numbers,
     fit_coefficients,
+    single_rows,
     working_images,
 )
 from tubal.graph.structure import IndexArray, Stage
@@ -206,7 +208,7 @@ class Toolbox:
 
     def compact(self, values: Float32) -> NDArray[Any]:
         """Return values in the precision in which they are kept."""
-        return values.astype(np.float16) if self.large else values
+        return narrowed(values) if self.large else values
 
 
 def constant(value: Any) -> Any:
@@ -260,11 +262,11 @@ def rank_block(tools: Toolbox, own: KnownImages, lists: Int32, pieces: list[Know
     """
     one, n_known = pieces[0], sum(map(len, at))
     images = np.empty((n_known, *one.images.shape[1:]), np.float32)
-    warped = np.empty((n_known, *one.warped.shape[1:]), np.float32)
+    warped = np.empty((n_known, *one.warped.shape[1:]), one.warped.dtype)
     energies = np.empty(n_known, np.float32)
     for piece, places in zip(pieces, at, strict=True):
         images[places], warped[places], energies[places] = piece.images, piece.warped, piece.energies
     _, candidates = distinct_numbers(lists, int(lists.max()) + 1)
-    known = KnownImages(images, warped, energies)
+    known = KnownImages(images, single_rows(warped, np.arange(n_known)), energies)
     with own_threads() as threads:
         return tools.comparison.rank(own.images, candidates, known, tools.n_kept, threads, lambda share: None)

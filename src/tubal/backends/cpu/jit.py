@@ -124,7 +124,7 @@ FOR_CLUSTERING = tuple(
         "deformation.unit_fields",
         "deformation.pair_distances",
         "deformation.warp_energies",
-        "deformation.largest",
+        "deformation.keep_largest",
         "deformation.best_motions",
         "coding.graph_step",
         "coding.solve_graph_systems",
