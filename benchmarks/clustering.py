@@ -258,7 +258,8 @@ def describe_digits(n_images: int) -> NDArray[np.float32]:
     search = DeformableSearch(as_float_stack(digits), Deformation(), Effort.for_collection(n_images, 5))
     with own_threads() as threads:
         images = working_images(search, hold=True)[0]
-        return CoarseMap.fit(images.range(0, len(images)), search.size.shape, threads)[1]
+        coarse, pooled = CoarseMap.fit(images.range(0, len(images)), search.size.shape, threads)
+        return coarse.project(pooled)
 
 
 def share_of_lists(found: NDArray[np.int32], exact: NDArray[np.int32], n_sample: int = 2000) -> float:

@@ -164,8 +164,8 @@ SECTIONS: Mapping[str, Section] = {
         "title": "Deformed copies of Fashion-MNIST from a file",
         "text": "Images beyond the first 70 000 are originals after a random rotation, scaling and shift. Each size is "
         "clustered in a new process, with compiled functions in the cache. Seconds of the processor are those of all "
-        "threads. In the last row the run is killed without warning when half of the neighbours are found, and resumed in "
-        "a new process; the seconds are those of both together.",
+        "threads. In the last row the run is killed without warning when half of the neighbours are found, and resumed "
+        "in a new process; the seconds are those of both together.",
     },
     "workers": {
         "title": "The same on a local Dask cluster, against one process",

@@ -362,7 +362,7 @@ class CoarseMap:
     def fit(
         cls, images: Float32, shape: tuple[int, int], threads: int, *, use_pixels: bool = False
     ) -> tuple[CoarseMap, Float32]:
-        """Return the map fitted on ``images`` (n, channels, pixels), and their descriptors."""
+        """Return the map fitted on ``images`` (n, channels, pixels), and their pooled fields for :meth:`project`."""
         pooling = cell_weights(shape)
         pooled = _pooled(images, shape, pooling, threads, use_pixels=use_pixels)
         mean = pooled.mean(axis=0)
@@ -370,8 +370,7 @@ class CoarseMap:
         if len(images) > PCA_FROM and pooled.shape[1] > N_COMPONENTS:
             centred = pooled - mean
             axes = np.linalg.eigh((centred.T @ centred).astype(np.float64))[1][:, -N_COMPONENTS:].astype(np.float32)
-        fitted = cls(shape, pooling, mean, axes, use_pixels)
-        return fitted, fitted._project(pooled)
+        return cls(shape, pooling, mean, axes, use_pixels), pooled
 
     @property
     def n_dimensions(self) -> int:
@@ -380,9 +379,9 @@ class CoarseMap:
 
     def descriptors(self, images: Float32, threads: int) -> Float32:
         """Return unit descriptors ``(n, dimensions)`` of images at the working size."""
-        return self._project(_pooled(images, self.shape, self.pooling, threads, use_pixels=self.use_pixels))
+        return self.project(_pooled(images, self.shape, self.pooling, threads, use_pixels=self.use_pixels))
 
-    def _project(self, pooled: Float32) -> Float32:
+    def project(self, pooled: Float32) -> Float32:
         """Return unit descriptors (n, dimensions) of pooled fields, centred and projected to the principal axes."""
         centred = pooled - self.mean
         projected = centred if self.axes is None else centred @ self.axes

@@ -694,13 +694,13 @@ class PreparedImages:
         # A part of a large collection is enough for the mean and the axes of its descriptors.
         chosen = np.arange(len(images))[:: -(-len(images) // MOST_FITTED)]
         shape, use_pixels = search.size.shape, search.bank.use_pixels
-        coarse, descriptors = CoarseMap.fit(images.take(chosen), shape, threads, use_pixels=use_pixels)
+        coarse, pooled = CoarseMap.fit(images.take(chosen), shape, threads, use_pixels=use_pixels)
         coefficients = fit_coefficients(search, images)
         if len(images) > search.effort.exact_limit:
             parts = describe_in_parts(images, coarse, coefficients, threads)
         else:
             every = images.range(0, len(images))
-            parts = Described(descriptors, *coefficients.of_warps(every, threads))
+            parts = Described(coarse.project(pooled), *coefficients.of_warps(every, threads))
         return cls(images, group, coarse, parts.descriptors, coefficients, parts.warped, parts.energies)
 
     def around(self, candidates: Int32) -> tuple[Int32 | None, Int32, KnownImages]:
