@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.cluster import KMeans
 
 from benchmarks.clustering import shared_neighbors
 from benchmarks.large import N_CLASSES, fashion_mnist
@@ -279,48 +278,6 @@ def cluster_on_device(n_images: int, repeats: int) -> Row:
     }
 
 
-def cluster_beside_peer(n_images: int = 70_000) -> list[Row]:
-    """Cluster Fashion-MNIST on the device, by UMAP of the package torchdr and K-means, and by tubal."""
-    programs = {"TorchDR: UMAP + K-means": "torchdr", "tubal": "tubal"}
-    rows = [
-        {"problem": title, **call_in_new_process("gpu:fit_twice_on_device", program=program, n_images=n_images)}
-        for title, program in programs.items()
-    ]
-    return [row | {"relative time": row["seconds"] / rows[0]["seconds"]} for row in rows]
-
-
-def fit_twice_on_device(program: str, n_images: int) -> Row:
-    """Cluster twice in this process; return the seconds of both calls, and the scores of the second."""
-    images, target = fashion_mnist(n_images)
-    given = torch.as_tensor(images, device="cuda").float() / 255
-    if program == "torchdr":
-        import torchdr
-
-        def work() -> np.ndarray:
-            # The settings of umap_and_kmeans, and a search for neighbours that needs no further package.
-            settings = {"n_neighbors": 10, "min_dist": 0.0, "n_components": 10}
-            umap = torchdr.UMAP(**settings, device="cuda", backend=None, random_state=0)
-            points = umap.fit_transform(given.reshape(len(given), -1)).cpu().numpy()
-            return KMeans(N_CLASSES, n_init=10, random_state=0).fit_predict(points)
-    else:
-
-        def work() -> np.ndarray:
-            return ImageClusterer(N_CLASSES, random_state=0).fit_predict(given)
-
-    cold = device_seconds(work)
-    began = time.perf_counter()
-    labels = work()
-    torch.cuda.synchronize()
-    return {
-        "images": n_images,
-        "cold seconds": cold,
-        "seconds": time.perf_counter() - began,
-        "accuracy": 100 * float(clustering_accuracy(target, labels)),
-        "NMI": 100 * float(clustering_nmi(target, labels)),
-        "GPU peak GB": torch.cuda.max_memory_allocated() / 1e9,
-    }
-
-
 # --- the command -----------------------------------------------------------------------------------------------
 MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "coding": lambda: [time_coding(0.0), time_coding(1.0)],
@@ -332,7 +289,6 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
         call_in_new_process("gpu:cluster_on_device", n_images=70_000, repeats=5),
         call_in_new_process("gpu:cluster_on_device", n_images=1_000_000, repeats=1),
     ],
-    "peer": cluster_beside_peer,
 }
 
 

@@ -354,7 +354,6 @@ GPU_TITLES = {
     "graph": "USPS: the deformable graph",
     "million": "A million images of 28×28 with 45 atoms",
     "clusters": "Clusters of Fashion-MNIST and of deformed copies of it, number given",
-    "peer": "Clusters of Fashion-MNIST beside UMAP on the same device, by the package torchdr",
     "agreement": "GPU against CPU: relative differences at convergence, 300 USPS images",
 }
 
