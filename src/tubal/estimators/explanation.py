@@ -23,7 +23,7 @@ READABLE_SHARE = 0.05
 # The duality gap certifies that explanations lie within this fraction of the minimum of their objective.
 READABLE_GAP = 1e-3
 # Terms that an image may gain in one round, the number of rounds, and the images that are explained at a time.
-ROUND_TERMS, MAX_ROUNDS, BATCH = 6, 100, 64
+ROUND_TERMS, MAX_ROUNDS, BATCH = 24, 100, 64
 # Shifted atoms are kept for the next image until they take this many bytes.
 KEPT_BYTES = 1 << 26
 

@@ -31,13 +31,13 @@ _FEATURES = get_host_cpu_features() if config.CPU_FEATURES is None else config.C
 HAS_WIDE_REGISTERS = "+avx512f" in _FEATURES
 # Numbers in a register, and columns of a strip.
 SIZE, LANES = 16, 32
-# Offsets that are compared at a time, by margin. More would not fit into the registers.
-TOGETHER = (5, 5, 3)
+# Offsets that are compared at a time, by margin. More would not fit into the registers; without a margin, which only
+# users choose, a faster loop is not worth the time to compile it.
+TOGETHER = (1, 5, 3)
 # Loops over strips: margin, offsets that are compared at a time, and whether images have one channel only.
-VARIANTS = tuple(
-    (margin, together, one_channel)
-    for margin in range(3)
-    for together, one_channel in ((1, False), (TOGETHER[margin], False), (TOGETHER[margin], True))
+VARIANTS = (
+    *((margin, 1, False) for margin in range(3)),
+    *((margin, TOGETHER[margin], one_channel) for margin in (1, 2) for one_channel in (False, True)),
 )
 
 # Random images that repel the ends of each edge of a map, per epoch.
@@ -627,16 +627,6 @@ def best_motions(shifted, warped, candidates, turned, values, warps, scores, bes
 
 
 # --- the largest entries ----------------------------------------------------------------------------------------------
-@inlined
-def _insert(values, indices, place, value, index):
-    """Move smaller values down, from ``place`` on, and insert a value behind equal ones."""
-    while place > 0 and values[place - 1] < value:
-        values[place] = values[place - 1]
-        indices[place] = indices[place - 1]
-        place -= 1
-    values[place], indices[place] = value, index
-
-
 def empty_lists(n_rows: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Return lists (n_rows, count) of indices and values for :func:`keep_largest`, with nothing in them."""
     return np.full((n_rows, count), -1, dtype=np.int32), np.empty((n_rows, count), dtype=np.float32)
@@ -655,22 +645,26 @@ def keep_largest(scores, first, indices, values):
         n_full = 0
         while n_full < n_kept and kept[n_full] >= 0:
             n_full += 1
-        column = 0
-        while n_full < n_kept and column < n_columns:
-            _insert(best, kept, n_full, line[column], first + column)
-            n_full += 1
-            column += 1
-        # Most entries are too small; a strip of them is read at once.
-        while column < n_columns:
-            end = min(column + LANES, n_columns)
-            most = line[column]
-            for place in range(column + 1, end):
-                most = max(most, line[place])
-            if most > best[n_kept - 1]:
-                for place in range(column, end):
-                    if line[place] > best[n_kept - 1]:
-                        _insert(best, kept, n_kept - 1, line[place], first + place)
-            column = end
+        for start in range(0, n_columns, LANES):
+            stop = min(start + LANES, n_columns)
+            # Most entries are too small; a strip of them is read at once.
+            most = line[start]
+            for column in range(start + 1, stop):
+                most = max(most, line[column])
+            if n_full == n_kept and most <= best[n_kept - 1]:
+                continue
+            for column in range(start, stop):
+                value = line[column]
+                if n_full < n_kept:
+                    n_full += 1
+                elif value <= best[n_kept - 1]:
+                    continue
+                place = n_full - 1
+                while place > 0 and best[place - 1] < value:
+                    best[place] = best[place - 1]
+                    kept[place] = kept[place - 1]
+                    place -= 1
+                best[place], kept[place] = value, first + column
 
 
 # --- half precision ---------------------------------------------------------------------------------------------------

@@ -122,15 +122,15 @@ FOR_CLUSTERING = tuple(
     f"tubal.backends.cpu.{name}"
     for name in (
         "deformation.unit_fields",
-        "deformation.pair_distances",
         "deformation.warp_energies",
         "deformation.keep_largest",
+        "deformation.pair_distances",
         "deformation.best_motions",
-        "coding.graph_step",
         "coding.solve_graph_systems",
+        "coding.graph_step",
         "coding.descend",
-        "deformation.place_on_map",
         "deformation.add_edges",
+        "deformation.place_on_map",
     )
 )
 MOST_PROCESSES = 3
