@@ -226,8 +226,9 @@ def candidate_search(n_images: int = 30_000, reach: int = 50) -> list[Row]:
     from pynndescent import NNDescent
 
     descriptors, threads = describe_digits(n_images), thread_count()
-    exact_seconds, exact = timed(lambda: most_similar(descriptors, descriptors, reach, threads, first=0))
-    cells_seconds, cells = timed(lambda: cell_candidates(descriptors, reach, random_state=0, threads=threads))
+    with own_threads():  # as in a fit
+        exact_seconds, exact = timed(lambda: most_similar(descriptors, descriptors, reach, threads, first=0))
+        cells_seconds, cells = timed(lambda: cell_candidates(descriptors, reach, random_state=0, threads=threads))
     recall = share_of_lists(cells, exact)
 
     def descend(length: int) -> NDArray[np.int32]:

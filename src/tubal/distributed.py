@@ -567,7 +567,7 @@ def without_summary(coded: ChunkCodes) -> ChunkCodes:
 
 # --- the cluster ------------------------------------------------------------------------------------------------
 def run_task(work: Callable[..., object], *arguments: object) -> object:
-    """Return ``work(*arguments)``."""
+    """Return ``work(*arguments)``; arrays of the task take the memory of earlier ones."""
     with freed_memory_reused():
         return work(*arguments)
 

@@ -64,8 +64,8 @@ from tubal.graph.structure import (
 
 # Twice the length of a unit field: no two images can be farther apart.
 FARTHEST = 2.0
-# Pixels of pairs compared in one block of queries, a few seconds, also in large collections, and between two reports of
-# the progress.
+# Pixels of pairs compared in one block of queries, in a block of a large collection, and between two reports of the
+# progress. Arrays of the small blocks are small enough to take the memory of earlier ones.
 _BLOCK_PIXELS, _SMALL_BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**26, 2**27
 # Images of a large collection that one thread describes at a time.
 _IMAGES_IN_PART = 256
