@@ -41,8 +41,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from tubal.backends.arrays import Array, is_torch, to_numpy
-from tubal.backends.memory import freed_memory_reused
+from tubal.backends.arrays import Array, freed_memory_reused, is_torch, to_numpy
 from tubal.clustering.affinity import Engine, Finder
 from tubal.clustering.clusterer import ImageClusterer
 from tubal.estimators.image_coder import ImageCoder

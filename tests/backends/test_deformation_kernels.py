@@ -77,19 +77,3 @@ def test_distance_does_not_depend_on_other_pairs(rng, monkeypatch, way):
         measure_pairs(fields, fields, pairs[pair : pair + 1], shifts, layout, alone[pair : pair + 1])
 
     assert_array_equal(together, alone)
-
-
-def test_halves_are_those_of_numpy(rng):
-    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    every = every[np.isfinite(every)].reshape(-1, 4, 4)
-    chosen = rng.permutation(len(every))
-    rows = deformation.widened(every, chosen)
-    assert_array_equal(rows, every[chosen].astype(np.float32))
-    assert_array_equal(deformation.narrowed(rows).view(np.uint16), every[chosen].view(np.uint16))
-    # Between two halves, and just beside the middle
-    numbers = rng.normal(size=(50, 7)).astype(np.float32) * 10.0 ** rng.integers(-3, 4, size=(50, 1)).astype(np.float32)
-    numbers = np.where(abs(numbers) < 1e-4, np.float32(1), numbers)
-    halves = numbers.astype(np.float16)
-    middle = (halves.astype(np.float32) + np.nextafter(halves, np.float16(np.inf)).astype(np.float32)) / 2
-    for some in (numbers, middle, np.nextafter(middle, np.float32(9)), np.nextafter(middle, np.float32(-9))):
-        assert_array_equal(deformation.narrowed(some), some.astype(np.float16))

@@ -11,7 +11,7 @@ import pytest
 PAGES_OF_TEN_ARRAYS = """
 import resource
 import numpy as np
-from tubal.backends.memory import freed_memory_reused
+from tubal.backends.arrays import freed_memory_reused
 
 def new_pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -401,14 +401,13 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**({} if in_parts else column_names(X)), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_}
-        fitted |= {"features_": features} if isinstance(features, np.ndarray) else {}
         fitted |= {**views.fitted(), "affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters)
+        fitted |= {"features_": features} if isinstance(features, np.ndarray) else {}
         if are_rows and not isinstance(stack, StackInParts):
             stack = stack.reshape(len(images), -1)
         fitted |= describe_images(labels, pieces, seed, stack)
-        fitted |= {"hints_": Hints(), "names_": [None] * fitted["n_clusters_"]}
-        replace_fitted(self, fitted)
+        replace_fitted(self, fitted | {"hints_": Hints(), "names_": [None] * fitted["n_clusters_"]})
         return self
 
     def _describe(self, labels: LabelArray, parts: Mapping[str, Any]) -> dict[str, Any]:

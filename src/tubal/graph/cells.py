@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.cluster.hierarchy import leaves_list, linkage
 
-from tubal.backends.arrays import Array, is_torch, namespace, parallel_ranges, restore_like, to_numpy
+from tubal.backends.arrays import Array, is_torch, namespace, own_threads, parallel_ranges, restore_like, to_numpy
 from tubal.backends.cpu import deformation as _kernels
-from tubal.graph.affine import Float32, field_stack
+from tubal.backends.cpu.jit import compiled
+from tubal.graph.affine import Float32, Int32, field_stack
 from tubal.graph.structure import IndexArray
 
 # Returns the cell of every descriptor, and how near cells are to each other, given the centres.
@@ -286,7 +287,7 @@ def _rows(descriptors: Array, chosen: IndexArray) -> Array:
     if is_torch(descriptors):
         return descriptors[restore_like(chosen, descriptors)]
     if descriptors.dtype == np.float16:
-        return _kernels.widened(descriptors, chosen)
+        return widened(descriptors, chosen)
     return np.asarray(descriptors[chosen], dtype=np.float32)
 
 
@@ -420,3 +421,91 @@ def _cell_weights_1d(length: int, n_cells: int) -> Float32:
     centres = (np.arange(n_cells) + 0.5) * cell - 0.5
     weights = np.exp(-0.5 * ((np.arange(length) - centres[:, None]) / (0.7 * cell)) ** 2)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
+# --- half precision ---------------------------------------------------------------------------------------------------
+# Exponents of the two types differ by so much.
+_TO_HALF, _FROM_HALF = np.float32(2.0**-112), np.float32(2.0**112)
+
+
+@compiled
+def _widen(halves: NDArray[np.uint16], chosen: IndexArray, rows: Float32, bits: NDArray[np.uint32]) -> None:
+    """Write chosen rows of halves, given as uint16, into ``rows``; ``bits`` is the same memory as uint32."""
+    for row in range(len(chosen)):
+        source, line, values = halves[chosen[row]], bits[row], rows[row]
+        for t in range(len(line)):
+            half = np.uint32(source[t])
+            line[t] = ((half & np.uint32(0x7FFF)) << np.uint32(13)) | ((half & np.uint32(0x8000)) << np.uint32(16))
+        for t in range(len(values)):
+            values[t] *= _FROM_HALF
+
+
+@compiled
+def _narrow(rows: Float32, scaled: Float32, bits: NDArray[np.uint32], halves: NDArray[np.uint16]) -> None:
+    """Round rows to halves, given as uint16; ``scaled`` is a buffer of one row, and ``bits`` the same as uint32."""
+    for row in range(len(rows)):
+        values, line = rows[row], halves[row]
+        for t in range(len(values)):
+            scaled[t] = values[t] * _TO_HALF
+        for t in range(len(bits)):
+            sign, size = bits[t] & np.uint32(0x80000000), bits[t] & np.uint32(0x7FFFFFFF)
+            rounded = (size + np.uint32(0xFFF) + ((size >> np.uint32(13)) & np.uint32(1))) >> np.uint32(13)
+            line[t] = rounded | (sign >> np.uint32(16))
+
+
+def widened(
+    halves: NDArray[np.float16], chosen: NDArray[np.integer], out: NDArray[np.float32] | None = None
+) -> NDArray[np.float32]:
+    """Return chosen rows in single precision; NumPy converts one number at a time and takes ten times as long.
+
+    >>> widened(np.array([[0.5, 1.0], [-0.1, 0.0]], dtype=np.float16), np.array([1]))
+    array([[-0.09997559,  0.        ]], dtype=float32)
+    """
+    if out is None:
+        out = np.empty((len(chosen), *halves.shape[1:]), dtype=np.float32)
+    flat, rows = np.ascontiguousarray(halves).reshape(len(halves), -1), out.reshape(len(out), -1)
+    _widen(flat.view(np.uint16), np.asarray(chosen, dtype=np.intp), rows, rows.view(np.uint32))
+    return out
+
+
+def narrowed(rows: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Return numbers below 65 504 in half precision, rounded to the nearest; those below 6e-5 are rounded twice.
+
+    >>> narrowed(np.array([[0.1, -2.0]], dtype=np.float32))
+    array([[ 0.1, -2. ]], dtype=float16)
+    """
+    flat = np.ascontiguousarray(rows, dtype=np.float32).reshape(len(rows), -1)
+    halves, scaled = np.empty(flat.shape, dtype=np.uint16), np.empty(flat.shape[1], dtype=np.float32)
+    _narrow(flat, scaled, scaled.view(np.uint32), halves)
+    return halves.view(np.float16).reshape(rows.shape)
+
+
+def single_rows(values: NDArray[Any], chosen: IndexArray | Int32) -> Float32:
+    """Return some rows of an array in half or single precision, in single precision; on all threads."""
+    rows = np.empty((len(chosen), *values.shape[1:]), np.float32)
+
+    def fill(start: int, stop: int) -> None:
+        if values.dtype == np.float16:
+            widened(values, chosen[start:stop], rows[start:stop])
+        else:
+            np.take(values, chosen[start:stop], axis=0, out=rows[start:stop])
+
+    with own_threads() as threads:
+        parallel_ranges(fill, len(chosen), grain=256, threads=threads)
+    return rows
+
+
+def distinct_numbers(lists: Int32, limit: int) -> tuple[Int32, Int32]:
+    """Return the numbers below ``limit`` that occur in lists, increasing, and for each entry its place among them.
+
+    >>> distinct_numbers(np.array([[7, 2], [2, 4]], dtype=np.int32), 10)
+    (array([2, 4, 7], dtype=int32), array([[2, 0],
+           [0, 1]], dtype=int32))
+    """
+    # Much faster than sorting, because lists are long compared with the number of images.
+    occurs = np.zeros(limit, dtype=bool)
+    occurs[lists] = True
+    numbers = np.flatnonzero(occurs).astype(np.int32)
+    places = np.empty(limit, dtype=np.int32)
+    places[numbers] = np.arange(len(numbers), dtype=np.int32)
+    return numbers, places[lists]

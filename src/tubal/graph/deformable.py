@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, own_threads, parallel_ranges, to_numpy
-from tubal.backends.cpu.deformation import narrowed, widened
 from tubal.graph.affine import (
     Float32,
     Int32,
@@ -40,7 +39,10 @@ from tubal.graph.cells import (
     CoarseMap,
     candidates_among,
     cell_candidates,
+    distinct_numbers,
     most_similar,
+    narrowed,
+    single_rows,
 )
 from tubal.graph.neighbors import (
     HUB_FACTOR,
@@ -737,37 +739,6 @@ class PreparedImages:
             warped=np.concatenate([self.warped, warped.astype(self.warped.dtype)]),
             energies=np.concatenate([self.energies, energies]),
         )
-
-
-def single_rows(values: NDArray[Any], chosen: IndexArray | Int32) -> Float32:
-    """Return some rows of an array in half or single precision, in single precision; on all threads."""
-    rows = np.empty((len(chosen), *values.shape[1:]), np.float32)
-
-    def fill(start: int, stop: int) -> None:
-        if values.dtype == np.float16:
-            widened(values, chosen[start:stop], rows[start:stop])
-        else:
-            np.take(values, chosen[start:stop], axis=0, out=rows[start:stop])
-
-    with own_threads() as threads:
-        parallel_ranges(fill, len(chosen), grain=256, threads=threads)
-    return rows
-
-
-def distinct_numbers(lists: Int32, limit: int) -> tuple[Int32, Int32]:
-    """Return the numbers below ``limit`` that occur in lists, increasing, and for each entry its place among them.
-
-    >>> distinct_numbers(np.array([[7, 2], [2, 4]], dtype=np.int32), 10)
-    (array([2, 4, 7], dtype=int32), array([[2, 0],
-           [0, 1]], dtype=int32))
-    """
-    # Much faster than sorting, because lists are long compared with the number of images.
-    occurs = np.zeros(limit, dtype=bool)
-    occurs[lists] = True
-    numbers = np.flatnonzero(occurs).astype(np.int32)
-    places = np.empty(limit, dtype=np.int32)
-    places[numbers] = np.arange(len(numbers), dtype=np.int32)
-    return numbers, places[lists]
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import own_threads
-from tubal.backends.cpu.deformation import narrowed
 from tubal.graph.affine import Float32, Int32, MotionCoefficients, WorkingImages, WorkingSize
-from tubal.graph.cells import MOST_FITTED, Assign, CellPlan, CoarseMap, assign_cells, most_similar
+from tubal.graph.cells import (
+    MOST_FITTED,
+    Assign,
+    CellPlan,
+    CoarseMap,
+    assign_cells,
+    distinct_numbers,
+    most_similar,
+    narrowed,
+    single_rows,
+)
 from tubal.graph.deformable import (
     Comparison,
     DeformableSearch,
@@ -30,9 +39,7 @@ from tubal.graph.deformable import (
     KnownImages,
     PreparedImages,
     Ranking,
-    distinct_numbers,
     fit_coefficients,
-    single_rows,
     working_images,
 )
 from tubal.graph.structure import IndexArray, Stage

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 from llvmlite import ir
-from numba import boolean, float32, float64, int32, int64, uint32, uint64, void
+from numba import boolean, float32, float64, int32, int64, uint64, void
 from numba.core import cgutils, config
 from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
@@ -665,63 +665,6 @@ def keep_largest(scores, first, indices, values):
                     kept[place] = kept[place - 1]
                     place -= 1
                 best[place], kept[place] = value, first + column
-
-
-# --- half precision ---------------------------------------------------------------------------------------------------
-# Exponents of the two types differ by so much.
-_TO_HALF, _FROM_HALF = float32(2.0**-112), float32(2.0**112)
-
-
-@compiled
-def _widen(halves, chosen, rows, bits):
-    """Write chosen rows of halves, given as uint16, into ``rows``; ``bits`` is the same memory as uint32."""
-    for row in range(len(chosen)):
-        source, line, values = halves[chosen[row]], bits[row], rows[row]
-        for t in range(len(line)):
-            half = uint32(source[t])
-            line[t] = ((half & uint32(0x7FFF)) << uint32(13)) | ((half & uint32(0x8000)) << uint32(16))
-        for t in range(len(values)):
-            values[t] *= _FROM_HALF
-
-
-@compiled
-def _narrow(rows, scaled, bits, halves):
-    """Round rows to halves, given as uint16; ``scaled`` is a buffer of one row, and ``bits`` the same as uint32."""
-    for row in range(len(rows)):
-        values, line = rows[row], halves[row]
-        for t in range(len(values)):
-            scaled[t] = values[t] * _TO_HALF
-        for t in range(len(bits)):
-            sign, size = bits[t] & uint32(0x80000000), bits[t] & uint32(0x7FFFFFFF)
-            rounded = (size + uint32(0xFFF) + ((size >> uint32(13)) & uint32(1))) >> uint32(13)
-            line[t] = rounded | (sign >> uint32(16))
-
-
-def widened(
-    halves: NDArray[np.float16], chosen: NDArray[np.integer], out: NDArray[np.float32] | None = None
-) -> NDArray[np.float32]:
-    """Return chosen rows in single precision; NumPy converts one number at a time and takes ten times as long.
-
-    >>> widened(np.array([[0.5, 1.0], [-0.1, 0.0]], dtype=np.float16), np.array([1]))
-    array([[-0.09997559,  0.        ]], dtype=float32)
-    """
-    if out is None:
-        out = np.empty((len(chosen), *halves.shape[1:]), dtype=np.float32)
-    flat, rows = np.ascontiguousarray(halves).reshape(len(halves), -1), out.reshape(len(out), -1)
-    _widen(flat.view(np.uint16), np.asarray(chosen, dtype=np.intp), rows, rows.view(np.uint32))
-    return out
-
-
-def narrowed(rows: NDArray[np.float32]) -> NDArray[np.float16]:
-    """Return numbers below 65 504 in half precision, rounded to the nearest; those below 6e-5 are rounded twice.
-
-    >>> narrowed(np.array([[0.1, -2.0]], dtype=np.float32))
-    array([[ 0.1, -2. ]], dtype=float16)
-    """
-    flat = np.ascontiguousarray(rows, dtype=np.float32).reshape(len(rows), -1)
-    halves, scaled = np.empty(flat.shape, dtype=np.uint16), np.empty(flat.shape[1], dtype=np.float32)
-    _narrow(flat, scaled, scaled.view(np.uint32), halves)
-    return halves.view(np.float16).reshape(rows.shape)
 
 
 # --- edges ------------------------------------------------------------------------------------------------------------
