@@ -90,7 +90,7 @@ def test_interrupt_keeps_finished_trials_and_says_how_to_continue(tmp_path):
         time.sleep(0.05)
 
     process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=30)
+    _, message = process.communicate(timeout=120)
 
     assert process.returncode == 130
     assert "run the same command to continue" in " ".join(message.split())
