@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.datasets import load_digits
 
+from tubal.backends.cpu.deformation import TILE
 from tubal.graph import cells, knn_graph, neighbors
 from tubal.graph.cells import cell_candidates, most_similar
 
@@ -53,16 +54,15 @@ def test_candidates_are_other_images_most_similar_first(rng):
     assert all(len(set(row)) == 20 for row in found)
 
 
-def test_candidates_depend_on_the_seed_alone(rng, monkeypatch):
+def test_candidates_depend_on_the_seed_alone(rng):
     rows = clumps(rng, 1500)
     once = cell_candidates(rows, 20, random_state=3, threads=1)
     assert_array_equal(once, cell_candidates(rows, 20, random_state=3, threads=2))
-    monkeypatch.setattr(cells, "_TILE", 7)
-    assert_array_equal(once, cell_candidates(rows, 20, random_state=3, threads=1))
 
 
-def test_one_cell_compares_all_pairs(rng):
-    rows = clumps(rng, 300)
+@pytest.mark.parametrize("n", [300, 2 * TILE + 30])
+def test_one_cell_compares_all_pairs(rng, n):
+    rows = clumps(rng, n)
     assert_array_equal(cell_candidates(rows, 10, random_state=0, threads=1, n_cells=1), all_pairs(rows, 10))
 
 
@@ -72,9 +72,8 @@ def test_lists_are_full_where_cells_are_small(rng):
     assert_array_equal(np.sort(found, axis=1), [[j for j in range(60) if j != i] for i in range(60)])
 
 
-def test_rows_of_one_crowded_cell_are_found(rng, monkeypatch):
+def test_rows_of_one_crowded_cell_are_found(rng):
     rows = np.concatenate([clumps(rng, 500), unit(np.ones((1500, 32)) + 0.05 * rng.normal(size=(1500, 32)))])
-    monkeypatch.setattr(cells, "_TILE", 100)
     found = cell_candidates(rows, 20, random_state=0, threads=1)
     assert recall(found, all_pairs(rows, 20)) >= 0.99
 

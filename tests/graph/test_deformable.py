@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
 
 from helpers import deformable_reference as reference
-from tubal.backends.cpu import deformation as kernels
 from tubal.datasets import fetch
 from tubal.graph import (
     Deformation,
@@ -175,17 +174,6 @@ def test_the_first_of_equally_good_motions_is_taken(rng):
     _, warps, shifts = best_motions(shifted, warped, candidates, threads=1)
     products = np.einsum("isr,jwr->ijws", shifted, warped).reshape(4, 4, -1)
     assert_array_equal(warps * 40 + shifts, products.argmax(axis=2))
-
-
-@pytest.mark.parametrize("width", [7, 25, 64, 200])
-def test_kept_entries_equal_a_stable_sort(rng, width):
-    scores = rng.integers(0, 30, size=(40, 200)).astype(np.float32)
-    indices, values = kernels.empty_lists(40, 25)
-    for first in range(0, 200, width):
-        kernels.keep_largest(np.ascontiguousarray(scores[:, first : first + width]), first, indices, values)
-    expected = np.argsort(-scores, axis=1, kind="stable")[:, :25]
-    assert_array_equal(indices, expected)
-    assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
 
 
 def test_hubs_lose_their_farthest_edges(rng):

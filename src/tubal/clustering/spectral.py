@@ -222,43 +222,44 @@ def _block_eigenpairs(
     and what they still lack its next block. Products of large matrices replace the many products with one vector of
     the usual method, so that all threads have work. Tall matrices stay where ``known`` is; small ones are NumPy.
     """
-    rng, width = np.random.default_rng(seed), _BLOCK_WIDTH
+    rng, width, n_known = np.random.default_rng(seed), _BLOCK_WIDTH, known.shape[1]
     n_kept, most = n_vectors + width, 3 * n_vectors + 2 * width
-    basis, moved = (new_zeros((len(known), most), known) for _ in range(2))
+    # The known columns come before the basis, so that new blocks are made orthogonal to both at once.
+    found, moved = new_zeros((len(known), n_known + most), known), new_zeros((len(known), most), known)
+    basis = found[:, n_known:]
+    products.put(known, found[:, :n_known])
     first = as_like(rng.standard_normal((len(known), width), np.float32), known)
-    n_filled, block = 0, _orthonormal(products, first, known, basis[:, :0])
+    n_filled, block = 0, _orthonormal(products, first, known)
     for _ in range(_MOST_RESTARTS):
         while True:
             own = slice(n_filled, n_filled + width)
-            product = products.times(block)
             products.put(block, basis[:, own])
-            products.put(product, moved[:, own])
+            products.multiply(block, moved[:, own])
             n_filled += width
             if n_filled + width > most:
                 break
-            block = _orthonormal(products, product, known, basis[:, :n_filled])
+            block = _orthonormal(products, moved[:, own], found[:, : n_known + n_filled])
         values, turn = _ritz(products.inner(basis[:, :n_filled], moved[:, :n_filled]), n_kept)
         for part in (basis, moved):
             products.put(products.turned(part[:, :n_filled], turn), part[:, :n_kept])
-        lacks = moved[:, :n_vectors] - basis[:, :n_vectors] * as_like(values[:n_vectors], known)
+        shares = np.diag(values[:n_vectors]).astype(np.float32)
+        lacks, squares = products.without(moved[:, :n_vectors], basis[:, :n_vectors], shares)
         tolerance = np.clip(_SHARE_OF_COST * (1.0 - values[:n_vectors]), _LEAST_TOLERANCE, _MOST_TOLERANCE)
-        unfinished = np.flatnonzero(to_numpy((lacks * lacks).sum(axis=0)) > tolerance**2)
+        unfinished = np.flatnonzero(np.diagonal(squares) > tolerance**2)
         if len(unfinished) == 0:
             break
         mix = np.zeros((n_vectors, width), np.float32)
         mix[unfinished] = rng.standard_normal((len(unfinished), width), np.float32)
-        block, n_filled = _orthonormal(products, products.turned(lacks, mix), known, basis[:, :n_kept]), n_kept
+        block, n_filled = _orthonormal(products, products.turned(lacks, mix), found[:, : n_known + n_kept]), n_kept
     vectors = basis[:, :n_vectors]
     return values[:n_vectors], vectors if is_torch(vectors) else vectors.astype(np.float64)
 
 
-def _orthonormal(products: RowRanges | DeviceMatrix, block: Array, *others: Array) -> Array:
+def _orthonormal(products: RowRanges | DeviceMatrix, block: Array, others: Array) -> Array:
     """Return an orthonormal basis of a block (n, width) after removing its part in the columns of others."""
     for _ in range(2):  # once is not enough in single precision
-        for other in others:
-            if other.shape[1]:
-                block = products.without(block, other, products.inner(other, block).astype(np.float32))
-        squares, axes = np.linalg.eigh(products.inner(block, block))
+        block, gram = products.without(block, others, products.inner(others, block).astype(np.float32))
+        squares, axes = np.linalg.eigh(gram)
         # Rounding errors take the place of directions that a block lacks.
         lengths = np.sqrt(np.maximum(squares, max(1e-10 * squares[-1], 1e-30)))
         block = products.turned(block, (axes / lengths).astype(np.float32))
@@ -314,16 +315,13 @@ class RowRanges:
         """Return a tall matrix in single precision."""
         return columns.astype(np.float32)
 
-    def times(self, columns: Float32Array) -> Float32Array:
-        """Return the product of the matrix with columns (n, m)."""
-        columns = np.ascontiguousarray(columns)
-        result = np.empty_like(columns)
+    def multiply(self, columns: Float32Array, into: Float32Array) -> None:
+        """Write the product of the matrix with columns (n, m)."""
 
         def fill(number: int) -> None:
-            result[slice(*self.bounds[number])] = self.rows[number] @ columns
+            into[slice(*self.bounds[number])] = self.rows[number] @ columns
 
         self._each(fill)
-        return result
 
     def inner(self, left: Float32Array, right: Float32Array) -> Float64Array:
         """Return the inner products of all columns of two tall matrices."""
@@ -339,11 +337,17 @@ class RowRanges:
         self._wide(lambda own: np.matmul(columns[own], turn, out=result[own]))
         return result
 
-    def without(self, columns: Float32Array, others: Float32Array, shares: Float32Array) -> Float32Array:
-        """Return ``columns - others @ shares`` for tall matrices."""
-        result = np.empty_like(columns)
-        self._wide(lambda own: np.subtract(columns[own], others[own] @ shares, out=result[own]))
-        return result
+    def without(
+        self, columns: Float32Array, others: Float32Array, shares: Float32Array
+    ) -> tuple[Float32Array, Float64Array]:
+        """Return ``columns - others @ shares`` for tall matrices, and the inner products of the result's columns."""
+        result = np.empty(columns.shape, dtype=np.float32)
+
+        def part(own: slice) -> Float64Array:
+            block = np.subtract(columns[own], others[own] @ shares, out=result[own])
+            return np.asarray(block.T @ block, dtype=np.float64)
+
+        return result, np.asarray(np.sum(self._wide(part), axis=0))
 
     def put(self, columns: Float32Array, into: Float32Array) -> None:
         """Copy a tall matrix."""
@@ -370,9 +374,9 @@ class DeviceMatrix:
         """Return a tall matrix in single precision, on the device."""
         return namespace(self.matrix).as_tensor(columns.astype(np.float32), device=self.matrix.device)
 
-    def times(self, columns: Array) -> Array:
-        """Return the product of the matrix with columns (n, m)."""
-        return namespace(columns).sparse.mm(self.matrix, columns.contiguous())
+    def multiply(self, columns: Array, into: Array) -> None:
+        """Write the product of the matrix with columns (n, m)."""
+        into.copy_(namespace(columns).sparse.mm(self.matrix, columns.contiguous()))
 
     def inner(self, left: Array, right: Array) -> Float64Array:
         """Return the inner products of all columns of two tall matrices."""
@@ -382,9 +386,10 @@ class DeviceMatrix:
         """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
         return columns @ as_like(turn, columns)
 
-    def without(self, columns: Array, others: Array, shares: Float32Array) -> Array:
-        """Return ``columns - others @ shares`` for tall matrices."""
-        return columns - others @ as_like(shares, others)
+    def without(self, columns: Array, others: Array, shares: Float32Array) -> tuple[Array, Float64Array]:
+        """Return ``columns - others @ shares`` for tall matrices, and the inner products of the result's columns."""
+        result = columns - others @ as_like(shares, others)
+        return result, self.inner(result, result)
 
     def put(self, columns: Array, into: Array) -> None:
         """Copy a tall matrix."""

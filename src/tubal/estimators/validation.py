@@ -19,7 +19,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
-from tubal.backends.arrays import Array, is_floating, is_torch, namespace, to_numpy
+from tubal.backends.arrays import (
+    Array,
+    is_floating,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    to_numpy,
+)
 from tubal.graph import Graph
 from tubal.graph.structure import Report
 from tubal.learning.alternation import PassTotals, code_chunk
@@ -71,7 +79,8 @@ def check_stack(images: ArrayLike | Array, image_shape: ImageShape | None, estim
 
 # More images than this are converted to floating point a part at a time, so that they are not in memory twice.
 READ_WHOLE = 20_000
-_IN_PART = 4096
+# Images that one thread converts at a time, and between two reports of the progress.
+_IN_PART, _REPORTED = 256, 8192
 
 
 class StackInParts:
@@ -99,15 +108,8 @@ class StackInParts:
 
     def __getitem__(self, part: slice) -> NDArray[Any]:
         """Return some images, finite and in floating point."""
-        found = np.ascontiguousarray(self.images[part], dtype=self.dtype)
         start, _, step = part.indices(len(self))
-        _check_finite(found, start, step)
-        return found
-
-    def parts(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield all images, a few thousand at a time, each time with the index of the first."""
-        for start in range(0, len(self), _IN_PART):
-            yield start, self[start : start + _IN_PART]
+        return _finite(self.images[part], self.dtype, start, step)
 
 
 def open_stack(
@@ -128,11 +130,31 @@ def unit_images(stack: Array | StackInParts, report: Report | None = None) -> Ar
     if not isinstance(stack, StackInParts):
         return scale_images(stack, "unit")[0]
     found = np.empty(stack.shape, stack.dtype)
-    for start, part in stack.parts():
-        found[start : start + len(part)] = scale_images(part, "unit")[0]
-        if report is not None:
-            report(start + len(part), len(stack))
+    with own_threads() as threads:
+        for low in range(0, len(stack), _REPORTED):
+            block = slice(low, min(low + _REPORTED, len(stack)))
+            # A file is read once; its chunks may be larger than what one thread converts at a time.
+            work = partial(_convert, stack.images[block], stack.dtype, low, found[block])
+            errors = parallel_ranges(work, block.stop - low, grain=_IN_PART, threads=threads)
+            # The error of the first image is raised, whichever thread ends first.
+            for error in filter(None, errors):
+                raise error
+            if report is not None:
+                report(block.stop, len(stack))
     return found
+
+
+def _convert(
+    images: NDArray[Any], dtype: np.dtype[Any], first: int, found: NDArray[Any], start: int, stop: int
+) -> ValueError | None:
+    """Write some images in unit length; return the error of a bad one. ``first`` is the number of the first image."""
+    for low in range(start, stop, _IN_PART):
+        own = slice(low, min(low + _IN_PART, stop))
+        try:
+            found[own] = scale_images(_finite(images[own], dtype, first + low), "unit")[0]
+        except ValueError as error:
+            return error
+    return None
 
 
 def open_if_path(images: ArrayLike | Array | str | os.PathLike[str]) -> ArrayLike | Array:
@@ -277,6 +299,13 @@ def _complex_error(dtype: object) -> ValueError:
     return ValueError(
         f"Complex data not supported: images hold {dtype} values, real numbers are wanted; pass their absolute value"
     )
+
+
+def _finite(images: Any, dtype: np.dtype[Any], start: int, step: int = 1) -> NDArray[Any]:
+    """Return images in floating point; raise the error of :func:`_check_finite` if they are not finite."""
+    found = np.ascontiguousarray(images, dtype=dtype)
+    _check_finite(found, start, step)
+    return found
 
 
 def _check_finite(images: Array, start: int = 0, step: int = 1) -> None:

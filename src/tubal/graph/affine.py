@@ -113,24 +113,34 @@ class WorkingSize:
         """
         planes = channel_planes(stack)
         result = np.empty((*planes.shape[:2], self.shape[0] * self.shape[1]), dtype=np.float32)
-        down, across = (_resampling(*pair) for pair in zip(self.source, self.shape, strict=True))
+        # Fields are normalised later; dividing here only keeps squares inside the range of float32.
+        divisor = planes.dtype.type(largest_value(stack) if largest is None else largest)
+        same_size = self.shape == self.source
+        resampling = [] if same_size else [_resampling(*sides) for sides in zip(self.source, self.shape, strict=True)]
 
         def fill(start: int, stop: int) -> None:
             for first in range(start, stop, _IMAGES_AT_A_TIME):
                 own = slice(first, min(first + _IMAGES_AT_A_TIME, stop))
-                sizes = np.abs(planes[own]).max(axis=(2, 3), keepdims=True)
-                flat = np.ptp(planes[own], axis=(2, 3), keepdims=True) <= 1e-6 * sizes
+                flat = _constant_planes(planes[own])
+                if same_size:
+                    part = planes[own].reshape(result[own].shape)
+                    np.divide(part, divisor, out=result[own], casting="same_kind")
+                else:
+                    down, across = resampling
+                    part = down @ (planes[own] / divisor).astype(np.float32) @ across.T
+                    result[own] = part.reshape(result[own].shape)
                 # A constant plane becomes exactly zero, so that rounding errors do not count as a gradient.
-                part = np.where(flat, 0, planes[own] / planes.dtype.type(divisor)).astype(np.float32)
-                if self.shape != self.source:
-                    part = np.asarray(down @ part @ across.T, dtype=np.float32)
-                result[own] = part.reshape(*part.shape[:2], -1)
+                result[own][flat] = 0
 
-        # Fields are normalised later; dividing here only keeps squares inside the range of float32.
-        divisor = largest_value(stack) if largest is None else largest
         with own_threads() as threads:
             parallel_ranges(fill, len(planes), grain=_IMAGES_AT_A_TIME, threads=threads)
         return result
+
+
+def _constant_planes(planes: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which planes (n, channels) of a stack (n, channels, height, width) have one value only, up to rounding."""
+    most, least = planes.max(axis=(2, 3)), planes.min(axis=(2, 3))
+    return np.asarray(most - least <= 1e-6 * np.maximum(abs(most), abs(least)))
 
 
 def largest_value(stack: NDArray[Any]) -> float:
@@ -305,19 +315,18 @@ class MotionCoefficients:
         pixels, layout = images.reshape(len(images), -1), field_layout(self.bank.shape)
 
         def fill(start: int, stop: int) -> None:
-            own = energies[start:stop]
-            for first in range(0, stop - start, _WARPED_AT_A_TIME):
-                part = slice(first, min(first + _WARPED_AT_A_TIME, stop - start))
-                side_by_side = np.ascontiguousarray(np.moveaxis(images[start:stop][part], 0, 2))
+            for first in range(start, stop, _WARPED_AT_A_TIME):
+                part = slice(first, min(first + _WARPED_AT_A_TIME, stop))
+                side_by_side = np.ascontiguousarray(np.moveaxis(images[part], 0, 2))
                 found = np.empty((len(corners), part.stop - first), dtype=np.float32)
                 buffer = np.empty(side_by_side.shape[1:], dtype=np.float32)
                 _kernels.warp_energies(side_by_side, corners, weights, layout, self.bank.use_pixels, buffer, found)
-                own[part] = found.T
+                energies[part] = found.T
             np.matmul(pixels[start:stop], self.warp_map, out=result[start:stop])
             block = result[start:stop].reshape(stop - start, len(corners), -1)
-            block *= _inverse_length(own)[:, :, None]
+            block *= _inverse_length(energies[start:stop])[:, :, None]
 
-        parallel_ranges(fill, len(images), grain=32, threads=threads)
+        parallel_ranges(fill, len(images), grain=2 * _WARPED_AT_A_TIME, threads=threads)
         return result.reshape(len(images), len(corners), self.rank), energies.max(axis=1)
 
     def of_shifts(self, images: Float32, fields: Float32, energies: Float32, threads: int) -> Float32:

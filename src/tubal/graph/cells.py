@@ -38,8 +38,6 @@ _MOST_PROBES = 48
 # Images whose nearest centres are found at a time, and numbers in one product on a device, which limits the memory of
 # very large cells.
 _ROWS, _DEVICE_BLOCK = 2**15, 2**27
-# Rows and columns of one product on a processor; it stays in the cache until its largest entries are found.
-_TILE = 512
 
 
 def cell_candidates(
@@ -301,8 +299,8 @@ def _top(scores: Array, count: int, own: int | None) -> Array:
         scores[rows, rows + own] = -1e29
     if is_torch(scores):
         return scores.topk(count, 1).indices
-    found, values = _kernels.empty_lists(len(scores), count)
-    _kernels.keep_largest(scores, 0, found, values)
+    found = np.full((len(scores), count), -1, dtype=np.int32)
+    _kernels.keep_largest(scores, 0, found, np.empty(found.shape, dtype=np.float32))
     return found
 
 
@@ -322,20 +320,10 @@ def _fill_lists(descriptors: Array, others: Array, wanted: range, lists: Array) 
             found = _top(known[start:stop] @ known.T, lists.shape[1], start)
             lists[start - wanted.start : stop - wanted.start] = others[found]
         return
-    buffer = np.empty(_TILE * _TILE, np.float32)
-    for start in range(wanted.start, wanted.stop, _TILE):
-        stop = min(start + _TILE, wanted.stop)
-        rows = _rows(descriptors, others[start:stop])
-        found, values = _kernels.empty_lists(stop - start, lists.shape[1])
-        for low in range(0, len(others), _TILE):
-            known = _rows(descriptors, others[low : low + _TILE])
-            scores = buffer[: len(rows) * len(known)].reshape(len(rows), len(known))
-            np.matmul(rows, known.T, out=scores)
-            if low < stop and start < low + len(known):
-                own = np.arange(max(low, start), min(low + len(known), stop))
-                scores[own - start, own - low] = -1e29
-            _kernels.keep_largest(scores, low, found, values)
-        lists[start - wanted.start : stop - wanted.start] = others[found]
+    rows, found = _rows(descriptors, others), np.full(lists.shape, -1, dtype=np.int32)
+    scores, values = np.empty(_kernels.TILE**2, dtype=np.float32), np.empty(lists.shape, dtype=np.float32)
+    _kernels.most_similar_others(rows, wanted.start, scores, found, values)
+    lists[:] = others[found]
 
 
 # --- descriptors -------------------------------------------------------------------------------------------
@@ -343,7 +331,7 @@ _N_POOLS = 64
 # Collections above this size use the leading principal components of their descriptors, found on so many at most.
 PCA_FROM, N_COMPONENTS, MOST_FITTED = 2000, 128, 20_000
 # Images whose fields are in memory at a time, per thread.
-_IMAGES_AT_A_TIME = 64
+_IMAGES_AT_A_TIME = 256
 
 
 @dataclass(frozen=True)
@@ -399,9 +387,10 @@ def _pooled(images: Float32, shape: tuple[int, int], pooling: Float32, threads: 
         for low in range(start, stop, _IMAGES_AT_A_TIME):
             high = min(low + _IMAGES_AT_A_TIME, stop)
             fields = field_stack(images[low:high], shape, use_pixels=use_pixels, threads=1)[0]
-            for sign, half in ((1, 0), (-1, 1)):
-                rectified = np.maximum(sign * fields, 0).reshape(-1, n_pixels)
-                pooled[low:high, half] = (rectified @ pooling.T).reshape(high - low, 2 * n_channels, -1)
+            positive = np.maximum(fields, 0)
+            for half, rectified in enumerate((positive, np.subtract(positive, fields, out=fields))):
+                found = rectified.reshape(-1, n_pixels) @ pooling.T
+                pooled[low:high, half] = found.reshape(high - low, 2 * n_channels, -1)
 
     parallel_ranges(fill, n_images, grain=_IMAGES_AT_A_TIME, threads=threads)
     return pooled.reshape(n_images, -1)

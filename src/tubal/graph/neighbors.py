@@ -518,10 +518,10 @@ def _smallest(scores: Array, count: int) -> tuple[Array, Array]:
     if count == scores.shape[1]:
         return np.broadcast_to(np.arange(count), scores.shape), scores
     if scores.dtype == np.float32 and scores.shape[1] >= _COMPILED_FROM:
-        from tubal.backends.cpu.deformation import empty_lists, keep_largest
+        from tubal.backends.cpu.deformation import keep_largest
 
-        chosen, values = empty_lists(len(scores), count)
-        keep_largest(np.negative(scores, out=scores), 0, chosen, values)
+        chosen = np.full((len(scores), count), -1, dtype=np.int32)
+        keep_largest(np.negative(scores, out=scores), 0, chosen, np.empty(chosen.shape, dtype=np.float32))
         chosen = np.sort(chosen, axis=1)
         return chosen, -np.take_along_axis(scores, chosen, axis=1)
     chosen = np.sort(np.argpartition(scores, count - 1, axis=1)[:, :count], axis=1)

@@ -40,6 +40,8 @@ VARIANTS = (
     *((margin, TOGETHER[margin], one_channel) for margin in (1, 2) for one_channel in (False, True)),
 )
 
+# Rows and columns of one product; it stays in the cache until its largest entries are found.
+TILE = 512
 # Random images that repel the ends of each edge of a map, per epoch.
 PUSHES = 5
 # Closeness on a map, 1 / (1 + a d^2b), is flat below a tenth of a unit and then falls like an exponential.
@@ -627,11 +629,6 @@ def best_motions(shifted, warped, candidates, turned, values, warps, scores, bes
 
 
 # --- the largest entries ----------------------------------------------------------------------------------------------
-def empty_lists(n_rows: int, count: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Return lists (n_rows, count) of indices and values for :func:`keep_largest`, with nothing in them."""
-    return np.full((n_rows, count), -1, dtype=np.int32), np.empty((n_rows, count), dtype=np.float32)
-
-
 @compiled
 def keep_largest(scores, first, indices, values):
     """Keep the largest entries of every row, largest first; equal ones in order of their index.
@@ -665,6 +662,26 @@ def keep_largest(scores, first, indices, values):
                     kept[place] = kept[place - 1]
                     place -= 1
                 best[place], kept[place] = value, first + column
+
+
+@compiled
+def most_similar_others(rows, first, scores, indices, values):
+    """Keep the rows with the largest products with some consecutive ones of them, from ``first`` on, none its own.
+
+    ``indices`` and ``values`` (m, count) are those of :func:`keep_largest`; ``scores`` (TILE * TILE,) is a buffer.
+    """
+    for start in range(0, len(indices), TILE):
+        stop = min(start + TILE, len(indices))
+        own = rows[first + start : first + stop]
+        for low in range(0, len(rows), TILE):
+            others = rows[low : low + TILE]
+            products = scores[: len(own) * len(others)].reshape(len(own), len(others))
+            np.dot(own, others.T, products)
+            for row in range(len(own)):
+                column = first + start + row - low
+                if 0 <= column < len(others):
+                    products[row, column] = float32(-1e29)
+            keep_largest(products, low, indices[start:stop], values[start:stop])
 
 
 # --- edges ------------------------------------------------------------------------------------------------------------
