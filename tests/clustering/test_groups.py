@@ -139,3 +139,37 @@ def test_refinement_keeps_all_clusters(rng, n_clusters):
     labels = np.arange(30) % n_clusters
     refined = groups.refine_partition(random_graph(rng, 30, 0.3), labels)
     assert_array_equal(np.unique(refined), np.arange(n_clusters))
+
+
+def moved_one_after_the_other(adjacency, labels, n_passes):
+    """Move nodes as :func:`groups.refine_partition` says, with all weights added up for every node again."""
+    weights, labels = adjacency.toarray(), labels.copy()
+    np.fill_diagonal(weights, 0.0)
+    degrees = np.asarray(adjacency.sum(axis=1)).ravel()
+    clusters = np.arange(labels.max() + 1)
+    for _ in range(n_passes):
+        before = labels.copy()
+        for node, own in enumerate(labels):
+            if (labels == own).sum() == 1:
+                continue
+            others = np.arange(len(labels)) != node
+            volumes = np.array([degrees[others & (labels == cluster)].sum() for cluster in clusters])
+            shared = np.array([weights[node, labels == cluster].sum() for cluster in clusters])
+            gains = shared - degrees[node] / degrees.sum() * volumes
+            if gains.max() > gains[own] + 1e-9 * degrees[node]:
+                labels[node] = gains.argmax()
+        if (labels != before).sum() <= 1e-4 * len(labels):
+            break
+    return labels
+
+
+@pytest.mark.parametrize(("shared", "rows"), [(2**20, 512), (1, 512), (1, 7)])
+def test_nodes_move_one_after_the_other(rng, monkeypatch, shared, rows):
+    monkeypatch.setattr(groups, "_SHARED", shared)
+    monkeypatch.setattr(groups, "_LEAST_ROWS", rows)
+    adjacency = random_graph(rng, 600, 0.02)
+    adjacency.setdiag(rng.random(600))
+    labels = rng.integers(5, size=600)
+    found = groups.refine_partition(adjacency, labels)
+    assert_array_equal(found, moved_one_after_the_other(adjacency, labels, 10))
+    assert (found != labels).mean() > 0.2

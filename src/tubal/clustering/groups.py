@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from tubal.backends.cpu.deformation import move_to_best_clusters
+from tubal.backends.arrays import own_threads, parallel_ranges
+from tubal.backends.cpu.deformation import move_to_best_clusters, weights_to_clusters
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, components_of
 
 # Above this many images a graph is cut by levels. The last level has at most so many groups, but at
@@ -24,6 +25,8 @@ LEVELS_FROM, MOST_GROUPS, GROUPS_PER_CLUSTER = 100_000, 20_000, 20
 _ROWS_OF_GRAPH = 2**15
 # Passes over all images in which each may change its cluster, and the share of images that makes another one worth it.
 _MOST_PASSES, _STILL_MOVING = 10, 1e-4
+# Weights between images and clusters that are in memory at a time, of at least so many images.
+_SHARED, _LEAST_ROWS = 2**20, 512
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,20 @@ def refine_partition(adjacency: SparseMatrix, labels: IndexArray) -> IndexArray:
     weights = edges.data.astype(np.float64, copy=False)
     degrees = np.asarray(edges.sum(axis=1), dtype=np.float64).ravel()
     volumes, sizes = np.bincount(found, degrees), np.bincount(found)
-    for _ in range(_MOST_PASSES):
-        moved = move_to_best_clusters(edges.indptr, edges.indices, weights, degrees, found, volumes, sizes)
-        if moved <= _STILL_MOVING * len(found):
-            break
+    shared = np.empty((min(len(found), max(_LEAST_ROWS, _SHARED // len(sizes))), len(sizes)))
+    graph = (edges.indptr, edges.indices, weights)
+    with own_threads() as threads:
+        for _ in range(_MOST_PASSES):
+            n_moved = 0
+            for first in range(0, len(found), len(shared)):
+                rows = shared[: len(found) - first]
+                parallel_ranges(
+                    lambda start, stop: weights_to_clusters(*graph, found, first + start, rows[start:stop]),  # noqa: B023
+                    len(rows), grain=_LEAST_ROWS, threads=threads,
+                )  # fmt: skip
+                n_moved += move_to_best_clusters(*graph, degrees, found, volumes, sizes, first, rows)
+            if n_moved <= _STILL_MOVING * len(found):
+                break
     return found.astype(np.intp)
 
 

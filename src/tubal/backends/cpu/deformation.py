@@ -1,4 +1,4 @@
-"""Kernels of graphs: gradient fields of images, warps, the local-warp distance, sums over edges, a tree, and a map.
+"""Kernels of graphs: gradient fields of images, warps, the local-warp distance, sums over edges, a tree, a map.
 
 Callers run the kernels from several threads on ranges of rows. That compiles in a fraction of the time of Numba's own
 parallel loops.
@@ -695,35 +695,47 @@ def add_edges(starts, columns, weights, row_labels, labels, shared):
 
 
 @compiled
-def move_to_best_clusters(starts, columns, weights, degrees, labels, volumes, sizes):
-    """Visit all nodes of a graph, and move each to the cluster where it adds most to the modularity; return how many.
+def weights_to_clusters(starts, columns, weights, labels, first, shared):
+    """Write the weights between some nodes, from ``first`` on, and every cluster; edges to themselves do not count."""
+    shared[:] = 0.0
+    for row in range(len(shared)):
+        for edge in range(starts[first + row], starts[first + row + 1]):
+            if columns[edge] != first + row:
+                shared[row, labels[columns[edge]]] += weights[edge]
 
-    ``starts``, ``columns`` and ``weights`` are a symmetric CSR matrix. ``labels`` (n,), and the ``volumes`` and
-    ``sizes`` of clusters, are changed in place. The last node of a cluster stays.
+
+@compiled
+def move_to_best_clusters(starts, columns, weights, degrees, labels, volumes, sizes, first, shared):
+    """Visit the nodes of ``shared`` in order; move each to the cluster where it adds most to the modularity.
+
+    Return how many moved. ``labels`` (n,), ``volumes`` and ``sizes`` of clusters, and ``shared`` follow every move. The
+    matrix is symmetric. The last node of a cluster stays.
     """
     total, n_moved = degrees.sum(), 0
-    shared = np.zeros(len(volumes))
-    for node in range(len(labels)):
+    for row in range(len(shared)):
+        node, line = first + row, shared[row]
         own = labels[node]
         if sizes[own] == 1:
             continue
-        shared[:] = 0.0
-        for edge in range(starts[node], starts[node + 1]):
-            if columns[edge] != node:
-                shared[labels[columns[edge]]] += weights[edge]
         expected = degrees[node] / total
-        best, most = own, shared[own] - expected * (volumes[own] - degrees[node])
+        best, most = own, line[own] - expected * (volumes[own] - degrees[node])
         for cluster in range(len(volumes)):
-            gain = shared[cluster] - expected * volumes[cluster]
+            gain = line[cluster] - expected * volumes[cluster]
             if cluster != own and gain > most + 1e-9 * degrees[node]:
                 best, most = cluster, gain
-        if best != own:
-            labels[node] = best
-            volumes[own] -= degrees[node]
-            volumes[best] += degrees[node]
-            sizes[own] -= 1
-            sizes[best] += 1
-            n_moved += 1
+        if best == own:
+            continue
+        labels[node] = best
+        volumes[own] -= degrees[node]
+        volumes[best] += degrees[node]
+        sizes[own] -= 1
+        sizes[best] += 1
+        n_moved += 1
+        for edge in range(starts[node], starts[node + 1]):
+            other = columns[edge] - first
+            if 0 <= other < len(shared) and other != row:
+                shared[other, own] -= weights[edge]
+                shared[other, best] += weights[edge]
     return n_moved
 
 
