@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tubal.backends.arrays import Array, own_threads, to_numpy
+from tubal.backends.arrays import Array, own_threads, parallel_ranges, to_numpy
 from tubal.backends.cpu.coding import descend
 from tubal.estimators.validation import check_new_stack
 from tubal.graph.structure import Stage
@@ -24,6 +24,8 @@ READABLE_SHARE = 0.05
 READABLE_GAP = 1e-3
 # Terms that an image may gain in one round, the number of rounds, and the images that are explained at a time.
 ROUND_TERMS, MAX_ROUNDS, BATCH = 24, 100, 64
+# Images whose terms one thread solves before it takes others.
+_SOLVED_AT_A_TIME = 8
 # Shifted atoms are kept for the next image until they take this many bytes.
 KEPT_BYTES = 1 << 26
 
@@ -378,10 +380,13 @@ class _FewTerms:
         return True
 
     def solve(self) -> None:
-        """Minimise over the coefficients of the terms, and drop terms that become zero."""
+        """Minimise over the coefficients of the terms."""
         square = float(self.image.astype(np.float64) @ self.image)
         slack = self.products - self.gram @ self.codes
         descend(self.gram, self.products, slack, square, READABLE_SHARE, 0.3 * READABLE_GAP, self.codes)
+
+    def drop_unused(self) -> None:
+        """Drop the terms that have become zero."""
         used = self.codes != 0.0
         self.places, self.codes, self.pictures = self.places[used], self.codes[used], self.pictures[used]
         self.gram, self.products = self.gram[np.ix_(used, used)], self.products[used]
@@ -409,11 +414,19 @@ def _few_terms(coder: FittedCoder, images: NDArray[Any], shifted_atom: ShiftedAt
             for few, row, more in zip(open_images, products, unsolved, strict=True)
             if more and few.add(row, shifted_atom)
         ]
-        for few in open_images:
-            few.solve()
         if not open_images:
             break
+        with own_threads() as threads:
+            solve = partial(_solve_some, open_images)
+            parallel_ranges(solve, len(open_images), grain=_SOLVED_AT_A_TIME, threads=threads)
+        for few in open_images:
+            few.drop_unused()
     return found
+
+
+def _solve_some(images: Sequence[_FewTerms], start: int, stop: int) -> None:
+    for few in images[start:stop]:
+        few.solve()
 
 
 def _relative_gaps(images: Sequence[_FewTerms], residuals: NDArray[Any], products: NDArray[Any]) -> NDArray[np.float64]:

@@ -116,21 +116,22 @@ def njit(*, cache: bool = False, **options: bool | str) -> Callable[[Callable[..
 
 
 # --- compiled by other processes --------------------------------------------------------------------------------------
-# What clustering in single precision and its report need. The processes take them in turn, so kernels that are needed
-# first stand first, and each of two processes is done after half of the time.
+# What clustering in single precision and its report need. The processes take them in turn: of two, the first one
+# compiles every other kernel. Kernels that are needed first stand first, those that take longest stand early, and both
+# processes are done after half of the time.
 FOR_CLUSTERING = tuple(
     f"tubal.backends.cpu.{name}"
     for name in (
         "deformation.unit_fields",
         "deformation.warp_energies",
-        "deformation.keep_largest",
-        "deformation.pair_distances",
         "deformation.best_motions",
-        "coding.solve_graph_systems",
+        "deformation.keep_largest",
         "coding.graph_step",
-        "coding.descend",
+        "deformation.pair_distances",
         "deformation.add_edges",
+        "coding.solve_graph_systems",
         "deformation.place_on_map",
+        "coding.descend",
     )
 )
 MOST_PROCESSES = 3
