@@ -13,7 +13,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from numpy.testing import assert_array_equal
 from scipy.io import savemat
+from sklearn.datasets import load_digits
 
 from tubal import datasets
 from tubal.cli.info import datasets as command
@@ -176,6 +178,13 @@ def test_missing_h5py_names_the_extra(tmp_path, monkeypatch):
 def test_unknown_name_lists_the_valid_ones():
     with pytest.raises(ValueError, match=r"'mnist'.*coil20, usps, orl, yale"):
         datasets.fetch("mnist")
+
+
+def test_digits_are_those_of_scikit_learn():
+    ours, theirs = datasets.load_digits_images(), load_digits()
+    assert_array_equal(ours.images, (theirs.images / 16.0).astype(np.float32))
+    assert_array_equal(ours.target, theirs.target)
+    assert ours.DESCR == theirs.DESCR
 
 
 def test_digits_need_no_file():
