@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
-from benchmarks import clustering, coding, fits, large, scaling
+from benchmarks import clustering, coding, fits, large, scaling, searches
 from benchmarks.pages import SECTIONS, Bench, write_bench
 from benchmarks.timing import Row, environment
 
@@ -66,7 +66,8 @@ MEASUREMENTS = {
     "small collections": Measurement(clustering.preset_on_small_collections),
     "copies": Measurement(lambda: clustering.preset_on_copies(draws={2000: 8, 8000: 4, 19000: 3, 60000: 3})),
     "approximate index": Measurement(clustering.approximate_index),
-    "candidates": Measurement(clustering.candidate_search),
+    "candidates": Measurement(searches.compared_searches),
+    "candidates on many cores": Measurement(searches.compared_searches),
     "hints": Measurement(lambda: clustering.hints_and_growth(10000), lambda: clustering.hints_and_growth(1000)),
     "many images": Measurement(lambda: clustering.preset_by_images((20000, 35000, 50000))),
     "scale": Measurement(large.preset_against_umap),

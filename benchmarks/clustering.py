@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from benchmarks.scaling import log_log_slope
 from benchmarks.timing import Row, call_in_new_process, seconds, timed
 from tubal import ImageClusterer
-from tubal.backends.arrays import own_threads, thread_count
+from tubal.backends.arrays import own_threads
 from tubal.datasets import fetch
 from tubal.experiments.runner import resident_bytes
 from tubal.graph import Graph, candidate_recall, deformable_graph
-from tubal.graph.cells import CoarseMap, cell_candidates, most_similar
+from tubal.graph.cells import CoarseMap
 from tubal.graph.deformable import DeformableSearch, Deformation, Effort, working_images
 from tubal.graph.neighbors import as_float_stack
 from tubal.metrics import clustering_accuracy, clustering_nmi
@@ -27,14 +27,32 @@ SMALL = ("coil20", "orl", "yale", "digits")
 
 
 # --- against UMAP ----------------------------------------------------------------------------------------------
-def umap_and_kmeans(images: NDArray[np.float32], n_clusters: int) -> NDArray[np.int32]:
-    """Return labels (n_images,): UMAP to ten dimensions on all cores, then K-means from ten starts."""
+def umap_points(images: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return points (n_images, 10) of UMAP, on all cores."""
     import umap
-    from sklearn.cluster import KMeans
 
     rows = images.reshape(len(images), -1)
-    points = umap.UMAP(n_neighbors=10, min_dist=0.0, n_components=10, n_jobs=-1).fit_transform(rows)
+    return np.asarray(umap.UMAP(n_neighbors=10, min_dist=0.0, n_components=10, n_jobs=-1).fit_transform(rows))
+
+
+def umap_and_kmeans(images: NDArray[np.float32], n_clusters: int) -> NDArray[np.int32]:
+    """Return labels (n_images,) of UMAP and K-means from ten starts."""
+    points = umap_points(images)
+    from sklearn.cluster import KMeans
+
     return np.asarray(KMeans(n_clusters, n_init=10).fit_predict(points))
+
+
+def umap_and_hdbscan(images: NDArray[np.float32]) -> NDArray[np.int32]:
+    """Return labels (n_images,) of UMAP and HDBSCAN, with the settings that UMAP's tutorial uses for 70 000 digits.
+
+    Images that belong to no cluster get the largest label.
+    """
+    points = umap_points(images)
+    import hdbscan
+
+    labels = hdbscan.HDBSCAN(min_samples=10, min_cluster_size=500, core_dist_n_jobs=-1).fit_predict(points)
+    return np.where(labels < 0, labels.max() + 1, labels)
 
 
 def preset_against_umap(repeats: int, name: str = "usps") -> list[Row]:
@@ -217,42 +235,6 @@ def noisy_digits(n_copies: int, seed: int = 0) -> tuple[NDArray[np.float32], NDA
 
 
 # --- candidates ------------------------------------------------------------------------------------------------
-def candidate_search(n_images: int = 30_000, reach: int = 50) -> list[Row]:
-    """Measure the searches for candidates on descriptors of deformed digits: all pairs, cells, and pynndescent.
-
-    pynndescent is slower with more neighbours and finds more of them, so it is asked for more until its share of the
-    exact candidates is that of the cells. Its first call compiles, which is measured as the cold time.
-    """
-    from pynndescent import NNDescent
-
-    descriptors, threads = describe_digits(n_images), thread_count()
-    with own_threads():  # as in a fit
-        exact_seconds, exact = timed(lambda: most_similar(descriptors, descriptors, reach, threads, first=0))
-        cells_seconds, cells = timed(lambda: cell_candidates(descriptors, reach, random_state=0, threads=threads))
-    recall = share_of_lists(cells, exact)
-
-    def descend(length: int) -> NDArray[np.int32]:
-        index = NNDescent(descriptors, metric="euclidean", n_neighbors=length, random_state=0, n_jobs=threads)
-        return np.asarray(index.neighbor_graph[0], dtype=np.int32)
-
-    length = reach + 1
-    cold, found = timed(lambda: descend(length))
-    while share_of_lists(found, exact) < recall and length < 4 * reach:
-        length += reach // 5
-        found = descend(length)
-    warm, found = timed(lambda: descend(length))
-    rows = [
-        ("all pairs", exact_seconds, exact_seconds, 1.0),
-        ("cells", cells_seconds, cells_seconds, recall),
-        (f"pynndescent, {length} neighbours", cold, warm, share_of_lists(found, exact)),
-    ]
-    return [
-        {"problem": title, "cold seconds": first, "seconds": again, "recall of candidates": share}
-        | ({"relative time": again / warm, "limit": 1.0} if title == "cells" else {})
-        for title, first, again, share in rows
-    ]
-
-
 def describe_digits(n_images: int) -> NDArray[np.float32]:
     """Return the descriptors of deformed digits; kernels are compiled afterwards."""
     digits, _ = shifted_digits(n_images)

@@ -1,4 +1,4 @@
-"""Many images: Fashion-MNIST with the default preset, against UMAP + K-means, from an empty cache and warm.
+"""Many images: Fashion-MNIST with the default preset, against UMAP with K-means or HDBSCAN, cold and warm.
 
 The collection is the Debian package ``dataset-fashion-mnist``; the variable FASHION_MNIST names another folder with its
 four files.
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import combinations
 from pathlib import Path
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import adjusted_rand_score
 from threadpoolctl import threadpool_limits
 
-from benchmarks.clustering import umap_and_kmeans
+from benchmarks.clustering import umap_and_hdbscan, umap_and_kmeans
 from benchmarks.scaling import log_log_slope
 from benchmarks.timing import Row, call_in_new_process, seconds, timed
 from tubal import ImageClusterer
@@ -101,6 +102,7 @@ def preset_against_umap(n_images: int = 70_000, device: str = "cpu") -> list[Row
         title: _measured(program=program, n_images=n_images, device=device)
         for title, program in (
             ("UMAP + K-means", "umap"),
+            ("UMAP + HDBSCAN", "hdbscan"),
             ("tubal, number given", "given"),
             ("tubal, number estimated", "estimated"),
         )
@@ -127,15 +129,19 @@ def fit_twice(program: str, n_images: int, device: str) -> Row:
     began = time.time()
     images, target = fashion_mnist(n_images)
     work: Callable[[], NDArray[Any]]
-    if program == "umap":
-        rows = (images / 255).astype(np.float32)
-        work = lambda: umap_and_kmeans(rows, N_CLASSES)  # noqa: E731
+    peers: dict[str, Callable[[Any], NDArray[Any]]] = {
+        "umap": partial(umap_and_kmeans, n_clusters=N_CLASSES),
+        "hdbscan": umap_and_hdbscan,
+    }
+    peer = peers.get(program)
+    if peer is not None:
+        work = partial(peer, (images / 255).astype(np.float32))
     else:
         n_clusters = N_CLASSES if program == "given" else None
         given = to_device(images.astype(np.float32), device) if device != "cpu" else images
         work = lambda: ImageClusterer(n_clusters, random_state=0).fit_predict(given)  # noqa: E731
     # Importing tubal compiles kernels, which belongs to its cold time; UMAP is imported within the call.
-    before = 0.0 if program == "umap" else began - psutil.Process().create_time()
+    before = 0.0 if peer is not None else began - psutil.Process().create_time()
     cold = before + seconds(work)
     warm, labels = timed(work)
     return {

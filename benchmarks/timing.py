@@ -17,7 +17,10 @@ from tubal.storage.files import machine, versions
 Result = TypeVar("Result")
 Row = dict[str, Any]  # one line of a table: column title -> value
 
-_PACKAGES = ("numpy", "scipy", "numba", "scikit-learn", "sporco", "umap-learn", "torch")
+_PACKAGES = (
+    "numpy", "scipy", "numba", "scikit-learn", "sporco", "umap-learn", "hdbscan", "pynndescent", "faiss-cpu", "hnswlib",
+    "usearch", "torch",
+)  # fmt: skip
 
 
 def seconds(work: Callable[[], object]) -> float:
