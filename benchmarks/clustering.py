@@ -52,7 +52,7 @@ def umap_and_hdbscan(images: NDArray[np.float32]) -> NDArray[np.int32]:
     import hdbscan
 
     labels = hdbscan.HDBSCAN(min_samples=10, min_cluster_size=500, core_dist_n_jobs=-1).fit_predict(points)
-    return np.where(labels < 0, labels.max() + 1, labels)
+    return np.asarray(np.where(labels < 0, labels.max() + 1, labels))
 
 
 def preset_against_umap(repeats: int, name: str = "usps") -> list[Row]:

@@ -235,12 +235,8 @@ TARGETS = (
     ),
     Target("default preset", "time relative to UMAP + K-means", "relative time", "limit", False),
     Target("small collections", "clustering COIL20, ORL, Yale and digits: seconds", "seconds", "seconds limit", False),
-    Target(
-        "candidates", "candidates from cells: time relative to the fastest library", "relative time", "limit", False
-    ),
-    Target("candidates", "the same with the import of the library", "cold relative time", "limit", False),
+    Target("candidates", "search for candidates: time relative to the fastest peer", "relative time", "limit", False),
     Target("candidates on many cores", "the same on many cores", "relative time", "limit", False),
-    Target("candidates on many cores", "the same with the import of the library", "cold relative time", "limit", False),
     Target("hints", "questions, answers and new images in 10 000 images: seconds", "seconds", "limit", False),
     Target("copies", "NMI on collections with copies", "NMI", "target", True),
     Target(
