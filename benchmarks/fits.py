@@ -221,9 +221,9 @@ def _cluster_accuracy(target: NDArray[np.integer[Any]], features: FloatArray, se
 
 # --- the first use ---------------------------------------------------------------------------------------------
 _FIRST_FIT_PROGRAM = """
-from sklearn.datasets import load_digits
 from tubal import GTSC
-GTSC(10, random_state=0).fit(load_digits().images[:200].astype('float32'))
+from tubal.datasets import load_digits_images
+GTSC(10, random_state=0).fit(load_digits_images().images[:200])
 """
 
 

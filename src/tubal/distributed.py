@@ -33,7 +33,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -399,11 +399,11 @@ class RemoteEngine(Engine):
         """Return what lists the neighbours of scaled images."""
         return lambda search: TaskSearch.of(search, self.cluster, partial(self._load, images))
 
-    def _load(self, images: Array, chosen: Indices) -> Future:
+    def _load(self, images: Array, chosen: Indices, home: int) -> Future:
         """Return the future of some scaled images: read by the worker if they are in its file, else sent."""
         if self.path is not None and len(images) == self.n_images:
-            return self.cluster.submit(read_scaled, self.path, chosen)
-        return self.cluster.submit(constant, images[chosen])
+            return self.cluster.submit(read_scaled, self.path, chosen, home=home)
+        return self.cluster.submit(constant, images[chosen], home=home)
 
 
 # --- tasks: images ----------------------------------------------------------------------------------------------
@@ -582,10 +582,21 @@ class Cluster:
         """Number of tasks that can run at the same time."""
         return max(1, int(sum(self.client.nthreads().values())))
 
-    def submit(self, work: Callable[..., object], *arguments: object) -> Future:
-        """Start a task; arguments that are futures stand for their results."""
+    @cached_property
+    def places(self) -> list[str]:
+        """Addresses of the workers, each once for every thread that it has."""
+        return [address for address, n_threads in sorted(self.client.nthreads().items()) for _ in range(n_threads)]
+
+    def submit(self, work: Callable[..., object], *arguments: object, home: int | None = None) -> Future:
+        """Start a task; arguments that are futures stand for their results.
+
+        Tasks with the same number ``home`` run on the same worker as long as it lives.
+        """
         name = f"tubal-{work.__name__.strip('_')}-{self.token}-{next(self.numbers)}"
-        return self.client.submit(run_task, work, *arguments, key=name, pure=False)
+        wanted = None if home is None else self.places[home % len(self.places)]
+        return self.client.submit(
+            run_task, work, *arguments, key=name, pure=False, workers=wanted, allow_other_workers=wanted is not None
+        )
 
     def fetch(self, futures: Future | list[Future]) -> Any:
         """Wait for the result of a task, or of several."""

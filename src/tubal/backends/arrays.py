@@ -132,7 +132,8 @@ def restore_like(value: Value, reference: Array) -> Value | Array:
     """
     if not isinstance(value, np.ndarray) or not is_torch(reference):
         return value
-    return sys.modules["torch"].as_tensor(value, device=reference.device)
+    # Torch warns of arrays that cannot be written to.
+    return sys.modules["torch"].as_tensor(value if value.flags.writeable else value.copy(), device=reference.device)
 
 
 def constant_like(make: Callable[[int], NDArray[np.float64]], size: int, reference: Array) -> Array:

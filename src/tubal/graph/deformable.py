@@ -452,8 +452,7 @@ class DeformableSearch(ImageSearch):
         With a stage the queries are the distinct training images, in the order of :meth:`_training_order`. Blocks that
         an interrupted run has kept are not computed again.
         """
-        rank = self.prepared.coefficients.rank
-        blocks = list(self._block_ranges(len(queries), queries.shape[1], effort, rank))
+        blocks = list(self._block_ranges(len(queries), queries.shape[1], effort, self.prepared.coefficients.rank))
         order = None if stage is None else self._training_order(effort)
         found = GrowingRanking(len(queries), order)
         for part in [] if stage is None else self._kept_blocks(stage, blocks):
@@ -508,15 +507,18 @@ class DeformableSearch(ImageSearch):
         return lambda share: stage.show(int((start + share * (stop - start)) * n_images / n_queries), n_images)
 
     def _block_ranges(self, n_queries: int, n_channels: int, effort: Effort, rank: int) -> Iterator[tuple[int, int]]:
-        """Yield ranges of queries that take a few seconds and whose data fit half the memory budget."""
+        """Return ranges of queries that take a few seconds and whose data fit half the memory budget."""
+        is_small = n_queries <= effort.exact_limit
+        rows = self._most_rows(n_channels, effort, rank, _BLOCK_PIXELS if is_small else _SMALL_BLOCK_PIXELS)
+        return ((start, min(start + rows, n_queries)) for start in range(0, n_queries, rows))
+
+    def _most_rows(self, n_channels: int, effort: Effort, rank: int, pixels: int = _BLOCK_PIXELS) -> int:
+        """Return how many queries fit half the memory budget and have at most so many pixels to compare."""
         n_pixels = self.size.shape[0] * self.size.shape[1]
-        floats = 8 * n_channels * n_pixels + len(self.bank.shifts) * rank
-        per_query = 4 * floats + 24 * effort.n_candidates + 64 * effort.n_kept
-        pixels = _BLOCK_PIXELS if n_queries <= effort.exact_limit else _SMALL_BLOCK_PIXELS
+        per_query = 32 * n_channels * n_pixels + 4 * len(self.bank.shifts) * rank  # bytes
+        per_query += 24 * effort.n_candidates + 64 * effort.n_kept
         quick = pixels // (effort.n_kept * n_channels * n_pixels) // _ROUND * _ROUND
-        rows = max(64, min(int(0.5 * self.memory_budget / per_query), max(_ROUND, quick)))
-        for start in range(0, n_queries, rows):
-            yield start, min(start + rows, n_queries)
+        return max(64, min(int(0.5 * self.memory_budget / per_query), max(_ROUND, quick)))
 
     def _rank_block(
         self, queries: Float32, effort: Effort, first: int | None, threads: int, tell: Callable[[float], None]

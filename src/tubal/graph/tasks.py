@@ -57,8 +57,11 @@ class Tasks(Protocol):
     def n_parallel(self) -> int:
         """Number of tasks that can run at the same time."""
 
-    def submit(self, work: Callable[..., object], *arguments: object) -> Any:
-        """Start ``work(*arguments)`` and return its future; futures among the arguments stand for their results."""
+    def submit(self, work: Callable[..., object], *arguments: object, home: int | None = None) -> Any:
+        """Start ``work(*arguments)`` and return its future; futures among the arguments stand for their results.
+
+        Tasks with the same number ``home`` should run in the same place, those with other numbers in others.
+        """
 
     def fetch(self, futures: Any) -> Any:
         """Wait for the result of a future, or for those of a list."""
@@ -68,14 +71,14 @@ class Tasks(Protocol):
 class TaskSearch(DeformableSearch):
     """:class:`DeformableSearch` whose training images are compared by tasks.
 
-    ``tasks`` runs them, and ``load`` returns the future of some training images, given their indices.
+    ``tasks`` runs them, and ``load`` returns the future of some training images, given their indices and their place.
     """
 
     tasks: Tasks = None  # type: ignore[assignment]  # fields after those with a default need one
-    load: Callable[[IndexArray], Any] = None  # type: ignore[assignment]
+    load: Callable[[IndexArray, int], Any] = None  # type: ignore[assignment]
 
     @classmethod
-    def of(cls, search: DeformableSearch, tasks: Tasks, load: Callable[[IndexArray], Any]) -> TaskSearch:
+    def of(cls, search: DeformableSearch, tasks: Tasks, load: Callable[[IndexArray, int], Any]) -> TaskSearch:
         """Return ``search`` with its work done by tasks."""
         return cls(**{part.name: getattr(search, part.name) for part in fields(search)}, tasks=tasks, load=load)
 
@@ -92,8 +95,8 @@ class TaskSearch(DeformableSearch):
         found = PreparedImages(images, group, coarse, nothing[:, 0], coefficients, nothing, nothing[:, 0, 0])
         tools = self.tasks.submit(constant, self._tools(found, self.effort))
         parts = [
-            self.tasks.submit(describe_part, tools, self._load(images, np.arange(start, stop)))
-            for start, stop in self._task_blocks(len(images), self.effort.n_kept, found)
+            self.tasks.submit(describe_part, tools, self._load(images, np.arange(start, stop), number), home=number)
+            for number, (start, stop) in enumerate(self._task_blocks(len(images), self.effort.n_kept, found))
         ]
         vars(self)["_described"] = parts
         return replace(found, descriptors=np.concatenate(self.tasks.fetch(parts)))
@@ -109,9 +112,9 @@ class TaskSearch(DeformableSearch):
 
         return assign
 
-    def _load(self, images: WorkingImages, chosen: IndexArray) -> Any:
-        """Return the future of some distinct training images."""
-        return self.load(images.numbers[chosen])
+    def _load(self, images: WorkingImages, chosen: IndexArray, home: int) -> Any:
+        """Return the future of some distinct training images, in the place ``home``."""
+        return self.load(images.numbers[chosen], home)
 
     def _tools(self, prepared: PreparedImages, effort: Effort) -> Toolbox:
         large = len(prepared.images) > effort.exact_limit
@@ -119,11 +122,16 @@ class TaskSearch(DeformableSearch):
         return Toolbox(self.size, prepared.images.largest, prepared.coarse, comparison, effort.n_kept, large)
 
     def _task_blocks(self, n_images: int, n_kept: int, prepared: PreparedImages) -> list[tuple[int, int]]:
-        """Return the ranges of images of all tasks: as large as in one process, and at least two for each worker."""
+        """Return the ranges of images of all tasks, equally many for each that can run, and at least two.
+
+        They are larger than in one process, where they also show the progress: the larger a block, the fewer of its
+        candidates belong to other blocks and must be sent.
+        """
         effort, n_channels = replace(self.effort, n_kept=n_kept), prepared.images.shape[1]
-        longest = next(self._block_ranges(n_images, n_channels, effort, prepared.coefficients.rank))[1]
-        share = -(-n_images // (_BLOCKS_AHEAD * max(1, self.tasks.n_parallel)))
-        rows = min(longest, -(-share // _ROUND) * _ROUND)
+        together = max(1, self.tasks.n_parallel)
+        rounds = -(-n_images // (together * self._most_rows(n_channels, effort, prepared.coefficients.rank)))
+        share = -(-n_images // (together * max(_BLOCKS_AHEAD, rounds)))
+        rows = -(-share // _ROUND) * _ROUND
         return [(start, min(start + rows, n_images)) for start in range(0, n_images, rows)]
 
     def _rank(self, queries: Float32 | WorkingImages, effort: Effort, stage: Stage | None = None) -> Ranking:
@@ -159,7 +167,8 @@ class BlockTasks:
         known, cells = submit(joined, vars(search)["_described"]), submit(constant, plan)
         self.lists = [submit(block_candidates, known, cells, start, stop, reach) for start, stop in blocks]
         self.shelves = [
-            submit(prepare_part, self.tools, search._load(prepared.images, order[start:stop])) for start, stop in blocks
+            submit(prepare_part, self.tools, search._load(prepared.images, order[start:stop], number), home=number)
+            for number, (start, stop) in enumerate(blocks)
         ]
         self.place = np.empty(len(order), np.intp)
         self.place[order] = np.arange(len(order))
@@ -188,9 +197,11 @@ class BlockTasks:
         for home in np.unique(homes):
             own = np.flatnonzero(homes == home)
             wanted = (places[own] - self.blocks[home][0]).astype(np.int32)
-            pieces.append(self.tasks.submit(take_known, self.shelves[home], wanted))
+            pieces.append(self.tasks.submit(take_known, self.shelves[home], wanted, home=int(home)))
             at.append(own.astype(np.int32))
-        return numbers, self.tasks.submit(rank_block, self.tools, self.shelves[number], self.lists[number], pieces, at)
+        # Where its images are, about half of its candidates need not be sent.
+        arguments = (self.tools, self.shelves[number], self.lists[number], pieces, at)
+        return numbers, self.tasks.submit(rank_block, *arguments, home=number)
 
 
 # --- the tasks --------------------------------------------------------------------------------------------------
@@ -218,6 +229,15 @@ class Toolbox:
         return narrowed(values) if self.large else values
 
 
+@dataclass(frozen=True)
+class Shelf(KnownImages):
+    """Images of one block; a scheduler asks for their size when it decides where they are compared."""
+
+    def __sizeof__(self) -> int:
+        """Return the number of bytes."""
+        return int(self.images.nbytes + self.warped.nbytes + self.energies.nbytes)
+
+
 def constant(value: Any) -> Any:
     """Return the value; as a task, it keeps the value on the cluster."""
     return value
@@ -241,12 +261,12 @@ def assign_part(descriptors: NDArray[Any], centers: Float32) -> tuple[IndexArray
         return assign_cells(descriptors, centers, threads)
 
 
-def prepare_part(tools: Toolbox, originals: NDArray[Any]) -> KnownImages:
+def prepare_part(tools: Toolbox, originals: NDArray[Any]) -> Shelf:
     """Return some images as others are compared with them."""
     with own_threads() as threads:
         images = tools.size.apply(originals, tools.largest)
         warped, energies = tools.coefficients.of_warps(images, threads)
-    return KnownImages(images, tools.compact(warped), energies)
+    return Shelf(images, tools.compact(warped), energies)
 
 
 def block_candidates(known: NDArray[Any], plan: CellPlan | None, start: int, stop: int, reach: int) -> Int32:
@@ -257,12 +277,12 @@ def block_candidates(known: NDArray[Any], plan: CellPlan | None, start: int, sto
         return np.asarray(most_similar(known[start:stop], known, reach, threads, first=start))
 
 
-def take_known(known: KnownImages, chosen: Int32) -> KnownImages:
+def take_known(known: Shelf, chosen: Int32) -> Shelf:
     """Return some of the images of one part."""
-    return KnownImages(known.images[chosen], known.warped[chosen], known.energies[chosen])
+    return Shelf(known.images[chosen], known.warped[chosen], known.energies[chosen])
 
 
-def rank_block(tools: Toolbox, own: KnownImages, lists: Int32, pieces: list[KnownImages], at: list[Int32]) -> Ranking:
+def rank_block(tools: Toolbox, own: Shelf, lists: Int32, pieces: list[Shelf], at: list[Int32]) -> Ranking:
     """Return the best candidates of the images of one part, as places among all distinct candidates in ``lists``.
 
     Piece i holds the candidates at the places ``at[i]``.

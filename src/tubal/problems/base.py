@@ -13,7 +13,15 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tubal.backends.arrays import Array, SparseMatrix, namespace, to_numpy_together
+from tubal.backends.arrays import (
+    Array,
+    SparseMatrix,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    to_numpy_together,
+)
 
 # A dictionary is what its model says: one array, or one array per part. Learning only passes it on.
 Dictionary: TypeAlias = "Array | tuple[Array, ...]"
@@ -29,6 +37,8 @@ DUAL_SHIFT = 1e-3
 # After each of three corrections the next is made if the bound is at most this many times the wanted one. The second
 # usually makes it three times smaller and the third half as large again.
 NEXT_CORRECTION = (6.0, 2.0, 0.0)
+# Images whose gradients one thread measures at a time.
+_MEASURED_AT_A_TIME = 256
 
 
 # --- the l1 norm and the unit ball ------------------------------------------------------------------------------------
@@ -474,11 +484,19 @@ class CodingProblem(ABC):
     def _gap_terms(self, codes: Array) -> GapTerms:
         """Return what the duality gap needs of every image."""
         summary, gradient = self.summary(codes), self.gradient(codes)
-        axes = tuple(range(codes.ndim - 1))
-        xp = namespace(codes)
-        product, largest = to_numpy_together(
-            xp.sum(gradient * codes, axes, dtype=xp.float64), xp.amax(abs(gradient), axes)
-        )
+        axes, xp = tuple(range(codes.ndim - 1)), namespace(codes)
+
+        def measure(start: int, stop: int) -> tuple[Array, Array]:
+            slope = gradient[..., start:stop]
+            product = xp.sum(slope * codes[..., start:stop], axes, dtype=xp.float64)
+            return product, xp.amax(abs(slope), axes)
+
+        if is_torch(codes):
+            product, largest = to_numpy_together(*measure(0, codes.shape[-1]))
+        else:
+            with own_threads() as threads:
+                parts = parallel_ranges(measure, codes.shape[-1], grain=_MEASURED_AT_A_TIME, threads=threads)
+            product, largest = (np.concatenate(found) for found in zip(*parts, strict=True))
         smooth = summary.values - self.sparsity * summary.absolutes + self._square_completion()
         # Rounding can make the smooth part of a perfectly reconstructed image slightly negative. That of a connected
         # image may be negative, because the energy of an edge is divided between its images unevenly.

@@ -74,7 +74,7 @@ WIDTH_UNIT = 4
 # Images summed in single precision before they are added to the double-precision totals.
 STATISTICS_BLOCK = 256
 # Statistics are summed in at most this many parts, of at least this many images each: every part needs its own arrays.
-MAX_PARTS, MIN_PART = 8, 96
+MAX_PARTS, MIN_PART = 16, 96
 
 
 # --- coding -----------------------------------------------------------------------------------------------------------
@@ -464,6 +464,8 @@ class NumbaTubalCoding:
             np.zeros((n_parts, tube_length, n_rows, codes.shape[1])) for n_rows in (codes.shape[1], self.data.shape[1])
         )
 
+        squares = np.zeros(n_parts)
+
         def work(start: int, stop: int) -> None:
             for first in range(start, stop, STATISTICS_BLOCK):
                 here = slice(first, min(first + STATISTICS_BLOCK, stop))
@@ -472,6 +474,7 @@ class NumbaTubalCoding:
                 if statistics:
                     gram[start // grain] += _product_parts(codes_hat, codes_hat)
                     cross[start // grain] += _product_parts(data_hat, codes_hat)
+                    squares[start // grain] += _sum_by_image(np.square(self.data[:, :, here])).sum()
                 data_hat -= self.map.forward @ codes_hat
                 residuals[here] = _sum_by_image(np.square(data_hat, out=data_hat))
 
@@ -479,8 +482,7 @@ class NumbaTubalCoding:
             parallel_ranges(work, self.n_samples, grain=grain, threads=threads)
         if not statistics:
             return residuals, absolutes, []
-        squares = float(np.einsum("tms,tms->", self.data, self.data, dtype=np.float64))
-        return residuals, absolutes, [(gram.sum(0), cross.sum(0), squares)]
+        return residuals, absolutes, [(gram.sum(0), cross.sum(0), float(squares.sum()))]
 
 
 def _sum_by_image(values: NDArray[Any]) -> NDArray[np.float64]:
