@@ -72,6 +72,18 @@ def test_interrupt_leaves_no_partial_file(
     assert after == before
 
 
+def test_interrupt_before_the_first_picture_is_kept_leaves_no_folder(
+    shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tubal.images.reading.atomic_write", stop)
+    assert run(["cluster", str(shapes), "-k", "4", "-o", str(tmp_path / "out"), "--views", "shape"]) == 130
+    assert capsys.readouterr().err.endswith("tubal: stopped; no half-written file was left behind\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 # --- moments at which an exception is lost or does harm ----------------------------------------------------------
 IMPORTED = """
 import signal

@@ -169,6 +169,7 @@ def checkpoint_beside(
         yield checkpoint, kept
     except KeyboardInterrupt:
         if not (path.exists() or kept.exists()):
+            kept.delete()  # its folder may be there already, with nothing in it
             raise
         raise click.ClickException(
             f"stopped; the progress is saved in {path}; to continue, run: {state.command_with('--resume')}"
