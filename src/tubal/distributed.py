@@ -593,7 +593,7 @@ class Cluster:
         Tasks with the same number ``home`` run on the same worker as long as it lives.
         """
         name = f"tubal-{work.__name__.strip('_')}-{self.token}-{next(self.numbers)}"
-        wanted = None if home is None else self.places[home % len(self.places)]
+        wanted = self.places[home % len(self.places)] if home is not None and self.places else None
         return self.client.submit(
             run_task, work, *arguments, key=name, pure=False, workers=wanted, allow_other_workers=wanted is not None
         )

@@ -10,11 +10,13 @@ refined level by level on the way back to single images (as in multilevel graph 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
-from tubal.backends.arrays import own_threads, parallel_ranges
+from tubal.backends.arrays import Array, own_threads, parallel_ranges
 from tubal.backends.cpu.deformation import move_to_best_clusters, weights_to_clusters
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, components_of
 
@@ -104,14 +106,19 @@ def refine_partition(adjacency: SparseMatrix, labels: IndexArray) -> IndexArray:
             n_moved = 0
             for first in range(0, len(found), len(shared)):
                 rows = shared[: len(found) - first]
-                parallel_ranges(
-                    lambda start, stop: weights_to_clusters(*graph, found, first + start, rows[start:stop]),  # noqa: B023
-                    len(rows), grain=_LEAST_ROWS, threads=threads,
-                )  # fmt: skip
+                add_up = partial(_add_up_weights, graph, found, first, rows)
+                parallel_ranges(add_up, len(rows), grain=_LEAST_ROWS, threads=threads)
                 n_moved += move_to_best_clusters(*graph, degrees, found, volumes, sizes, first, rows)
             if n_moved <= _STILL_MOVING * len(found):
                 break
     return found.astype(np.intp)
+
+
+def _add_up_weights(
+    graph: tuple[Array, Array, Array], labels: NDArray[np.int32], first: int, shared: FloatArray, start: int, stop: int
+) -> None:
+    """Write the weights between some nodes, counted from ``first`` on, and every cluster into ``shared``."""
+    weights_to_clusters(*graph, labels, first + start, shared[start:stop])
 
 
 def strongest_neighbors(adjacency: SparseMatrix, degrees: FloatArray) -> IndexArray:

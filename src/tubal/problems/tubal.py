@@ -474,7 +474,8 @@ class NumbaTubalCoding:
                 if statistics:
                     gram[start // grain] += _product_parts(codes_hat, codes_hat)
                     cross[start // grain] += _product_parts(data_hat, codes_hat)
-                    squares[start // grain] += _sum_by_image(np.square(self.data[:, :, here])).sum()
+                    images = self.data[:, :, here]
+                    squares[start // grain] += np.einsum("tms,tms->", images, images, dtype=np.float64)
                 data_hat -= self.map.forward @ codes_hat
                 residuals[here] = _sum_by_image(np.square(data_hat, out=data_hat))
 
