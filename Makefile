@@ -45,6 +45,10 @@ $(VENV)/.docs: $(VENV)/.dev
 	$(PIP) install --quiet --group docs
 	touch $@
 
+$(VENV)/.peers: $(VENV)/.dev
+	$(PIP) install --quiet --group peers
+	touch $@
+
 $(VENV)/.release: $(VENV)/.test
 	$(PIP) install --quiet --group release
 	touch $@
@@ -94,7 +98,7 @@ release-check: $(VENV)/.release  ## build the wheel and the sdist, check both, a
 bench: $(VENV)/.dev  ## times relative to named peers, under three minutes
 	$(BIN)/python -m benchmarks --quick
 
-bench-full: $(VENV)/.dev  ## the full benchmarks
+bench-full: $(VENV)/.peers  ## the full benchmarks
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m tools.render
 

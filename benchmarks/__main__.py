@@ -1,6 +1,7 @@
 """Run the benchmarks and write ``results/bench.json``, ``results/bench.md`` and the plots.
 
-``--only sporco,umap`` measures some sections again and keeps the others from the stored record.
+A section that is not measured keeps its stored record: those that ``--only sporco,umap`` does not name, and those that
+need more cores than the machine has.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks import clustering, coding, fits, large, scaling, searches
-from benchmarks.pages import SECTIONS, Bench, write_bench
+from benchmarks.pages import Bench, write_bench
 from benchmarks.timing import Row, environment
+from tubal.backends.arrays import thread_count
 
+# Cores of a machine with many.
+MANY = 8
 COLLECTIONS = ("orl", "yale", "coil20", "usps")
 
 
@@ -27,6 +31,7 @@ class Measurement:
 
     full: Callable[[], list[Row]]
     quick: Callable[[], list[Row]] | None = None
+    least_cores: int = 1
 
 
 MEASUREMENTS = {
@@ -67,13 +72,13 @@ MEASUREMENTS = {
     "copies": Measurement(lambda: clustering.preset_on_copies(draws={2000: 8, 8000: 4, 19000: 3, 60000: 3})),
     "approximate index": Measurement(clustering.approximate_index),
     "candidates": Measurement(searches.compared_searches),
-    "candidates on many cores": Measurement(searches.compared_searches),
+    "candidates on many cores": Measurement(searches.compared_searches, least_cores=MANY),
     "hints": Measurement(lambda: clustering.hints_and_growth(10000), lambda: clustering.hints_and_growth(1000)),
     "many images": Measurement(lambda: clustering.preset_by_images((20000, 35000, 50000))),
     "scale": Measurement(large.preset_against_umap),
-    "scale on many cores": Measurement(large.preset_against_umap),
+    "scale on many cores": Measurement(large.preset_against_umap, least_cores=MANY),
     "orders": Measurement(large.agreement_of_orders),
-    "threads": Measurement(large.two_threads_and_all),
+    "threads": Measurement(large.two_threads_and_all, least_cores=MANY),
     "million": Measurement(large.preset_by_size),
     "workers": Measurement(large.workers_against_one_process),
 }
@@ -83,39 +88,33 @@ def main() -> None:
     """Measure the wanted sections; write after each, so that an interrupted run loses one table at most."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="under three minutes: fewer repeats and sizes")
-    parser.add_argument("--only", help=f"some sections, comma-separated: {', '.join(SECTIONS)}")
-    parser.add_argument("--images", type=int, help="number of images of scale, million and workers")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="device of the section scale")
+    parser.add_argument("--only", help=f"some sections, comma-separated: {', '.join(MEASUREMENTS)}")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder of the results")
     options = parser.parse_args()
-    wanted = options.only.split(",") if options.only else list(SECTIONS)
-    if unknown := [name for name in wanted if name not in SECTIONS]:
-        parser.error(f"there is no section {', '.join(unknown)}; choose from {', '.join(SECTIONS)}")
+    cores = thread_count()
+    possible = [name for name, section in MEASUREMENTS.items() if section.least_cores <= cores]
+    wanted = options.only.split(",") if options.only else possible
+    if unknown := [name for name in wanted if name not in MEASUREMENTS]:
+        parser.error(f"there is no section {', '.join(unknown)}; choose from {', '.join(MEASUREMENTS)}")
+    if small := [name for name in wanted if name not in possible]:
+        parser.error(f"{', '.join(small)}: this machine has {cores} cores; {MANY} are needed")
     path = options.out / ("bench_quick.json" if options.quick else "bench.json")
-    about = {"date": date.today().isoformat(), "quick": options.quick, **environment()}
-    record: Bench = {"about": about, "separate": {}, "tables": {}, "curves": {}}
-    if options.only and path.exists():
+    record: Bench = {"quick": options.quick, "measured": {}, "tables": {}, "curves": {}}
+    if path.exists() and not options.quick:
         record = json.loads(path.read_text(encoding="utf-8"))
-        # Other sections keep the machine they were measured on.
-        record.setdefault("separate", {}).update(dict.fromkeys(wanted, about))
+    place = environment()
     for name in wanted:
         measure = MEASUREMENTS[name].quick if options.quick else MEASUREMENTS[name].full
         if measure is None:
             continue
         began = time.perf_counter()
-        if name in ("scale", "scale on many cores"):
-            record["tables"][name] = large.preset_against_umap(options.images or 70_000, options.device)
-        elif name == "workers":
-            record["tables"][name] = large.workers_against_one_process(options.images or 200_000)
-        elif name == "million" and options.images:
-            record["tables"][name] = large.preset_by_size(options.images)
-        else:
-            record["tables"][name] = measure()
+        record["tables"][name] = measure()
         if name == "algorithm 1":
             record["curves"] = {
                 "ORL, no graph": coding.convergence_curves(),
                 "ORL, graph weight 1": coding.convergence_curves(graph_weight=1.0),
             }
+        record["measured"][name] = {"date": date.today().isoformat(), **place}
         sys.stderr.write(f"{name}: {time.perf_counter() - began:.0f} s\n")
         write_bench(record, path)
 

@@ -21,7 +21,7 @@ import torch
 
 from benchmarks.clustering import shared_neighbors
 from benchmarks.large import N_CLASSES, fashion_mnist
-from benchmarks.pages import GPU_TITLES, gpu_page
+from benchmarks.pages import GPU_TITLES, gpu_page, write_record
 from benchmarks.plain_torch import PlainAdmm
 from benchmarks.timing import Row, call_in_new_process, timed
 from tubal import GTSC, ImageClusterer
@@ -316,18 +316,14 @@ def main() -> None:
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     options.out.mkdir(parents=True, exist_ok=True)
-    record: dict[str, Any] = {"about": device_environment()}
     path, notes = options.out / "gpu.json", options.out / "gpu_notes.md"
-    if options.only is not None and path.exists():
-        about, record = record["about"], json.loads(path.read_text(encoding="utf-8"))
-        # Other sections keep the day and the device of their measurement.
-        record.setdefault("separate", {}).update(dict.fromkeys(options.only, about))
-    for name in MEASUREMENTS if options.only is None else options.only:
-        record[name] = MEASUREMENTS[name]()
-        path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        text = gpu_page(record, notes.read_text(encoding="utf-8") if notes.exists() else "")
-        path.with_suffix(".md").write_text(text, encoding="utf-8")
-        print(gpu_page({"about": record["about"], name: record[name]}), flush=True)
+    record: dict[str, Any] = {"measured": {}, "tables": {}}
+    if path.exists():
+        record = json.loads(path.read_text(encoding="utf-8"))
+    for name in options.only or MEASUREMENTS:
+        record["tables"][name], record["measured"][name] = MEASUREMENTS[name](), device_environment()
+        write_record(record, path, gpu_page(record, notes.read_text(encoding="utf-8") if notes.exists() else ""))
+        print(gpu_page({"measured": record["measured"], "tables": {name: record["tables"][name]}}), flush=True)
 
 
 if __name__ == "__main__":

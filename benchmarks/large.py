@@ -33,7 +33,7 @@ from benchmarks.clustering import umap_and_hdbscan, umap_and_kmeans
 from benchmarks.scaling import log_log_slope
 from benchmarks.timing import Row, call_in_new_process, seconds, timed
 from tubal import ImageClusterer
-from tubal.backends.arrays import thread_count, to_device
+from tubal.backends.arrays import thread_count
 from tubal.checkpoints import Checkpoint
 from tubal.experiments.runner import resident_bytes
 from tubal.graph.affine import bilinear_table
@@ -96,10 +96,10 @@ def write_deformed_copies(path: Path, n_images: int, *, chunk: int = 10_000) -> 
     return np.asarray(labels[chosen])
 
 
-def preset_against_umap(n_images: int = 70_000, device: str = "cpu") -> list[Row]:
+def preset_against_umap(n_images: int = 70_000) -> list[Row]:
     """Measure both programs in new processes with empty caches: the first call there is cold, the second warm."""
     measured = {
-        title: _measured(program=program, n_images=n_images, device=device)
+        title: _measured(program=program, n_images=n_images)
         for title, program in (
             ("UMAP + K-means", "umap"),
             ("UMAP + HDBSCAN", "hdbscan"),
@@ -124,7 +124,7 @@ def _measured(**arguments: str | int) -> Row:
     return row
 
 
-def fit_twice(program: str, n_images: int, device: str) -> Row:
+def fit_twice(program: str, n_images: int) -> Row:
     """Cluster twice; return the seconds of both calls, the scores of the second and the peak memory."""
     began = time.time()
     images, target = fashion_mnist(n_images)
@@ -138,8 +138,7 @@ def fit_twice(program: str, n_images: int, device: str) -> Row:
         work = partial(peer, (images / 255).astype(np.float32))
     else:
         n_clusters = N_CLASSES if program == "given" else None
-        given = to_device(images.astype(np.float32), device) if device != "cpu" else images
-        work = lambda: ImageClusterer(n_clusters, random_state=0).fit_predict(given)  # noqa: E731
+        work = lambda: ImageClusterer(n_clusters, random_state=0).fit_predict(images)  # noqa: E731
     # Importing tubal compiles kernels, which belongs to its cold time; UMAP is imported within the call.
     before = 0.0 if peer is not None else began - psutil.Process().create_time()
     cold = before + seconds(work)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from benchmarks.timing import Row
 from tubal.experiments.pages import join_parts, list_versions, markdown_table
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+Environment: TypeAlias = Mapping[str, Any]  # the day, the machine, the versions, and the load before
+
+
 class Bench(TypedDict):
-    """The content of ``bench.json``: the environment, a table per section, and convergence curves.
+    """The content of ``bench.json``: the environment and the table of every section, and convergence curves."""
 
-    ``separate`` has the environment of every section that was measured apart from the others.
-    """
-
-    about: dict[str, Any]
-    separate: NotRequired[dict[str, dict[str, Any]]]
+    quick: bool
+    measured: dict[str, Environment]
     tables: dict[str, list[Row]]
     curves: dict[str, dict[str, list[tuple[float, float]]]]
 
@@ -283,37 +283,39 @@ _FIGURES = {
 
 def bench_page(record: Bench) -> str:
     """Return the whole of ``bench.md``."""
-    about, tables, separate = record["about"], record["tables"], record.get("separate", {})
-    command = f"python -m benchmarks{' --quick' if about['quick'] else ''}"
+    tables = record["tables"]
+    measured = {name: environment for name, environment in record["measured"].items() if name in tables}
+    machines = list(dict.fromkeys(_machine(environment) for environment in measured.values()))
     parts = [
         "# Benchmarks",
-        f"Written by `{command}` on {_environment_text(about)}.",
-        "Every ratio compares two programs timed in the same run on the same cores, in turn where repeated. Times are "
-        "medians. A section that was measured separately (`--only`) states its own machine.",
+        f"Written by `python -m benchmarks{' --quick' if record['quick'] else ''}`. Every ratio compares two programs "
+        "timed in the same run on the same cores, in turn where repeated. Times are medians. Every section names its "
+        "machine:",
+        "\n".join(f"{number}. {machine}" for number, machine in enumerate(machines, 1)),
     ]
-    if not about["quick"]:
+    if not record["quick"]:
         parts += ["## Targets", target_table(record)]
     for name, section in SECTIONS.items():
         if name in tables:
             parts += [f"## {section['title']}", section["text"], _row_table(tables[name])]
-            if name in separate:
-                parts.append(f"Measured separately on {_environment_text(separate[name])}.")
-            if name in _FIGURES and not about["quick"]:
+            place = machines.index(_machine(measured[name])) + 1
+            parts.append(f"Machine {place}, {measured[name]['date']}; load before: {_load(measured[name])}.")
+            if name in _FIGURES and not record["quick"]:
                 parts.append(_FIGURES[name])
     missing = [section["title"] for name, section in SECTIONS.items() if name not in tables]
-    if missing and not about["quick"]:
+    if missing and not record["quick"]:
         parts.append(f"Not measured yet: {'; '.join(missing)}.")
     return join_parts(parts)
 
 
-def _environment_text(about: Mapping[str, Any]) -> str:
-    """Return the date, the machine, the versions and the load of a run as one line of text."""
-    versions = list_versions({name: version for name, version in about["versions"].items() if version})
-    load = f"{about['load before']:.1f}" if "load before" in about else "not recorded"
-    return (
-        f"{about['date']}: {about['processor']}, {about['cores']} cores, Python {about['python']}, {versions}; load "
-        f"before the run {load}"
-    )
+def _machine(environment: Environment) -> str:
+    """Return the machine and the versions as one line of text."""
+    versions = list_versions({name: version for name, version in environment["versions"].items() if version})
+    return f"{environment['processor']}, {environment['cores']} cores, {versions}"
+
+
+def _load(environment: Environment) -> str:
+    return f"{environment['load before']:.1f}" if "load before" in environment else "not recorded"
 
 
 def target_table(record: Bench) -> str:
@@ -368,25 +370,22 @@ GPU_TITLES = {
 
 def gpu_page(record: Mapping[str, Any], notes: str = "") -> str:
     """Return the whole of ``gpu.md``; ``notes`` are written by hand and stand at the end."""
-    about = dict(record["about"])
-    day, device = about.pop("date"), about.pop("device")
-    parts = ["# On the GPU", f"Written by `python -m benchmarks.gpu` on {day}: {device}, {list_versions(about)}."]
+    parts = ["# On the GPU", "Written by `python -m benchmarks.gpu`."]
     for name, title in GPU_TITLES.items():
-        if name in record:
-            parts += [f"## {title}", _row_table(record[name])]
-            if name in record.get("separate", {}):
-                own = dict(record["separate"][name])
-                day, device = own.pop("date"), own.pop("device")
-                parts.append(f"Measured separately on {day}: {device}, {list_versions(own)}.")
-    targets = gpu_targets(record)
+        if name in record["tables"]:
+            own = dict(record["measured"][name])
+            day, device = own.pop("date"), own.pop("device")
+            parts += [f"## {title}", _row_table(record["tables"][name])]
+            parts.append(f"Measured on {day}: {device}, {list_versions(own)}.")
+    targets = gpu_targets(record["tables"])
     parts += ["## Targets", _row_table(targets)] if targets else []
     return join_parts([*parts, notes.strip()])
 
 
-def gpu_targets(record: Mapping[str, Any]) -> list[Row]:
+def gpu_targets(tables: Mapping[str, Sequence[Row]]) -> list[Row]:
     """Return every target that was measured, with its bound and result."""
-    without, with_graph = record.get("coding", ({}, {}))
-    fit, graph, million = (record.get(name, ({},))[0] for name in ("fit", "graph", "million"))
+    without, with_graph = tables.get("coding", ({}, {}))
+    fit, graph, million = (tables.get(name, ({},))[0] for name in ("fit", "graph", "million"))
     targets = [
         ("one step without a graph, ms", "at most", 0.6, without.get("ms per step")),
         ("coding without a graph: times faster than plain torch", "at least", 5.0, without.get("ratio")),
@@ -394,7 +393,7 @@ def gpu_targets(record: Mapping[str, Any]) -> list[Row]:
         ("USPS fit to the objective of the CPU fit, seconds", "at most", 0.4, fit.get("seconds to the CPU objective")),
         ("images of 28×28 coded at once", "at least", 1_000_000, million.get("images")),
         ("deformable graph of USPS, seconds", "at most", 3.0, graph.get("seconds")),
-        *_cluster_targets(record.get("clusters", ())),
+        *_cluster_targets(tables.get("clusters", ())),
     ]
     return [
         {"measured": words, "result": found, "target": f"{side} {bound}", "met": "yes" if met else "**no**"}
@@ -419,10 +418,15 @@ def _cluster_targets(rows: Sequence[Row]) -> list[tuple[str, str, float, float]]
 def write_bench(record: Bench, path: Path) -> None:
     """Write the record, its page and, for a full run, its plots."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1), encoding="utf-8")
-    path.with_suffix(".md").write_text(bench_page(record), encoding="utf-8")
-    if not record["about"]["quick"]:
+    write_record(record, path, bench_page(record))
+    if not record["quick"]:
         draw_bench(record, path.parent / "figures")
+
+
+def write_record(record: Mapping[str, Any], path: Path, page: str) -> None:
+    """Write a record as JSON, and its page beside it."""
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.with_suffix(".md").write_text(page, encoding="utf-8")
 
 
 def draw_bench(record: Bench, folder: Path) -> None:

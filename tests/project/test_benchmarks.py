@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from benchmarks import __main__ as program
 from benchmarks import fits, large
 from benchmarks.pages import SECTIONS, TARGETS, gpu_targets, target_table
 
@@ -57,3 +60,51 @@ def test_missing_collection_names_the_package(monkeypatch, tmp_path):
     monkeypatch.setenv("FASHION_MNIST", str(tmp_path / "nothing"))
     with pytest.raises(FileNotFoundError, match="dataset-fashion-mnist"):
         large.fashion_mnist()
+
+
+# --- the program -----------------------------------------------------------------------------------------------
+def run_benchmarks(monkeypatch, folder, measurements, *options):
+    monkeypatch.setattr(program, "MEASUREMENTS", measurements)
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--out", str(folder), *options])
+    program.main()
+    return json.loads((folder / "bench.json").read_text(encoding="utf-8"))
+
+
+def measured(seconds):
+    return program.Measurement(lambda: [{"problem": "a", "seconds": seconds}])
+
+
+def test_interrupted_run_keeps_the_record_of_sections_it_has_not_reached(monkeypatch, tmp_path):
+    def stop():
+        raise KeyboardInterrupt
+
+    both = {"sporco": measured(1.0), "encode": measured(1.0)}
+    before = run_benchmarks(monkeypatch, tmp_path, both, "--only", "sporco,encode")
+    monkeypatch.setattr(program, "environment", lambda: {**before["measured"]["sporco"], "processor": "another"})
+
+    stopped = {"sporco": measured(2.0), "encode": program.Measurement(stop)}
+    with pytest.raises(KeyboardInterrupt):
+        run_benchmarks(monkeypatch, tmp_path, stopped, "--only", "sporco,encode")
+
+    after = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
+    assert after["tables"]["sporco"][0]["seconds"] == 2.0
+    assert after["measured"]["sporco"]["processor"] == "another"
+    assert after["measured"]["encode"] == before["measured"]["encode"]
+    page = (tmp_path / "bench.md").read_text(encoding="utf-8")
+    assert "\n1. another, " in page
+    assert "Machine 1, " in page
+
+
+def test_sections_for_many_cores_keep_their_record_on_a_small_machine(monkeypatch, tmp_path, capsys):
+    many = {"sporco": measured(1.0), "threads": program.Measurement(measured(1.0).full, least_cores=8)}
+    monkeypatch.setattr(program, "thread_count", lambda: 16)
+    run_benchmarks(monkeypatch, tmp_path, many)
+
+    monkeypatch.setattr(program, "thread_count", lambda: 2)
+    changed = {"sporco": measured(2.0), "threads": program.Measurement(measured(2.0).full, least_cores=8)}
+    after = run_benchmarks(monkeypatch, tmp_path, changed)
+
+    assert [after["tables"][name][0]["seconds"] for name in ("sporco", "threads")] == [2.0, 1.0]
+    with pytest.raises(SystemExit):
+        run_benchmarks(monkeypatch, tmp_path, changed, "--only", "threads")
+    assert "threads: this machine has 2 cores; 8 are needed" in capsys.readouterr().err
