@@ -32,8 +32,8 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -190,14 +190,15 @@ def cluster(
 ) -> ImageClusterer:
     """Cluster images on a cluster of machines; labels are those of one process, up to rounding.
 
-    Workers describe the images, find the candidates of every cell, compare them under small deformations, and code the
-    images. The graph is put together and cut here. Tasks of a worker that is lost are run again by others.
+    Workers describe the images, find the candidates of every cell, and compare them under small deformations. The graph
+    is put together and cut here. Tasks of a worker that is lost are run again by others.
 
     Parameters
     ----------
     images : array-like of shape (n_images, height, width[, channels]), or path
         The images. Workers read the path of a ``.npy`` file themselves, so it must be the same for all of them; parts
-        of an array are sent to them. This machine also holds all images, in single precision.
+        of an array are sent to them, every image about three times. This machine also holds all images, in single
+        precision.
     scheduler : distributed.Client, str or None, default=None
         A client, the address of a scheduler, or None for the client in use.
     n_clusters : int or None, default=None
@@ -387,7 +388,7 @@ def _code_with_exchanges(
 
 
 class RemoteEngine(Engine):
-    """Finds neighbours and codes images on the workers.
+    """Finds neighbours on the workers.
 
     ``path`` is the file with all ``n_images`` images that the workers can read, or None.
     """
@@ -399,11 +400,27 @@ class RemoteEngine(Engine):
         """Return what lists the neighbours of scaled images."""
         return lambda search: TaskSearch.of(search, self.cluster, partial(self._load, images))
 
-    def _load(self, images: Array, chosen: Indices, home: int) -> Future:
-        """Return the future of some scaled images: read by the worker if they are in its file, else sent."""
+    def _load(self, images: Array, chosen: Indices) -> Any:
+        """Return what a worker reads some scaled images from: the file that they are in, or an array sent to it."""
         if self.path is not None and len(images) == self.n_images:
-            return self.cluster.submit(read_scaled, self.path, chosen, home=home)
-        return self.cluster.submit(constant, images[chosen], home=home)
+            return ScaledFile(self.path, chosen)
+        return self.cluster.submit(constant, images[chosen])
+
+
+@dataclass(frozen=True)
+class ScaledFile:
+    """Some images of a ``.npy`` file, scaled to unit length when they are read, a slice at a time."""
+
+    path: str
+    chosen: Indices
+
+    def __len__(self) -> int:
+        return len(self.chosen)
+
+    def __getitem__(self, part: slice) -> NDArray[Any]:
+        """Return consecutive images."""
+        images = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        return scaled_stack(as_float_stack(images[self.chosen[part]]), "unit", 1.0)
 
 
 # --- tasks: images ----------------------------------------------------------------------------------------------
@@ -415,11 +432,6 @@ def read_file(path: str) -> NDArray[Any]:
 
     # Every partition is read alike, whatever its own pictures show.
     return np.asarray(load_images(path, crop="none").images)
-
-
-def read_scaled(path: str, chosen: Indices) -> NDArray[Any]:
-    """Return some images of a ``.npy`` file, scaled to unit length."""
-    return scaled_stack(as_float_stack(np.load(path, mmap_mode="r", allow_pickle=False)[chosen]), "unit", 1.0)
 
 
 def checked_stack(block: ArrayLike, as_stack: Callable[[Array], Array]) -> NDArray[Any]:
@@ -582,21 +594,10 @@ class Cluster:
         """Number of tasks that can run at the same time."""
         return max(1, int(sum(self.client.nthreads().values())))
 
-    @cached_property
-    def places(self) -> list[str]:
-        """Addresses of the workers, each once for every thread that it has."""
-        return [address for address, n_threads in sorted(self.client.nthreads().items()) for _ in range(n_threads)]
-
-    def submit(self, work: Callable[..., object], *arguments: object, home: int | None = None) -> Future:
-        """Start a task; arguments that are futures stand for their results.
-
-        Tasks with the same number ``home`` run on the same worker as long as it lives.
-        """
+    def submit(self, work: Callable[..., object], *arguments: object) -> Future:
+        """Start a task; arguments that are futures stand for their results."""
         name = f"tubal-{work.__name__.strip('_')}-{self.token}-{next(self.numbers)}"
-        wanted = self.places[home % len(self.places)] if home is not None and self.places else None
-        return self.client.submit(
-            run_task, work, *arguments, key=name, pure=False, workers=wanted, allow_other_workers=wanted is not None
-        )
+        return self.client.submit(run_task, work, *arguments, key=name, pure=False)
 
     def fetch(self, futures: Future | list[Future]) -> Any:
         """Wait for the result of a task, or of several."""

@@ -25,7 +25,7 @@ class TasksHere:
     def __init__(self):
         self.n_tasks = 0
 
-    def submit(self, work, *arguments, home=None):
+    def submit(self, work, *arguments):
         self.n_tasks += 1
         return pickle.loads(pickle.dumps(work(*pickle.loads(pickle.dumps(arguments)))))
 
@@ -47,7 +47,7 @@ def efforts(exact_limit):
 
 def by_tasks(images, tasks, **settings):
     def finder(search):
-        return TaskSearch.of(search, tasks, lambda chosen, home: tasks.submit(constant, images[chosen]))
+        return TaskSearch.of(search, tasks, lambda chosen: tasks.submit(constant, images[chosen]))
 
     return deformable_graph(images, 6, finder=finder, **settings)
 
@@ -116,21 +116,3 @@ def grown_and_asked(images, exact_limit):
     grown = search.grown(images[300:])
     assert len(grown.prepared.images) == len(grown.prepared.warped) == 397
     return grown.nearest(images[340:360] + np.float32(0.01), 4).indices
-
-
-def test_blocks_are_compared_where_their_images_are(images):
-    class Noted(TasksHere):
-        def __init__(self):
-            super().__init__()
-            self.homes = {}
-
-        def submit(self, work, *arguments, home=None):
-            self.homes.setdefault(work.__name__, []).append(home)
-            return super().submit(work, *arguments, home=home)
-
-    tasks = Noted()
-    by_tasks(images, tasks, effort=efforts(100), stage=Stage())
-    numbers = tasks.homes["prepare_part"]
-    assert numbers == tasks.homes["rank_block"] == list(range(len(numbers)))
-    assert len(numbers) % tasks.n_parallel == 0
-    assert set(tasks.homes["take_known"]) <= set(numbers)

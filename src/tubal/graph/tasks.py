@@ -1,8 +1,9 @@
 """The deformable search as tasks, which the workers of a cluster run.
 
 Every task is a pure function of its arguments, so a task whose worker is lost can be run again anywhere, and all use
-the functions of :mod:`tubal.graph.deformable`. Images are put on the workers in the order of their cells. The block of
-one task is then compared with few images of other blocks, and only these are sent.
+the functions of :mod:`tubal.graph.deformable`. Images of one block are neighbours in the order of the cells, so they
+have most of their candidates in common. The task of a block reads these and computes their warps itself: that takes
+less time than to receive them from the workers of other blocks.
 
 This module knows nothing of a scheduler: :class:`Tasks` is all that it asks for.
 """
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.backends.arrays import own_threads
-from tubal.graph.affine import Float32, Int32, MotionCoefficients, WorkingImages, WorkingSize
+from tubal.graph.affine import Float32, Int32, MotionCoefficients, WorkingImages, WorkingSize, channel_planes
 from tubal.graph.cells import (
     MOST_FITTED,
     Assign,
@@ -48,6 +49,20 @@ from tubal.graph.structure import IndexArray, Stage
 _BLOCKS_AHEAD = 2
 # Blocks are multiples of this many images.
 _ROUND = 64
+# Images and coefficients of one block take up to so many bytes, if it needs so many times the images that it has.
+_BLOCK_BYTES, _NEEDED = 2**29, 3
+# Images that a task reads and describes at a time, and those that it compares at a time.
+_IMAGES_IN_PART, _COMPARED_AT_A_TIME = 1024, 8192
+
+
+class Images(Protocol):
+    """Some images of a collection, which are read in slices."""
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+
+    def __getitem__(self, part: slice) -> NDArray[Any]:
+        """Return consecutive images."""
 
 
 class Tasks(Protocol):
@@ -57,11 +72,8 @@ class Tasks(Protocol):
     def n_parallel(self) -> int:
         """Number of tasks that can run at the same time."""
 
-    def submit(self, work: Callable[..., object], *arguments: object, home: int | None = None) -> Any:
-        """Start ``work(*arguments)`` and return its future; futures among the arguments stand for their results.
-
-        Tasks with the same number ``home`` should run in the same place, those with other numbers in others.
-        """
+    def submit(self, work: Callable[..., object], *arguments: object) -> Any:
+        """Start ``work(*arguments)`` and return its future; futures among the arguments stand for their results."""
 
     def fetch(self, futures: Any) -> Any:
         """Wait for the result of a future, or for those of a list."""
@@ -71,14 +83,15 @@ class Tasks(Protocol):
 class TaskSearch(DeformableSearch):
     """:class:`DeformableSearch` whose training images are compared by tasks.
 
-    ``tasks`` runs them, and ``load`` returns the future of some training images, given their indices and their place.
+    ``tasks`` runs them. ``load`` returns what a task reads some training images from, a slice at a time, given their
+    indices: an array, the future of one, or anything else with a length that returns images for slices.
     """
 
     tasks: Tasks = None  # type: ignore[assignment]  # fields after those with a default need one
-    load: Callable[[IndexArray, int], Any] = None  # type: ignore[assignment]
+    load: Callable[[IndexArray], Any] = None  # type: ignore[assignment]
 
     @classmethod
-    def of(cls, search: DeformableSearch, tasks: Tasks, load: Callable[[IndexArray, int], Any]) -> TaskSearch:
+    def of(cls, search: DeformableSearch, tasks: Tasks, load: Callable[[IndexArray], Any]) -> TaskSearch:
         """Return ``search`` with its work done by tasks."""
         return cls(**{part.name: getattr(search, part.name) for part in fields(search)}, tasks=tasks, load=load)
 
@@ -95,8 +108,8 @@ class TaskSearch(DeformableSearch):
         found = PreparedImages(images, group, coarse, nothing[:, 0], coefficients, nothing, nothing[:, 0, 0])
         tools = self.tasks.submit(constant, self._tools(found, self.effort))
         parts = [
-            self.tasks.submit(describe_part, tools, self._load(images, np.arange(start, stop), number), home=number)
-            for number, (start, stop) in enumerate(self._task_blocks(len(images), self.effort.n_kept, found))
+            self.tasks.submit(describe_part, tools, self.load(images.numbers[start:stop]))
+            for start, stop in self._task_blocks(found)
         ]
         vars(self)["_described"] = parts
         return replace(found, descriptors=np.concatenate(self.tasks.fetch(parts)))
@@ -112,24 +125,20 @@ class TaskSearch(DeformableSearch):
 
         return assign
 
-    def _load(self, images: WorkingImages, chosen: IndexArray, home: int) -> Any:
-        """Return the future of some distinct training images, in the place ``home``."""
-        return self.load(images.numbers[chosen], home)
-
     def _tools(self, prepared: PreparedImages, effort: Effort) -> Toolbox:
         large = len(prepared.images) > effort.exact_limit
         comparison = self._comparison(prepared.coefficients)
         return Toolbox(self.size, prepared.images.largest, prepared.coarse, comparison, effort.n_kept, large)
 
-    def _task_blocks(self, n_images: int, n_kept: int, prepared: PreparedImages) -> list[tuple[int, int]]:
+    def _task_blocks(self, prepared: PreparedImages) -> list[tuple[int, int]]:
         """Return the ranges of images of all tasks, equally many for each that can run, and at least two.
 
-        They are larger than in one process, where they also show the progress: the larger a block, the fewer of its
-        candidates belong to other blocks and must be sent.
+        They are as large as memory allows: the larger a block, the fewer images are candidates in several blocks.
         """
-        effort, n_channels = replace(self.effort, n_kept=n_kept), prepared.images.shape[1]
+        n_images, n_channels, n_pixels = prepared.images.shape
+        numbers = n_channels * n_pixels + len(self.bank.warps) * prepared.coefficients.rank
         together = max(1, self.tasks.n_parallel)
-        rounds = -(-n_images // (together * self._most_rows(n_channels, effort, prepared.coefficients.rank)))
+        rounds = -(-n_images * _NEEDED * 4 * numbers // (together * _BLOCK_BYTES))
         share = -(-n_images // (together * max(_BLOCKS_AHEAD, rounds)))
         rows = -(-share // _ROUND) * _ROUND
         return [(start, min(start + rows, n_images)) for start in range(0, n_images, rows)]
@@ -138,7 +147,7 @@ class TaskSearch(DeformableSearch):
         n_images = len(self.prepared.images)
         if stage is None or n_images == 1:
             return super()._rank(queries, effort, stage)
-        blocks = self._task_blocks(n_images, effort.n_kept, self.prepared)
+        blocks = self._task_blocks(self.prepared)
         order = self._training_order(effort)
         found = GrowingRanking(n_images, order)
         for part in self._kept_blocks(stage, blocks):
@@ -152,56 +161,41 @@ class TaskSearch(DeformableSearch):
 
 
 class BlockTasks:
-    """The tasks of one search: ``order`` (n,) are the images as they lie on the workers, in ``blocks``."""
+    """The tasks of one search, whose training images are compared in ``order`` (n,), divided into ``blocks``."""
 
     def __init__(
         self, search: TaskSearch, effort: Effort, order: IndexArray, blocks: Sequence[tuple[int, int]]
     ) -> None:
-        self.tasks, self.order, self.blocks = search.tasks, order, blocks
-        prepared, submit = search.prepared, search.tasks.submit
-        self.tools = submit(constant, search._tools(prepared, effort))
+        self.search, self.blocks, submit = search, blocks, search.tasks.submit
+        self.tools = submit(constant, search._tools(search.prepared, effort))
         reach = min(effort.n_candidates, len(order) - 1)
         # In a small collection all pairs are compared, and there is no plan.
         plan = search._plan(reach) if len(order) > effort.exact_limit else None
         # The workers put the descriptors together again, so that they are not sent from here.
         known, cells = submit(joined, vars(search)["_described"]), submit(constant, plan)
-        self.lists = [submit(block_candidates, known, cells, start, stop, reach) for start, stop in blocks]
-        self.shelves = [
-            submit(prepare_part, self.tools, search._load(prepared.images, order[start:stop], number), home=number)
-            for number, (start, stop) in enumerate(blocks)
-        ]
-        self.place = np.empty(len(order), np.intp)
-        self.place[order] = np.arange(len(order))
+        self.candidates = [submit(block_candidates, known, cells, start, stop, reach) for start, stop in blocks]
 
     def results(self, n_skipped: int = 0) -> Iterator[tuple[tuple[int, int], Ranking]]:
         """Yield all blocks in order, except for the first ones, each with the best candidates of its images.
 
         A few blocks are under way at the same time.
         """
-        waiting: deque[tuple[tuple[int, int], Int32, Any]] = deque()
-        ahead = _BLOCKS_AHEAD * max(1, self.tasks.n_parallel)
+        tasks, waiting = self.search.tasks, deque[tuple[tuple[int, int], Int32, Any]]()
+        ahead = _BLOCKS_AHEAD * max(1, tasks.n_parallel)
         for number in range(n_skipped, len(self.blocks) + ahead):
             if number < len(self.blocks):
                 waiting.append((self.blocks[number], *self._start(number)))
             if waiting and (len(waiting) > ahead or number >= len(self.blocks)):
                 block, numbers, future = waiting.popleft()
-                found = self.tasks.fetch(future)
+                found = tasks.fetch(future)
                 yield block, replace(found, indices=numbers[found.indices])
 
     def _start(self, number: int) -> tuple[Int32, Any]:
-        """Return the numbers of all candidates of one block, increasing, and the future of its ranking."""
-        numbers, _ = distinct_numbers(self.tasks.fetch(self.lists[number]), len(self.order))
-        places = self.place[numbers]
-        homes = np.searchsorted([stop for _, stop in self.blocks], places, side="right")
-        pieces, at = [], []
-        for home in np.unique(homes):
-            own = np.flatnonzero(homes == home)
-            wanted = (places[own] - self.blocks[home][0]).astype(np.int32)
-            pieces.append(self.tasks.submit(take_known, self.shelves[home], wanted, home=int(home)))
-            at.append(own.astype(np.int32))
-        # Where its images are, about half of its candidates need not be sent.
-        arguments = (self.tools, self.shelves[number], self.lists[number], pieces, at)
-        return numbers, self.tasks.submit(rank_block, *arguments, home=number)
+        """Return the numbers of all images that one block needs, increasing, and the future of its ranking."""
+        tasks, candidates = self.search.tasks, self.candidates[number]
+        numbers = tasks.fetch(tasks.submit(numbers_of, candidates))
+        originals = self.search.load(self.search.prepared.images.numbers[numbers])
+        return numbers, tasks.submit(rank_block, self.tools, originals, candidates)
 
 
 # --- the tasks --------------------------------------------------------------------------------------------------
@@ -224,18 +218,27 @@ class Toolbox:
         """The maps to the coefficients of all motions."""
         return self.comparison.coefficients
 
-    def compact(self, values: Float32) -> NDArray[Any]:
-        """Return values in the precision in which they are kept."""
+    def parts(self, originals: Images) -> Iterator[tuple[slice, Float32]]:
+        """Yield slices of some images, and these images at the working size, so that few are in memory twice."""
+        for first in range(0, len(originals), _IMAGES_IN_PART):
+            part = slice(first, min(first + _IMAGES_IN_PART, len(originals)))
+            yield part, self.size.apply(originals[part], self.largest)
+
+    def as_kept(self, values: Float32) -> NDArray[Any]:
+        """Return values in the precision in which one process keeps them."""
         return narrowed(values) if self.large else values
 
 
 @dataclass(frozen=True)
-class Shelf(KnownImages):
-    """Images of one block; a scheduler asks for their size when it decides where they are compared."""
+class BlockCandidates:
+    """The images of a block with their candidates.
 
-    def __sizeof__(self) -> int:
-        """Return the number of bytes."""
-        return int(self.images.nbytes + self.warped.nbytes + self.energies.nbytes)
+    ``numbers`` are those of all these images, increasing, and ``places`` (m, 1 + reach) the places among them of every
+    image of the block and of its candidates.
+    """
+
+    numbers: Int32
+    places: Int32
 
 
 def constant(value: Any) -> Any:
@@ -248,11 +251,11 @@ def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate(parts)
 
 
-def describe_part(tools: Toolbox, originals: NDArray[Any]) -> NDArray[Any]:
+def describe_part(tools: Toolbox, originals: Images) -> NDArray[Any]:
     """Return the descriptors of some images."""
     with own_threads() as threads:
-        images = tools.size.apply(originals, tools.largest)
-        return tools.compact(tools.coarse.descriptors(images, threads))
+        found = [tools.as_kept(tools.coarse.descriptors(images, threads)) for _, images in tools.parts(originals)]
+    return np.concatenate(found)
 
 
 def assign_part(descriptors: NDArray[Any], centers: Float32) -> tuple[IndexArray, NDArray[np.uint8]]:
@@ -261,39 +264,43 @@ def assign_part(descriptors: NDArray[Any], centers: Float32) -> tuple[IndexArray
         return assign_cells(descriptors, centers, threads)
 
 
-def prepare_part(tools: Toolbox, originals: NDArray[Any]) -> Shelf:
+def block_candidates(known: NDArray[Any], plan: CellPlan | None, start: int, stop: int, reach: int) -> BlockCandidates:
+    """Return the candidates of one block of images by all descriptors."""
+    with own_threads() as threads:
+        if plan is None:
+            own = np.arange(start, stop)
+            lists = most_similar(known[start:stop], known, reach, threads, first=start)
+        else:
+            own, lists = plan.order[start:stop], plan.lists(known, start, stop, reach, threads)
+    together = np.concatenate([own[:, None], lists], axis=1, dtype=np.int32)
+    return BlockCandidates(*distinct_numbers(together, len(known)))
+
+
+def numbers_of(candidates: BlockCandidates) -> Int32:
+    """Return the numbers of all images that a block needs."""
+    return candidates.numbers
+
+
+def rank_block(tools: Toolbox, originals: Images, candidates: BlockCandidates) -> Ranking:
+    """Return the best candidates of the images of one block, as places among all images that it needs."""
+    found = GrowingRanking(len(candidates.places))
+    with own_threads() as threads:
+        known = known_images(tools, originals, threads)
+        for first in range(0, len(candidates.places), _COMPARED_AT_A_TIME):
+            places = candidates.places[first : first + _COMPARED_AT_A_TIME]
+            queries, others = known.images[places[:, 0]], np.ascontiguousarray(places[:, 1:])
+            found.append(tools.comparison.rank(queries, others, known, tools.n_kept, threads, lambda share: None))
+    return found.ranking
+
+
+def known_images(tools: Toolbox, originals: Images, threads: int) -> KnownImages:
     """Return some images as others are compared with them."""
-    with own_threads() as threads:
-        images = tools.size.apply(originals, tools.largest)
-        warped, energies = tools.coefficients.of_warps(images, threads)
-    return Shelf(images, tools.compact(warped), energies)
-
-
-def block_candidates(known: NDArray[Any], plan: CellPlan | None, start: int, stop: int, reach: int) -> Int32:
-    """Return the candidates (stop - start, reach) of one block of images by all descriptors."""
-    with own_threads() as threads:
-        if plan is not None:
-            return np.asarray(plan.lists(known, start, stop, reach, threads))
-        return np.asarray(most_similar(known[start:stop], known, reach, threads, first=start))
-
-
-def take_known(known: Shelf, chosen: Int32) -> Shelf:
-    """Return some of the images of one part."""
-    return Shelf(known.images[chosen], known.warped[chosen], known.energies[chosen])
-
-
-def rank_block(tools: Toolbox, own: Shelf, lists: Int32, pieces: list[Shelf], at: list[Int32]) -> Ranking:
-    """Return the best candidates of the images of one part, as places among all distinct candidates in ``lists``.
-
-    Piece i holds the candidates at the places ``at[i]``.
-    """
-    one, n_known = pieces[0], sum(map(len, at))
-    images = np.empty((n_known, *one.images.shape[1:]), np.float32)
-    warped = np.empty((n_known, *one.warped.shape[1:]), one.warped.dtype)
-    energies = np.empty(n_known, np.float32)
-    for piece, places in zip(pieces, at, strict=True):
-        images[places], warped[places], energies[places] = piece.images, piece.warped, piece.energies
-    _, candidates = distinct_numbers(lists, int(lists.max()) + 1)
-    known = KnownImages(images, single_rows(warped, np.arange(n_known)), energies)
-    with own_threads() as threads:
-        return tools.comparison.rank(own.images, candidates, known, tools.n_kept, threads, lambda share: None)
+    bank, n_images = tools.coefficients.bank, len(originals)
+    n_channels = channel_planes(originals[:1]).shape[1]
+    images = np.empty((n_images, n_channels, bank.shape[0] * bank.shape[1]), np.float32)
+    warped = np.empty((n_images, len(bank.warps), tools.coefficients.rank), np.float32)
+    energies = np.empty(n_images, np.float32)
+    for part, found in tools.parts(originals):
+        moved, energies[part] = tools.coefficients.of_warps(found, threads)
+        images[part], warped[part] = found, single_rows(tools.as_kept(moved), np.arange(len(found)))
+    return KnownImages(images, warped, energies)
