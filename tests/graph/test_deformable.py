@@ -34,7 +34,8 @@ from tubal.graph.affine import (
     table_matrix,
 )
 from tubal.graph.deformable import FARTHEST
-from tubal.graph.neighbors import limit_in_degree, spread_over_copies
+from tubal.graph.neighbors import spread_over_copies
+from tubal.graph.structure import limit_in_degree
 from tubal.learning.fitting import resolve_graph
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from scipy.spatial.distance import cdist
 
 from tubal.graph import Graph, deformable_graph, knn_graph, laplacian, laplacian_norm, restore_graph
 from tubal.graph import neighbors as neighbors_module
+from tubal.graph.structure import symmetric_adjacency
 from tubal.learning.fitting import resolve_graph
 
 
@@ -79,6 +81,53 @@ def test_adjacency_is_the_maximum_of_both_directions(rng, weights):
             expected[image, neighbour] = 1.0 if weights == "binary" else np.exp(-(distance**2) / (2 * 0.3**2))
     assert_allclose(graph.adjacency.toarray(), np.maximum(expected, expected.T))
     check_canonical(graph.adjacency)
+
+
+def test_lists_may_be_short_and_unordered(rng):
+    lists = np.array([rng.permutation(np.delete(np.arange(40), image))[:6] for image in range(40)])
+    lists[rng.random(lists.shape) < 0.3] = -1
+    lists[5] = -1
+    weights = rng.random(lists.shape).astype(np.float32)
+    expected = np.zeros((40, 40), np.float32)
+    for image, slot in zip(*np.nonzero(lists >= 0), strict=True):
+        expected[image, lists[image, slot]] = weights[image, slot]
+    adjacency = symmetric_adjacency(lists, weights)
+    assert_array_equal(adjacency.toarray(), np.maximum(expected, expected.T))
+    assert adjacency.indices.dtype == np.int32
+    check_canonical(adjacency)
+
+
+def copies_of_all_pairs(rows):
+    """Return what :func:`exact_copies` does, from a comparison of every row with all others."""
+    first = np.array([next(i for i, other in enumerate(rows) if (other == row).all()) for row in rows])
+    return np.unique(first, return_inverse=True)
+
+
+@pytest.mark.parametrize("values", [2, 5, 1000])
+def test_exact_copies_are_those_of_all_pairs(rng, values):
+    rows = (rng.integers(values, size=(1200, 4)) - 1).astype(np.float32)
+    rows[rng.random(rows.shape) < 0.2] *= -1.0  # some zeros become -0.0
+    for found, expected in zip(neighbors_module.exact_copies(rows), copies_of_all_pairs(rows), strict=True):
+        assert_array_equal(found, expected)
+
+
+def test_different_rows_with_equal_sums_are_no_copies(rng, monkeypatch):
+    rows = rng.integers(3, size=(50, 2)).astype(np.float64)
+    expected = copies_of_all_pairs(rows)
+    monkeypatch.setattr(neighbors_module, "_weighted_sums", lambda rows: np.zeros(len(rows), np.uint64))
+    for found, wanted in zip(neighbors_module.exact_copies(rows), expected, strict=True):
+        assert_array_equal(found, wanted)
+
+
+def test_rows_without_a_copy_need_no_digest(rng, monkeypatch):
+    rows = rng.random((3000, 3))
+    rows[2500] = rows[20]
+    digested = []
+    monkeypatch.setattr(
+        neighbors_module, "blake2b", lambda row, **options: digested.append(1) or hashlib.blake2b(row, **options)
+    )
+    assert_array_equal(np.bincount(neighbors_module.exact_copies(rows)[1]).nonzero()[0], np.arange(2999))
+    assert len(digested) == 2
 
 
 def test_copies_are_neighbors_at_distance_zero(rng):

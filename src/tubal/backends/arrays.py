@@ -443,6 +443,20 @@ def parallel_ranges(work: Callable[[int, int], Result], total: int, *, grain: in
     return cast("list[Result]", found)
 
 
+def in_order(
+    work: Callable[[int, int], None], total: int, step: int, threads: int, tell: Callable[[float], None]
+) -> None:
+    """Run ``work(start, stop)`` over ``range(total)`` on all threads, ``step`` at a time; tell the share done."""
+
+    def shifted(low: int) -> Callable[[int, int], None]:
+        return lambda start, stop: work(low + start, low + stop)
+
+    for low in range(0, total, step):
+        high = min(low + step, total)
+        parallel_ranges(shifted(low), high - low, grain=64, threads=threads)
+        tell(high / total)
+
+
 # --- freed memory ----------------------------------------------------------------------------------------------------
 # Parameters of ``mallopt`` in the GNU C library: how much free memory at the end of the heap is kept, and from which
 # size on an array gets pages of its own. The environment sets the variables of these names.

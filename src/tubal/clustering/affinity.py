@@ -24,15 +24,22 @@ from tubal.estimators.coders import GTSC
 from tubal.graph import Graph, Stage, deformable_graph, knn_graph
 from tubal.graph.deformable import DeformableSearch, Effort
 from tubal.graph.neighbors import (
-    HUB_FACTOR,
     METRICS,
     ImageSearch,
     TrainingSearch,
     as_rows,
     exact_copies,
-    limit_in_degree,
 )
-from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, symmetric_adjacency
+from tubal.graph.structure import (
+    HUB_FACTOR,
+    FloatArray,
+    IndexArray,
+    SparseMatrix,
+    directed_edges,
+    limit_in_degree,
+    sorted_transpose,
+    symmetric_adjacency,
+)
 from tubal.learning.fitting import resolve_graph
 from tubal.problems.layout import unit_rows
 
@@ -274,11 +281,8 @@ def mutual_adjacency(neighbors: IndexArray, n_neighbors: int | None = None) -> S
            [0. , 1. , 0. ]])
     """
     chosen: IndexArray = np.asarray(neighbors)[:, :n_neighbors]
-    sources = np.repeat(np.arange(len(chosen)), chosen.shape[1])
-    present = chosen.ravel() >= 0
-    edges = np.full(int(present.sum()), 0.5)
-    directed = sparse.csr_matrix((edges, (sources[present], chosen.ravel()[present])), shape=(len(chosen), len(chosen)))
-    return sparse.csr_matrix(directed + directed.T)
+    directed = directed_edges(chosen, np.broadcast_to(0.5, chosen.shape))
+    return sparse.csr_matrix(directed + sorted_transpose(directed))
 
 
 def with_short_paths(adjacency: SparseMatrix) -> SparseMatrix:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, own_threads, parallel_ranges, to_numpy
+from tubal.backends.arrays import Array, in_order, own_threads, parallel_ranges, to_numpy
 from tubal.graph.affine import (
     Float32,
     Int32,
@@ -45,15 +45,14 @@ from tubal.graph.cells import (
     single_rows,
 )
 from tubal.graph.neighbors import (
-    HUB_FACTOR,
     ImageSearch,
     as_float_stack,
     as_rows,
     exact_copies,
-    limit_in_degree,
     spread_over_copies,
 )
 from tubal.graph.structure import (
+    HUB_FACTOR,
     Alignments,
     Graph,
     IndexArray,
@@ -62,6 +61,7 @@ from tubal.graph.structure import (
     Stage,
     check_count,
     check_interval,
+    limit_in_degree,
 )
 
 # Twice the length of a unit field: no two images can be farther apart.
@@ -384,21 +384,30 @@ class DeformableSearch(ImageSearch):
         if len(ranking.indices) == len(group) and ranking.indices.shape[1] <= length:
             # Without copies the lists are complete.
             lists: NDArray[Any] = ranking.indices
-            spread, distances = ranking, ranking.distances
+            distances = ranking.distances
             slots = np.broadcast_to(np.arange(lists.shape[1]), lists.shape)
         else:
             lists, slots = spread_over_copies(ranking.indices, group, length, training=True)
-            spread = ranking.take(group[:, None], np.maximum(slots, 0))
-            distances = np.where(slots < 0, np.float32(0), spread.distances)
+            distances = np.zeros(slots.shape, np.float32)
+            if ranking.indices.shape[1]:
+                distances = np.take_along_axis(ranking.distances[group], np.maximum(slots, 0), axis=1)
+            distances[slots < 0] = 0
             distances[lists < 0] = np.inf
         chosen = limit_in_degree(lists, distances, n_neighbors, HUB_FACTOR * n_neighbors)
-        present = chosen >= 0
-        kept = np.maximum(chosen, 0)
-        rows = np.arange(len(lists))[:, None]
-        alignments = self._alignments(spread.take(rows, kept), slots[rows, kept])
-        nearest = np.where(present, np.take_along_axis(lists, kept, axis=1), -1).astype(np.intp, copy=False)
-        apart = np.where(present, np.take_along_axis(distances, kept, axis=1), np.inf)
-        return Neighbors(nearest, apart, alignments)
+        nearest, apart = np.empty(chosen.shape, np.intp), np.empty(chosen.shape, np.float32)
+        motions = np.empty((4, *chosen.shape))
+
+        def keep(start: int, stop: int) -> None:
+            own, places = slice(start, stop), np.maximum(chosen[start:stop], 0)
+            rows, present = np.arange(start, stop)[:, None], chosen[start:stop] >= 0
+            found = slots[rows, places]
+            motions[:, own] = self._alignments(ranking.take(group[own, None], np.maximum(found, 0)), found).stack()
+            nearest[own] = np.where(present, lists[rows, places], -1)
+            apart[own] = np.where(present, distances[rows, places], np.inf)
+
+        with own_threads() as threads:
+            parallel_ranges(keep, len(lists), grain=_IMAGES_IN_PART, threads=threads)
+        return Neighbors(nearest, apart, Alignments(*motions))
 
     def nearest(self, new_images: Array, n_neighbors: int) -> Neighbors:
         """Return the nearest training images of each new image, nearest first."""
@@ -834,17 +843,3 @@ def candidate_recall(graph: Graph, n_sample: int = 200, random_state: int = 0) -
         for own, true, found in zip(sample, exact, to_numpy(lists[sample]), strict=True)
     ]
     return float(np.mean(shares))
-
-
-def in_order(
-    work: Callable[[int, int], None], total: int, step: int, threads: int, tell: Callable[[float], None]
-) -> None:
-    """Run ``work(start, stop)`` over ``range(total)`` on all threads, ``step`` at a time; tell the share done."""
-
-    def shifted(low: int) -> Callable[[int, int], None]:
-        return lambda start, stop: work(low + start, low + stop)
-
-    for low in range(0, total, step):
-        high = min(low + step, total)
-        parallel_ranges(shifted(low), high - low, grain=64, threads=threads)
-        tell(high / total)

@@ -29,7 +29,6 @@ from tubal.backends.arrays import (
     to_numpy,
 )
 from tubal.graph.structure import (
-    FloatArray,
     Graph,
     IndexArray,
     Neighbors,
@@ -93,10 +92,23 @@ def unit_directions(rows: Array, metric: str) -> Array:
 
 
 # --- exact copies ----------------------------------------------------------------------------------------
-def row_digests(rows: SlicedRows) -> list[bytes]:
-    """Return one 16-byte digest per row; equal values (also ``0.0`` and ``-0.0``) give equal digests."""
-    blocks = (_with_positive_zeros(rows[start : start + 1024]) for start in range(0, len(rows), 1024))
-    return [blake2b(row, digest_size=16).digest() for block in blocks for row in block]
+# Rows that are read at a time.
+_ROWS_AT_A_TIME = 1024
+
+
+def row_digests(rows: SlicedRows, chosen: NDArray[np.bool_] | None = None) -> list[bytes]:
+    """Return one 16-byte digest for each row, or for each chosen one.
+
+    Equal values (also ``0.0`` and ``-0.0``) give equal digests.
+    """
+    found = []
+    for start in range(0, len(rows), _ROWS_AT_A_TIME):
+        part = slice(start, start + _ROWS_AT_A_TIME)
+        if chosen is None or chosen[part].any():
+            block = _with_positive_zeros(rows[part])
+            wanted = block if chosen is None else block[chosen[part]]
+            found += [blake2b(row, digest_size=16).digest() for row in wanted]
+    return found
 
 
 def _with_positive_zeros(rows: NDArray[Any]) -> NDArray[Any]:
@@ -144,26 +156,34 @@ def exact_copies(rows: SlicedRows) -> tuple[IndexArray, IndexArray]:
     >>> exact_copies(np.array([[1.0], [2.0], [1.0]]))
     (array([0, 1]), array([0, 1, 0]))
     """
-    if _all_differ(rows):
-        return np.arange(len(rows)), np.arange(len(rows))
-    return group_digests(row_digests(rows))
+    sums = _weighted_sums(rows)
+    _, place, counts = np.unique(sums, return_inverse=True, return_counts=True)
+    # Rows with different sums differ, so the others alone need a digest.
+    unclear = counts[place] > 1
+    first = np.arange(len(rows))
+    if unclear.any():
+        numbers = np.flatnonzero(unclear)
+        firsts, group = group_digests(row_digests(rows, unclear))
+        first[numbers] = numbers[firsts[group]]
+    is_first = first == np.arange(len(rows))
+    return np.flatnonzero(is_first), (np.cumsum(is_first) - 1)[first]
 
 
-def _all_differ(rows: SlicedRows) -> bool:
-    """Tell whether all rows have different weighted sums of their bits; then no two rows are equal."""
+def _weighted_sums(rows: SlicedRows) -> NDArray[np.uint64]:
+    """Return weighted sums (n,) of the bits of all rows; those of equal rows are equal."""
     word = np.dtype(np.uint8 if rows.itemsize % 4 else np.uint32)
     n_words = rows.shape[1] * rows.itemsize // word.itemsize
     weights = np.random.default_rng(0).integers(2**63, size=n_words, dtype=np.uint64)
     sums = np.empty(len(rows), np.uint64)
 
     def add(start: int, stop: int) -> None:
-        for low in range(start, stop, 1024):
-            part = slice(low, min(low + 1024, stop))
+        for low in range(start, stop, _ROWS_AT_A_TIME):
+            part = slice(low, min(low + _ROWS_AT_A_TIME, stop))
             sums[part] = _with_positive_zeros(rows[part]).view(word) @ weights
 
     with own_threads() as threads:
-        parallel_ranges(add, len(rows), grain=1024, threads=threads)
-    return len(np.unique(sums)) == len(rows)
+        parallel_ranges(add, len(rows), grain=_ROWS_AT_A_TIME, threads=threads)
+    return sums
 
 
 # Rows are equal up to rounding if they differ by less than this many units in the last place, relative to their length:
@@ -221,8 +241,8 @@ class Fingerprints:
 
 def _products(rows: NDArray[Any], direction: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ``rows @ direction`` in double precision, a block of rows at a time."""
-    blocks = [rows[start : start + 1024].astype(np.float64) @ direction for start in range(0, len(rows), 1024)]
-    return np.concatenate(blocks)
+    parts = (rows[start : start + _ROWS_AT_A_TIME] for start in range(0, len(rows), _ROWS_AT_A_TIME))
+    return np.concatenate([part.astype(np.float64) @ direction for part in parts])
 
 
 def _lengths(rows: NDArray[Any]) -> NDArray[np.float64]:
@@ -256,12 +276,18 @@ def spread_over_copies(
     images = np.full((len(own_groups), length), -1, dtype=np.intp)
     slots = np.full((len(own_groups), length), -1, dtype=np.intp)
     width = min(length, lists.shape[1])
-    plain = single[lists[:, :width]].all(axis=1)[own_groups]
-    if training:
-        plain &= single[own_groups]
-    images[plain, :width] = order[starts[lists[own_groups[plain], :width]]]
-    slots[plain, :width] = np.arange(width)
+    firsts, plain = order[starts[:-1]], np.empty(len(own_groups), dtype=bool)
+
+    def fill_plain(start: int, stop: int) -> None:
+        own = slice(start, stop)
+        others = lists[own_groups[own], :width]
+        plain[own] = single[others].all(axis=1) & (single[own_groups[own]] if training else True)
+        images[own, :width], slots[own, :width] = firsts[others], np.arange(width)
+
+    with own_threads() as threads:
+        parallel_ranges(fill_plain, len(own_groups), grain=_ROWS_AT_A_TIME, threads=threads)
     for row in np.flatnonzero(~plain):
+        images[row], slots[row] = -1, -1
         copies = order[starts[own_groups[row]] : starts[own_groups[row] + 1]] if training else order[:0]
         position = int(np.searchsorted(copies, row))
         members = [*copies[position + 1 :], *copies[:position]]
@@ -288,66 +314,6 @@ def expand_to_copies(found: Neighbors, group: IndexArray, n_neighbors: int) -> N
         distances = np.take_along_axis(found.distances[group], np.maximum(slots, 0), axis=1)
         distances[slots < 0] = 0
     return Neighbors(indices, distances)
-
-
-# --- hubs ------------------------------------------------------------------------------------------------
-# No image is the neighbour of more than this many times as many others as it has neighbours itself.
-HUB_FACTOR = 5
-
-
-def limit_in_degree(
-    candidates: IndexArray | NDArray[np.int32], distances: FloatArray, n_neighbors: int, limit: int
-) -> IndexArray:
-    """Choose slots ``(n, n_neighbors)`` of sorted candidate lists so that no image is chosen too often.
-
-    Every image starts with its nearest candidates. An image that more than ``limit`` others chose keeps the nearest
-    of them; the others take their next candidate instead. A slot of -1 means that a list is exhausted.
-
-    >>> lists = np.array([[1, 2], [0, 2], [1, 0], [1, 2]])
-    >>> limit_in_degree(lists, np.array([[1.0, 9.0], [1.0, 5.0], [3.0, 4.0], [2.0, 8.0]]), 1, 2)
-    array([[0],
-           [0],
-           [1],
-           [0]])
-    """
-    n_images, length = candidates.shape
-    ends = np.count_nonzero(distances < np.inf, axis=1)
-    # Places of each list before this one were tried; choices are numbers of the flattened lists.
-    following = np.minimum(n_neighbors, ends)
-    is_chosen = np.arange(length) < following[:, None]
-    every, targets, values = is_chosen.reshape(-1), candidates.reshape(-1), distances.reshape(-1)
-    # Only images in many lists can ever be chosen too often; other choices need not be looked at again.
-    popular = np.bincount(np.maximum(targets, 0), minlength=n_images) > limit
-    chosen = np.flatnonzero(every & popular[targets])
-    n_choices = np.bincount(targets[chosen], minlength=n_images)
-    while (n_choices > limit).any():
-        crowded = (n_choices > limit)[targets[chosen]]
-        kept, lost = _nearest_choices(chosen[crowded], targets, values, limit)
-        changed, n_lost = np.unique(lost // length, return_counts=True)
-        n_next = np.minimum(n_lost, ends[changed] - following[changed])
-        first = changed * length + following[changed]
-        added = np.repeat(first - np.cumsum(n_next) + n_next, n_next) + np.arange(n_next.sum())
-        following[changed] += n_next
-        every[lost], every[added] = False, True
-        added = added[popular[targets[added]]]
-        chosen = np.concatenate([chosen[~crowded], kept, added])
-        n_choices += np.bincount(targets[added], minlength=n_images) - np.bincount(targets[lost], minlength=n_images)
-    rows, slots = np.nonzero(is_chosen)
-    n_found = np.count_nonzero(is_chosen, axis=1)
-    result = np.full((n_images, n_neighbors), -1, dtype=np.intp)
-    result[rows, np.arange(len(rows)) - np.repeat(np.cumsum(n_found) - n_found, n_found)] = slots
-    return result
-
-
-def _nearest_choices(
-    chosen: IndexArray, targets: IndexArray | NDArray[np.int32], distances: FloatArray, limit: int
-) -> tuple[IndexArray, IndexArray]:
-    """Return the choices that are among the nearest ``limit`` of their target, and the others."""
-    order = chosen[np.lexsort((chosen, distances[chosen], targets[chosen]))]
-    ordered = targets[order]
-    is_new = np.flatnonzero(np.diff(ordered, prepend=-1))
-    surplus = np.arange(len(order)) - np.repeat(is_new, np.diff(is_new, append=len(order))) >= limit
-    return order[~surplus], order[surplus]
 
 
 # --- the blocked search ----------------------------------------------------------------------------------

@@ -571,14 +571,35 @@ def symmetric_adjacency(indices: IndexArray, weights: FloatArray) -> SparseMatri
            [1., 0., 1.],
            [0., 1., 0.]])
     """
-    n_images, n_slots = indices.shape
-    present = indices.ravel() >= 0
-    sources = np.repeat(np.arange(n_images), n_slots)[present]
-    edges = (weights.ravel()[present], (sources, indices.ravel()[present]))
-    directed = sparse.csr_matrix(edges, shape=(n_images, n_images))
-    adjacency = sparse.csr_matrix(directed.maximum(directed.T))
+    directed = directed_edges(indices, weights)
+    adjacency = sparse.csr_matrix(directed.maximum(sorted_transpose(directed)))
     adjacency.sort_indices()
     return adjacency
+
+
+def directed_edges(indices: IndexArray, weights: FloatArray) -> SparseMatrix:
+    """Return the matrix (n, n) of the edges ``i -> indices[i, slot]``; negative indices are no edge.
+
+    >>> directed_edges(np.array([[2, 1], [0, -1], [1, 0]]), np.ones((3, 2))).toarray()
+    array([[0., 1., 1.],
+           [1., 0., 0.],
+           [1., 1., 0.]])
+    """
+    present = indices >= 0
+    starts = np.concatenate([[0], np.cumsum(np.count_nonzero(present, axis=1))])
+    # Small numbers need half of the memory and time; edges are in the order of their rows already.
+    kind = np.int32 if max(starts[-1], len(indices)) < 2**31 else np.int64
+    parts = (weights[present], indices[present].astype(kind), starts.astype(kind))
+    directed = sparse.csr_matrix(parts, shape=(len(indices), len(indices)))
+    directed.sum_duplicates()
+    return directed
+
+
+def sorted_transpose(matrix: SparseMatrix) -> SparseMatrix:
+    """Return the transpose of a CSR matrix without duplicates, as another one with sorted columns."""
+    transposed = matrix.T.tocsr()
+    transposed.has_canonical_format = True  # rows come in order, so SciPy need not look
+    return transposed
 
 
 def restore_csr(parts: Sequence[NDArray[Any]], shape: tuple[int, int]) -> SparseMatrix:
@@ -631,6 +652,88 @@ def check_adjacency(matrix: SparseMatrix | ArrayLike, n: int | None = None) -> S
     adjacency.eliminate_zeros()
     adjacency.sort_indices()
     return adjacency
+
+
+# --- hubs ------------------------------------------------------------------------------------------------
+# No image is the neighbour of more than this many times as many others as it has neighbours itself.
+HUB_FACTOR = 5
+
+
+def limit_in_degree(
+    candidates: IndexArray | NDArray[np.int32], distances: FloatArray, n_neighbors: int, limit: int
+) -> IndexArray:
+    """Choose slots ``(n, n_neighbors)`` of sorted candidate lists so that no image is chosen too often.
+
+    Every image starts with its nearest candidates. An image that more than ``limit`` others chose keeps the nearest
+    of them; the others take their next candidate instead. A slot of -1 means that a list is exhausted.
+
+    >>> lists = np.array([[1, 2], [0, 2], [1, 0], [1, 2]])
+    >>> limit_in_degree(lists, np.array([[1.0, 9.0], [1.0, 5.0], [3.0, 4.0], [2.0, 8.0]]), 1, 2)
+    array([[0],
+           [0],
+           [1],
+           [0]])
+    """
+    n_images, length = candidates.shape
+    ends = np.count_nonzero(distances < np.inf, axis=1)
+    # Places of each list before this one were tried; choices are numbers of the flattened lists.
+    first_try = np.minimum(n_neighbors, ends)
+    following = first_try.copy()
+    places = np.arange(n_neighbors)
+    result = np.where(places < first_try[:, None], places, -1)
+    targets, values = candidates.reshape(-1), distances.reshape(-1)
+    # Only images in many lists can ever be chosen too often; other choices need not be looked at again.
+    popular = np.bincount(np.maximum(targets, 0), minlength=n_images) > limit
+    rows, slots = np.nonzero(popular[candidates[:, :n_neighbors]] & (result[:, :length] >= 0))
+    chosen = rows * length + slots
+    n_choices = np.bincount(targets[chosen], minlength=n_images)
+    all_lost, all_added = [], []
+    while (n_choices > limit).any():
+        crowded = (n_choices > limit)[targets[chosen]]
+        kept, lost = _nearest_choices(chosen[crowded], targets, values, limit)
+        changed, n_lost = np.unique(lost // length, return_counts=True)
+        n_next = np.minimum(n_lost, ends[changed] - following[changed])
+        first = changed * length + following[changed]
+        added = np.repeat(first - np.cumsum(n_next) + n_next, n_next) + np.arange(n_next.sum())
+        following[changed] += n_next
+        all_lost.append(lost)
+        all_added.append(added)
+        added = added[popular[targets[added]]]
+        chosen = np.concatenate([chosen[~crowded], kept, added])
+        n_choices += np.bincount(targets[added], minlength=n_images) - np.bincount(targets[lost], minlength=n_images)
+    if all_lost:
+        lost, added = np.concatenate(all_lost), np.concatenate(all_added)
+        changed = np.unique(lost // length)
+        is_chosen = np.arange(length) < first_try[changed, None]
+        for choices, is_one in ((added, True), (lost, False)):
+            is_chosen[np.searchsorted(changed, choices // length), choices % length] = is_one
+        result[changed] = _true_places(is_chosen, n_neighbors)
+    return result
+
+
+def _true_places(mask: NDArray[np.bool_], width: int) -> IndexArray:
+    """Return the columns (n, width) in which each row is true, at most ``width``, and -1 after them.
+
+    >>> _true_places(np.array([[False, True, True], [True, False, False]]), 2)
+    array([[ 1,  2],
+           [ 0, -1]])
+    """
+    rows, columns = np.nonzero(mask)
+    n_found = np.count_nonzero(mask, axis=1)
+    result = np.full((len(mask), width), -1, dtype=np.intp)
+    result[rows, np.arange(len(rows)) - np.repeat(np.cumsum(n_found) - n_found, n_found)] = columns
+    return result
+
+
+def _nearest_choices(
+    chosen: IndexArray, targets: IndexArray | NDArray[np.int32], distances: FloatArray, limit: int
+) -> tuple[IndexArray, IndexArray]:
+    """Return the choices that are among the nearest ``limit`` of their target, and the others."""
+    order = chosen[np.lexsort((chosen, distances[chosen], targets[chosen]))]
+    ordered = targets[order]
+    is_new = np.flatnonzero(np.diff(ordered, prepend=-1))
+    surplus = np.arange(len(order)) - np.repeat(is_new, np.diff(is_new, append=len(order))) >= limit
+    return order[~surplus], order[surplus]
 
 
 # --- Laplacian -------------------------------------------------------------------------------------------
