@@ -23,7 +23,7 @@ from benchmarks.clustering import shared_neighbors
 from benchmarks.large import N_CLASSES, fashion_mnist
 from benchmarks.pages import GPU_TITLES, gpu_page, write_record
 from benchmarks.plain_torch import PlainAdmm
-from benchmarks.timing import Row, call_in_new_process, timed
+from benchmarks.timing import Row, call_in_new_process, commit, timed
 from tubal import GTSC, ImageClusterer
 from tubal.datasets import fetch
 from tubal.experiments.runner import resident_bytes
@@ -293,12 +293,13 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
 
 
 def device_environment() -> dict[str, Any]:
-    """Return the day, the device and the versions."""
+    """Return the day, the device, the commit and the versions."""
     import triton
 
     return {
         "date": date.today().isoformat(),
         "device": torch.cuda.get_device_name(),
+        "commit": commit() or "not known",
         "torch": torch.__version__,
         "triton": triton.__version__,
         "CUDA": torch.version.cuda,

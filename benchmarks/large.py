@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import json
 import os
 import signal
@@ -40,6 +41,8 @@ from tubal.graph.affine import bilinear_table
 from tubal.metrics import clustering_accuracy, clustering_nmi
 
 FOLDER = "/usr/share/datasets/fashion-mnist"
+# Of the bytes of all images, and then of all labels.
+SHA256 = "2cbc59191665e1ba3f2494648f17edac5974f748ab89fb2ae05597d658161f54"
 N_CLASSES = 10
 # What the floor counts: compared candidates per root of n, dimensions of a descriptor, measured pairs per image.
 _COMPARED_PER_ROOT, _DIMENSIONS, _PAIRS, _MOVES, _OPERATIONS = 20.0, 128, 30, 25, 14
@@ -57,9 +60,13 @@ def fashion_mnist(n_images: int = 70_000) -> tuple[NDArray[np.uint8], NDArray[np
             f"{folder} does not exist; install the Debian package dataset-fashion-mnist, or set FASHION_MNIST to a "
             "folder with its four files"
         )
-    images = [_read(folder / f"{part}-images-idx3-ubyte.gz", 16) for part in ("train", "t10k")]
-    labels = [_read(folder / f"{part}-labels-idx1-ubyte.gz", 8) for part in ("train", "t10k")]
-    return np.concatenate(images).reshape(-1, 28, 28)[-n_images:], np.concatenate(labels)[-n_images:]
+    images, labels = (
+        np.concatenate([_read(folder / f"{part}-{kind}-ubyte.gz", header) for part in ("train", "t10k")])
+        for kind, header in (("images-idx3", 16), ("labels-idx1", 8))
+    )
+    if hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest() != SHA256:
+        raise ValueError(f"the files in {folder} are not Fashion-MNIST; install the Debian package again")
+    return images.reshape(-1, 28, 28)[-n_images:], labels[-n_images:]
 
 
 def _read(path: Path, header: int) -> NDArray[np.uint8]:

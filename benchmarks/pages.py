@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-Environment: TypeAlias = Mapping[str, Any]  # the day, the machine, the versions, and the load before
+Environment: TypeAlias = Mapping[str, Any]  # the day, the machine, the commit, the versions, and the load before
 
 
 class Bench(TypedDict):
@@ -151,7 +151,8 @@ SECTIONS: Mapping[str, Section] = {
         "text": "Each program runs twice in a new process with an empty cache of compiled functions: the first call is "
         "cold, the second warm. Times are relative to UMAP + K-means. HDBSCAN finds its own number of clusters; images "
         "that it leaves out count as one more. The floor is what the counted operations would take at the speed of a "
-        "matrix product on the same cores. Accuracy and NMI are those of the second call.",
+        "matrix product on the same cores. Accuracy and NMI are those of the second call. The images are checked by "
+        "their SHA-256, and all programs use seed 0.",
     },
     "scale on many cores": {
         "title": "Fashion-MNIST on a machine with many cores, against UMAP + K-means",
@@ -299,7 +300,7 @@ def bench_page(record: Bench) -> str:
         if name in tables:
             parts += [f"## {section['title']}", section["text"], _row_table(tables[name])]
             place = machines.index(_machine(measured[name])) + 1
-            parts.append(f"Machine {place}, {measured[name]['date']}; load before: {_load(measured[name])}.")
+            parts.append(f"Machine {place}, {_occasion(measured[name])}.")
             if name in _FIGURES and not record["quick"]:
                 parts.append(_FIGURES[name])
     missing = [section["title"] for name, section in SECTIONS.items() if name not in tables]
@@ -314,8 +315,11 @@ def _machine(environment: Environment) -> str:
     return f"{environment['processor']}, {environment['cores']} cores, {versions}"
 
 
-def _load(environment: Environment) -> str:
-    return f"{environment['load before']:.1f}" if "load before" in environment else "not recorded"
+def _occasion(environment: Environment) -> str:
+    """Return the day, the commit and the load before the run, as far as they are recorded."""
+    commit = f", commit {environment['commit']}" if environment.get("commit") else ""
+    load = f"{environment['load before']:.1f}" if "load before" in environment else "not recorded"
+    return f"{environment['date']}{commit}; load before: {load}"
 
 
 def target_table(record: Bench) -> str:

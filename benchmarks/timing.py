@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from tubal.storage.files import machine, versions
@@ -21,6 +22,8 @@ _PACKAGES = (
     "numpy", "scipy", "numba", "scikit-learn", "sporco", "umap-learn", "hdbscan", "pynndescent", "faiss-cpu", "hnswlib",
     "usearch", "torch",
 )  # fmt: skip
+# What decides the figures of a benchmark.
+_CODE = ("src", "benchmarks")
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -60,10 +63,23 @@ def call_in_new_process(function: str, variables: Mapping[str, str] | None = Non
 
 
 def environment() -> dict[str, Any]:
-    """Return the machine, the versions, and the load before the run."""
+    """Return the machine, the commit, the versions, and the load before the run."""
     return {
         **machine(),
+        "commit": commit(),
         "python": platform.python_version(),
         "versions": versions(_PACKAGES),
         "load before": os.getloadavg()[0],
     }
+
+
+def commit(folder: Path = Path(__file__).parent.parent) -> str | None:
+    """Return the commit that is checked out, with a mark if the code was changed since; None outside a repository."""
+    try:
+        name, changes = (
+            subprocess.run(["git", *command], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+            for command in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", *_CODE])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{name} with changes" if changes else name

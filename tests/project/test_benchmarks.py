@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import subprocess
 
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import fits, large
-from benchmarks.pages import SECTIONS, TARGETS, gpu_targets, target_table
+from benchmarks import fits, large, timing
+from benchmarks.pages import SECTIONS, TARGETS, bench_page, gpu_targets, target_table
 
 
 def test_target_fails_if_one_figure_misses_it():
@@ -60,6 +62,51 @@ def test_missing_collection_names_the_package(monkeypatch, tmp_path):
     monkeypatch.setenv("FASHION_MNIST", str(tmp_path / "nothing"))
     with pytest.raises(FileNotFoundError, match="dataset-fashion-mnist"):
         large.fashion_mnist()
+
+
+def test_other_images_are_not_measured(monkeypatch, tmp_path):
+    for part in ("train", "t10k"):
+        for kind in ("images-idx3", "labels-idx1"):
+            (tmp_path / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(bytes(16 + 784)))
+    monkeypatch.setenv("FASHION_MNIST", str(tmp_path))
+    with pytest.raises(ValueError, match="are not Fashion-MNIST"):
+        large.fashion_mnist()
+
+
+# --- the record ------------------------------------------------------------------------------------------------
+def git(folder, *command):
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", *identity, *command], cwd=folder, check=True, capture_output=True)
+
+
+def test_record_names_the_commit_and_says_if_the_code_was_changed(tmp_path):
+    assert timing.commit(tmp_path) is None
+
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "code.py").write_text("a = 1\n")
+    git(tmp_path, "init")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "first")
+    (tmp_path / "results.md").write_text("not code")
+    name = timing.commit(tmp_path)
+    assert len(name) >= 7
+    assert name.isalnum()
+
+    (tmp_path / "src" / "code.py").write_text("a = 2\n")
+    assert timing.commit(tmp_path) == f"{name} with changes"
+
+
+def test_page_names_the_commit_of_every_section():
+    place = {"date": "2026-11-19", "processor": "one", "cores": 2, "versions": {}, "load before": 0.3}
+    record = {
+        "quick": False,
+        "measured": {"sporco": {**place, "commit": "abc1234"}, "encode": place},
+        "tables": {"sporco": [], "encode": []},
+        "curves": {},
+    }
+    page = bench_page(record)
+    assert "Machine 1, 2026-11-19, commit abc1234; load before: 0.3." in page
+    assert "Machine 1, 2026-11-19; load before: 0.3." in page
 
 
 # --- the program -----------------------------------------------------------------------------------------------
