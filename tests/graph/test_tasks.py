@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
 from tubal.datasets import make_shifted_shapes
-from tubal.graph import deformable, deformable_graph
+from tubal.graph import deformable, deformable_graph, tasks
 from tubal.graph.deformable import Effort
 from tubal.graph.structure import Stage
 from tubal.graph.tasks import TaskSearch, constant
@@ -45,9 +46,9 @@ def efforts(exact_limit):
     return Effort(n_candidates=30, n_kept=20, rank=16, context=1, exact_limit=exact_limit)
 
 
-def by_tasks(images, tasks, **settings):
+def by_tasks(images, runner, **settings):
     def finder(search):
-        return TaskSearch.of(search, tasks, lambda chosen: tasks.submit(constant, images[chosen]))
+        return TaskSearch.of(search, runner, lambda chosen: runner.submit(constant, images[chosen]))
 
     return deformable_graph(images, 6, finder=finder, **settings)
 
@@ -55,27 +56,89 @@ def by_tasks(images, tasks, **settings):
 @pytest.mark.parametrize("exact_limit", [20_000, 100], ids=["all pairs", "cells"])
 def test_tasks_find_the_neighbors_of_one_process(exact_limit, images):
     expected = deformable_graph(images, 6, effort=efforts(exact_limit))
-    tasks = TasksHere()
-    found = by_tasks(images, tasks, effort=efforts(exact_limit))
-    assert tasks.n_tasks > 12
+    runner = TasksHere()
+    found = by_tasks(images, runner, effort=efforts(exact_limit))
+    assert runner.n_tasks > 12
     assert_array_equal(found.neighbors, expected.neighbors)
     np.testing.assert_allclose(found.distances, expected.distances, rtol=1e-5)
     assert type(found.search) is type(expected.search)
 
 
+@pytest.mark.parametrize("exact_limit", [20_000, 100], ids=["all pairs", "cells"])
+def test_tasks_work_in_small_parts_along_the_cells(exact_limit, images, monkeypatch):
+    colour = np.stack([images, images[::-1], images**2], axis=3)
+    expected = deformable_graph(colour, 6, effort=efforts(exact_limit))
+    monkeypatch.setattr(tasks, "_ORDERED_FROM", 100)
+    monkeypatch.setattr(tasks, "_IMAGES_IN_PART", 50)
+    monkeypatch.setattr(TaskSearch, "_most_rows", lambda self, *_: 30)
+    found = by_tasks(colour, TasksHere(), effort=efforts(exact_limit))
+    assert_array_equal(found.neighbors, expected.neighbors)
+
+
+def test_block_needs_few_images_of_a_small_collection(monkeypatch):
+    shapes = make_shifted_shapes(2000, n_classes=8, image_shape=(16, 16), random_state=0).images
+    needed = []
+
+    def finder(search):
+        def load(chosen):
+            needed.append(len(chosen))
+            return shapes[chosen]
+
+        return TaskSearch.of(search, TasksHere(), load)
+
+    deformable_graph(shapes, 6, finder=finder, effort=efforts(20_000))
+    # Every image is described once, and sent to the block that compares it and to those of which it is a candidate.
+    assert sum(needed) < 4.5 * len(shapes)
+
+
+@pytest.mark.parametrize(("n_images", "n_parallel"), [(400, 2), (20_000, 1), (20_000, 6), (2_000_000, 4)])
+def test_blocks_are_equal_shares_that_fit_in_memory(images, n_images, n_parallel):
+    runner = TasksHere()
+    runner.n_parallel = n_parallel
+    known = deformable_graph(images, 6, effort=efforts(20_000)).search
+    search, coefficients = TaskSearch.of(known, runner, None), known.prepared.coefficients
+    many = SimpleNamespace(images=np.broadcast_to(np.float32(0), (n_images, 1, 256)), coefficients=coefficients)
+
+    blocks = search._task_blocks(many)
+
+    sizes = [stop - start for start, stop in blocks]
+    assert [start for start, _ in blocks] == [0, *np.cumsum(sizes)[:-1]]
+    assert sum(sizes) == n_images
+    assert set(sizes[:-1]) <= {sizes[0]}
+    assert len(blocks) >= min(max(8, 2 * n_parallel), n_images // 64)
+    numbers = 256 + 256 + len(search.bank.warps) * coefficients.rank
+    assert max(sizes) * 3 * 4 * numbers <= 3 * 2**28 + 64 * 12 * numbers
+
+
+class Kept(Stage):
+    """Keeps the first 256 of the lists that it is told to keep."""
+
+    def __init__(self):
+        super().__init__()
+        self.arrays = {}
+
+    def kept(self):
+        return self.arrays
+
+    def keep(self, arrays, *, finished=False):
+        if not finished:
+            self.arrays = {name: part[:256] for name, part in arrays().items()}
+
+
+def test_blocks_in_another_order_are_not_taken_over(images, monkeypatch):
+    monkeypatch.setattr(tasks, "_ORDERED_FROM", 100)
+    monkeypatch.setattr(deformable, "_BLOCK_PIXELS", 2**20)
+    stage = Kept()
+    expected = deformable_graph(images, 6, effort=efforts(20_000), stage=stage)
+    assert len(stage.arrays["indices"]) == 256
+    found = by_tasks(images, TasksHere(), effort=efforts(20_000), stage=stage)
+    assert_array_equal(found.neighbors, expected.neighbors)
+    assert "queries" in stage.arrays
+    again = deformable_graph(images, 6, effort=efforts(20_000), stage=stage)
+    assert_array_equal(again.neighbors, expected.neighbors)
+
+
 def test_finished_blocks_are_kept(images):
-    class Kept(Stage):
-        def __init__(self):
-            super().__init__()
-            self.arrays = {}
-
-        def kept(self):
-            return self.arrays
-
-        def keep(self, arrays, *, finished=False):
-            if not finished:
-                self.arrays = {name: part[:256] for name, part in arrays().items()}
-
     stage, first, second = Kept(), TasksHere(), TasksHere()
     expected = by_tasks(images, first, effort=efforts(100), stage=stage)
     n_rows = {len(part) for part in stage.arrays.values()}

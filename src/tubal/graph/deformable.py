@@ -278,33 +278,30 @@ class Ranking:
         if self.indices.shape[1] == 0:
             zeros = np.zeros(slots.shape, dtype=np.int32)
             return Ranking(zeros, zeros.astype(np.float32), zeros, zeros)
-        at = (rows, slots)
-        return Ranking(self.indices[at], self.distances[at], self.warps[at], self.shifts[at])
+        return Ranking(*(values[rows, slots] for values in self.arrays().values()))
 
 
 class GrowingRanking:
     """The lists of all queries, filled block by block in an ``order``, or as the queries come if that is None."""
 
     def __init__(self, n_queries: int, order: IndexArray | None = None) -> None:
-        self.n_queries, self.order, self.n_done = n_queries, order, 0
+        self.order, self.n_done = np.arange(n_queries) if order is None else order, 0
         self.ranking = Ranking.empty(n_queries)
 
     def append(self, block: Ranking) -> None:
         """Add the lists of the next queries."""
         if self.n_done == 0:
-            shape = (self.n_queries, block.indices.shape[1])
+            shape = (len(self.order), block.indices.shape[1])
             self.ranking = Ranking(*(np.empty(shape, part.dtype) for part in block.arrays().values()))
-        places = self._places(self.n_done, self.n_done + len(block.indices))
+        places = self.order[self.n_done : self.n_done + len(block.indices)]
         for name, values in block.arrays().items():
             getattr(self.ranking, name)[places] = values
         self.n_done += len(block.indices)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the lists that are done, in the order in which they were added."""
-        return {name: values[self._places(0, self.n_done)] for name, values in self.ranking.arrays().items()}
-
-    def _places(self, start: int, stop: int) -> IndexArray | slice:
-        return slice(start, stop) if self.order is None else self.order[start:stop]
+        """Return the lists that are done, in the order in which they were added, and whose they are."""
+        done = self.order[: self.n_done]
+        return {name: values[done] for name, values in self.ranking.arrays().items()} | {"queries": done}
 
 
 @dataclass(frozen=True)
@@ -464,7 +461,7 @@ class DeformableSearch(ImageSearch):
         blocks = list(self._block_ranges(len(queries), queries.shape[1], effort, self.prepared.coefficients.rank))
         order = None if stage is None else self._training_order(effort)
         found = GrowingRanking(len(queries), order)
-        for part in [] if stage is None else self._kept_blocks(stage, blocks):
+        for part in [] if stage is None else self._kept_blocks(stage, blocks, found.order):
             found.append(part)
         with own_threads() as threads:
             for start, stop in blocks:
@@ -493,12 +490,16 @@ class DeformableSearch(ImageSearch):
             return None
         return self._plan(min(effort.n_candidates, len(self.prepared.images) - 1)).order
 
-    def _kept_blocks(self, stage: Stage, blocks: Sequence[tuple[int, int]]) -> list[Ranking]:
+    def _kept_blocks(self, stage: Stage, blocks: Sequence[tuple[int, int]], order: IndexArray) -> list[Ranking]:
         """Return the lists of the first blocks that an interrupted run has kept, as one; none if they do not fit."""
-        arrays = stage.kept()
-        if set(arrays) != {name.name for name in fields(Ranking)}:
+        arrays = dict(stage.kept())
+        if set(arrays) != {"queries", *(name.name for name in fields(Ranking))}:
             return []
+        queries = arrays.pop("queries")
         known = Ranking(**arrays)
+        # A process and a cluster compare the images of a small collection in different orders.
+        if not np.array_equal(queries, order[: len(known.indices)]):
+            return []
         limits = (len(self.prepared.images), len(self.bank.warps), len(self.bank.shifts))
         numbers = (known.indices, known.warps, known.shifts)
         inside = all(

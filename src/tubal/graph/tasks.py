@@ -47,12 +47,14 @@ from tubal.graph.structure import IndexArray, Stage
 
 # Blocks that are compared at the same time, per task that can run; more would only fill the memory of the workers.
 _BLOCKS_AHEAD = 2
-# Blocks are multiples of this many images.
-_ROUND = 64
-# Images and coefficients of one block take up to so many bytes, if it needs so many times the images that it has.
-_BLOCK_BYTES, _NEEDED = 2**29, 3
-# Images that a task reads and describes at a time, and those that it compares at a time.
-_IMAGES_IN_PART, _COMPARED_AT_A_TIME = 1024, 8192
+# Blocks are multiples of this many images, and there are at least so many: each is a step of progress that is kept.
+_ROUND, _LEAST_BLOCKS = 64, 8
+# Bytes for the images of a block and of its candidates; a block is assumed to need three times its own images.
+_BLOCK_BYTES, _NEEDED = 3 * 2**28, 3
+# Images that a task reads and describes at a time.
+_IMAGES_IN_PART = 1024
+# Up to so many images are compared in the given order, if all pairs are compared.
+_ORDERED_FROM = 1000
 
 
 class Images(Protocol):
@@ -128,20 +130,34 @@ class TaskSearch(DeformableSearch):
     def _tools(self, prepared: PreparedImages, effort: Effort) -> Toolbox:
         large = len(prepared.images) > effort.exact_limit
         comparison = self._comparison(prepared.coefficients)
-        return Toolbox(self.size, prepared.images.largest, prepared.coarse, comparison, effort.n_kept, large)
+        n_compared = self._most_rows(prepared.images.shape[1], effort, prepared.coefficients.rank)
+        return Toolbox(
+            self.size, prepared.images.largest, prepared.coarse, comparison, effort.n_kept, n_compared, large
+        )
 
     def _task_blocks(self, prepared: PreparedImages) -> list[tuple[int, int]]:
-        """Return the ranges of images of all tasks, equally many for each that can run, and at least two.
+        """Return the ranges of images of all tasks, equally many for each that can run, and at least eight in all.
 
         They are as large as memory allows: the larger a block, the fewer images are candidates in several blocks.
         """
         n_images, n_channels, n_pixels = prepared.images.shape
         numbers = n_channels * n_pixels + len(self.bank.warps) * prepared.coefficients.rank
+        numbers += int(np.prod(self.images.shape[1:]))  # the originals
         together = max(1, self.tasks.n_parallel)
         rounds = -(-n_images * _NEEDED * 4 * numbers // (together * _BLOCK_BYTES))
-        share = -(-n_images // (together * max(_BLOCKS_AHEAD, rounds)))
-        rows = -(-share // _ROUND) * _ROUND
+        n_blocks = together * max(_BLOCKS_AHEAD, rounds, -(-_LEAST_BLOCKS // together))
+        rows = -(-n_images // (n_blocks * _ROUND)) * _ROUND
         return [(start, min(start + rows, n_images)) for start in range(0, n_images, rows)]
+
+    def _training_order(self, effort: Effort) -> IndexArray | None:
+        """Return the order in which images are compared: along the cells, also where all pairs are compared.
+
+        In any other order a block would need nearly all images of a small collection, and they would be sent to it.
+        """
+        n_images = len(self.prepared.images)
+        if n_images <= min(_ORDERED_FROM, effort.exact_limit):
+            return None
+        return self._plan(min(effort.n_candidates, n_images - 1)).order
 
     def _rank(self, queries: Float32 | WorkingImages, effort: Effort, stage: Stage | None = None) -> Ranking:
         n_images = len(self.prepared.images)
@@ -150,9 +166,9 @@ class TaskSearch(DeformableSearch):
         blocks = self._task_blocks(self.prepared)
         order = self._training_order(effort)
         found = GrowingRanking(n_images, order)
-        for part in self._kept_blocks(stage, blocks):
+        for part in self._kept_blocks(stage, blocks, found.order):
             found.append(part)
-        work = BlockTasks(self, effort, np.arange(n_images) if order is None else order, blocks)
+        work = BlockTasks(self, effort, found.order, blocks)
         for (start, stop), part in work.results(sum(start < found.n_done for start, _ in blocks)):
             found.append(part)
             self._teller(stage, start, stop, n_images)(1.0)
@@ -169,10 +185,10 @@ class BlockTasks:
         self.search, self.blocks, submit = search, blocks, search.tasks.submit
         self.tools = submit(constant, search._tools(search.prepared, effort))
         reach = min(effort.n_candidates, len(order) - 1)
-        # In a small collection all pairs are compared, and there is no plan.
+        # In a small collection all pairs are compared.
         plan = search._plan(reach) if len(order) > effort.exact_limit else None
         # The workers put the descriptors together again, so that they are not sent from here.
-        known, cells = submit(joined, vars(search)["_described"]), submit(constant, plan)
+        known, cells = submit(joined, vars(search)["_described"]), submit(constant, order if plan is None else plan)
         self.candidates = [submit(block_candidates, known, cells, start, stop, reach) for start, stop in blocks]
 
     def results(self, n_skipped: int = 0) -> Iterator[tuple[tuple[int, int], Ranking]]:
@@ -203,7 +219,8 @@ class BlockTasks:
 class Toolbox:
     """What all tasks of a search need besides images.
 
-    ``largest`` is the largest absolute value of all images; with ``large``, results are kept in half precision.
+    ``largest`` is the largest absolute value of all images, and ``n_compared`` how many are compared at a time; with
+    ``large``, results are kept in half precision.
     """
 
     size: WorkingSize
@@ -211,6 +228,7 @@ class Toolbox:
     coarse: CoarseMap
     comparison: Comparison
     n_kept: int
+    n_compared: int
     large: bool
 
     @property
@@ -227,6 +245,10 @@ class Toolbox:
     def as_kept(self, values: Float32) -> NDArray[Any]:
         """Return values in the precision in which one process keeps them."""
         return narrowed(values) if self.large else values
+
+    def as_compared(self, values: Float32) -> Float32:
+        """Return values in single precision, as one process has them after it has kept them."""
+        return single_rows(narrowed(values), np.arange(len(values))) if self.large else values
 
 
 @dataclass(frozen=True)
@@ -264,14 +286,19 @@ def assign_part(descriptors: NDArray[Any], centers: Float32) -> tuple[IndexArray
         return assign_cells(descriptors, centers, threads)
 
 
-def block_candidates(known: NDArray[Any], plan: CellPlan | None, start: int, stop: int, reach: int) -> BlockCandidates:
-    """Return the candidates of one block of images by all descriptors."""
+def block_candidates(
+    known: NDArray[Any], plan: CellPlan | IndexArray, start: int, stop: int, reach: int
+) -> BlockCandidates:
+    """Return the candidates of one block of images by all descriptors.
+
+    ``plan`` says which are compared. If it is only the order of the images, all pairs are.
+    """
     with own_threads() as threads:
-        if plan is None:
-            own = np.arange(start, stop)
-            lists = most_similar(known[start:stop], known, reach, threads, first=start)
-        else:
+        if isinstance(plan, CellPlan):
             own, lists = plan.order[start:stop], plan.lists(known, start, stop, reach, threads)
+        else:
+            own, ordered = plan[start:stop], known[plan]
+            lists = plan[most_similar(ordered[start:stop], ordered, reach, threads, first=start)]
     together = np.concatenate([own[:, None], lists], axis=1, dtype=np.int32)
     return BlockCandidates(*distinct_numbers(together, len(known)))
 
@@ -286,8 +313,8 @@ def rank_block(tools: Toolbox, originals: Images, candidates: BlockCandidates) -
     found = GrowingRanking(len(candidates.places))
     with own_threads() as threads:
         known = known_images(tools, originals, threads)
-        for first in range(0, len(candidates.places), _COMPARED_AT_A_TIME):
-            places = candidates.places[first : first + _COMPARED_AT_A_TIME]
+        for first in range(0, len(candidates.places), tools.n_compared):
+            places = candidates.places[first : first + tools.n_compared]
             queries, others = known.images[places[:, 0]], np.ascontiguousarray(places[:, 1:])
             found.append(tools.comparison.rank(queries, others, known, tools.n_kept, threads, lambda share: None))
     return found.ranking
@@ -302,5 +329,5 @@ def known_images(tools: Toolbox, originals: Images, threads: int) -> KnownImages
     energies = np.empty(n_images, np.float32)
     for part, found in tools.parts(originals):
         moved, energies[part] = tools.coefficients.of_warps(found, threads)
-        images[part], warped[part] = found, single_rows(tools.as_kept(moved), np.arange(len(found)))
+        images[part], warped[part] = found, tools.as_compared(moved)
     return KnownImages(images, warped, energies)
