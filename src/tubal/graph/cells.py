@@ -320,9 +320,13 @@ def _fill_lists(descriptors: Array, others: Array, wanted: range, lists: Array) 
             found = _top(known[start:stop] @ known.T, lists.shape[1], start)
             lists[start - wanted.start : stop - wanted.start] = others[found]
         return
-    rows, found = _rows(descriptors, others), np.full(lists.shape, -1, dtype=np.int32)
-    scores, values = np.empty(_kernels.TILE**2, dtype=np.float32), np.empty(lists.shape, dtype=np.float32)
-    _kernels.most_similar_others(rows, wanted.start, scores, found, values)
+    rows = _rows(descriptors, others[wanted.start : wanted.stop])
+    found, values = np.full(lists.shape, -1, dtype=np.int32), np.empty(lists.shape, dtype=np.float32)
+    scores = np.empty(_kernels.TILE**2, dtype=np.float32)
+    # A cell may have to search a large share of a collection without structure.
+    for low in range(0, len(others), _ROWS):
+        known = _rows(descriptors, others[low : low + _ROWS])
+        _kernels.most_similar_others(rows, wanted.start, known, low, scores, found, values)
     lists[:] = others[found]
 
 

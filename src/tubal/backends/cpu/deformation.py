@@ -665,23 +665,24 @@ def keep_largest(scores, first, indices, values):
 
 
 @compiled
-def most_similar_others(rows, first, scores, indices, values):
-    """Keep the rows with the largest products with some consecutive ones of them, from ``first`` on, none its own.
+def most_similar_others(rows, first, others, number, scores, indices, values):
+    """Keep, for every row, the others with the largest products, but never the row itself.
 
-    ``indices`` and ``values`` (m, count) are those of :func:`keep_largest`; ``scores`` (TILE * TILE,) is a buffer.
+    ``first`` is the number of the first row, and ``number`` that of the first other, in the same numbering. ``indices``
+    and ``values`` (m, count) are those of :func:`keep_largest`; ``scores`` (TILE * TILE,) is a buffer.
     """
-    for start in range(0, len(indices), TILE):
-        stop = min(start + TILE, len(indices))
-        own = rows[first + start : first + stop]
-        for low in range(0, len(rows), TILE):
-            others = rows[low : low + TILE]
-            products = scores[: len(own) * len(others)].reshape(len(own), len(others))
-            np.dot(own, others.T, products)
+    for start in range(0, len(rows), TILE):
+        own = rows[start : start + TILE]
+        kept = slice(start, start + len(own))
+        for low in range(0, len(others), TILE):
+            part = others[low : low + TILE]
+            products = scores[: len(own) * len(part)].reshape(len(own), len(part))
+            np.dot(own, part.T, products)
             for row in range(len(own)):
-                column = first + start + row - low
-                if 0 <= column < len(others):
+                column = first + start + row - number - low
+                if 0 <= column < len(part):
                     products[row, column] = float32(-1e29)
-            keep_largest(products, low, indices[start:stop], values[start:stop])
+            keep_largest(products, number + low, indices[kept], values[kept])
 
 
 # --- edges ------------------------------------------------------------------------------------------------------------
@@ -696,7 +697,7 @@ def add_edges(starts, columns, weights, row_labels, labels, shared):
 
 @compiled
 def weights_to_clusters(starts, columns, weights, labels, first, shared):
-    """Write the weights between some nodes, from ``first`` on, and every cluster; edges to themselves do not count."""
+    """Add up the weights of the edges of some nodes, from ``first`` on, to every cluster, without self-loops."""
     shared[:] = 0.0
     for row in range(len(shared)):
         for edge in range(starts[first + row], starts[first + row + 1]):
