@@ -580,11 +580,18 @@ def symmetric_adjacency(indices: IndexArray, weights: FloatArray) -> SparseMatri
 def directed_edges(indices: IndexArray, weights: FloatArray) -> SparseMatrix:
     """Return the matrix (n, n) of the edges ``i -> indices[i, slot]``; negative indices are no edge.
 
+    Raises an error for indices of n and above, which SciPy does not check.
+
     >>> directed_edges(np.array([[2, 1], [0, -1], [1, 0]]), np.ones((3, 2))).toarray()
     array([[0., 1., 1.],
            [1., 0., 0.],
            [1., 1., 0.]])
     """
+    if indices.size and indices.max() >= len(indices):
+        raise ValueError(
+            f"a neighbour list holds the index {indices.max()}, but there are {len(indices)} images; indices from 0 to "
+            f"{len(indices) - 1} are wanted, and -1 for no neighbour"
+        )
     present = indices >= 0
     starts = np.concatenate([[0], np.cumsum(np.count_nonzero(present, axis=1))])
     # Small numbers need half of the memory and time; edges are in the order of their rows already.
