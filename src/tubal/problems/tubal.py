@@ -73,8 +73,9 @@ FEW_CODES_SPARSITY = 0.05
 WIDTH_UNIT = 4
 # Images summed in single precision before they are added to the double-precision totals.
 STATISTICS_BLOCK = 256
-# Statistics are summed in at most this many parts, of at least this many images each: every part needs its own arrays.
-MAX_PARTS, MIN_PART = 16, 96
+# Statistics are summed in at most this many parts, of at least this many images each. Every part needs arrays of its
+# own, which take at most this many bytes together.
+MAX_PARTS, MIN_PART, PART_BYTES = 16, 96, 2**28
 
 
 # --- coding -----------------------------------------------------------------------------------------------------------
@@ -456,10 +457,12 @@ class NumbaTubalCoding:
         The statistics are the arguments of ``TubalStatistics.from_parts``, in a list of length one.
         """
         residuals, absolutes = np.zeros(self.n_samples), np.zeros(self.n_samples)
-        part = kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * MAX_PARTS)) if statistics else 0
-        grain = max(MIN_PART, part)
+        tube_length = codes.shape[0] if statistics else 0
+        needed = 8 * tube_length * codes.shape[1] * (codes.shape[1] + self.data.shape[1])
+        most = min(MAX_PARTS, max(1, PART_BYTES // needed)) if statistics else self.n_samples
+        grain = max(MIN_PART, kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * most)))
         # Allocated here for all parts: threads would return their memory to the system after every call.
-        n_parts, tube_length = -(-self.n_samples // grain), codes.shape[0] if statistics else 0
+        n_parts = -(-self.n_samples // grain)
         gram, cross = (
             np.zeros((n_parts, tube_length, n_rows, codes.shape[1])) for n_rows in (codes.shape[1], self.data.shape[1])
         )
