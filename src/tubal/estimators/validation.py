@@ -148,12 +148,11 @@ def _convert(
     images: NDArray[Any], dtype: np.dtype[Any], first: int, found: NDArray[Any], start: int, stop: int
 ) -> ValueError | None:
     """Write some images in unit length; return the error of a bad one. ``first`` is the number of the first image."""
-    for low in range(start, stop, _IN_PART):
-        own = slice(low, min(low + _IN_PART, stop))
-        try:
-            found[own] = scale_images(_finite(images[own], dtype, first + low), "unit")[0]
-        except ValueError as error:
-            return error
+    own = slice(start, stop)
+    try:
+        found[own] = scale_images(_finite(images[own], dtype, first + start), "unit")[0]
+    except ValueError as error:
+        return error
     return None
 
 
@@ -314,15 +313,14 @@ def _check_finite(images: Array, start: int = 0, step: int = 1) -> None:
     with np.errstate(over="ignore", invalid="ignore"):  # finite values whose sum overflows are checked below
         if bool(xp.isfinite(images.sum())):
             return
-    bad = ~xp.isfinite(images)
-    count = int(bad.sum())
-    if count == 0:
+    bad = np.argwhere(to_numpy(~xp.isfinite(images)))
+    if len(bad) == 0:
         return
-    first = tuple(int(index) for index in np.argwhere(to_numpy(bad))[0])
+    first = tuple(int(index) for index in bad[0])
     value = "NaN" if bool(xp.isnan(images[first])) else "infinity"
     raise ValueError(
-        f"Input X contains {value}: image {start + step * first[0]} has it at {first[1:]}, and {count} value(s) in all "
-        "are NaN or infinity; replace or drop them first"
+        f"Input X contains {value}: image {start + step * first[0]} has it at {first[1:]} and is the first such image; "
+        "replace or drop all of them"
     )
 
 

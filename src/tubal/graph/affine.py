@@ -116,7 +116,7 @@ class WorkingSize:
         # Fields are normalised later; dividing here only keeps squares inside the range of float32.
         divisor = planes.dtype.type(largest_value(stack) if largest is None else largest)
         same_size = self.shape == self.source
-        resampling = [] if same_size else [_resampling(*sides) for sides in zip(self.source, self.shape, strict=True)]
+        down, across = (_resampling(*sides) for sides in zip(self.source, self.shape, strict=True))
 
         def fill(start: int, stop: int) -> None:
             for first in range(start, stop, _IMAGES_AT_A_TIME):
@@ -126,7 +126,6 @@ class WorkingSize:
                     part = planes[own].reshape(result[own].shape)
                     np.divide(part, divisor, out=result[own], casting="same_kind")
                 else:
-                    down, across = resampling
                     part = down @ (planes[own] / divisor).astype(np.float32) @ across.T
                     result[own] = part.reshape(result[own].shape)
                 # A constant plane becomes exactly zero, so that rounding errors do not count as a gradient.
