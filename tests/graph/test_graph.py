@@ -370,3 +370,8 @@ def test_copies_are_found_closest_first(rng):
     assert_array_equal(copies(rows[:4].astype(np.float32))[3], [3, 8, 30, 12])
     huge = knn_graph(rows * 1e150, 2, metric="cosine").search.copies(rows[:2] * 1e150)
     assert [found.tolist() for found in huge] == [[0], [1]]
+
+
+def test_neighbor_beyond_the_images_raises():
+    with pytest.raises(ValueError, match="index 3, but there are 3 images"):
+        directed_edges(np.array([[1], [3], [0]]), np.ones((3, 1)))
