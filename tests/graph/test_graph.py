@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 
 from tubal.graph import Graph, deformable_graph, knn_graph, laplacian, laplacian_norm, restore_graph
 from tubal.graph import neighbors as neighbors_module
-from tubal.graph.structure import symmetric_adjacency
+from tubal.graph.structure import directed_edges, symmetric_adjacency
 from tubal.learning.fitting import resolve_graph
 
 
