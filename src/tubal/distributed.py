@@ -31,7 +31,7 @@ import operator
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from os import PathLike, fspath
@@ -64,7 +64,7 @@ from tubal.graph.neighbors import (
     unit_directions,
 )
 from tubal.graph.structure import symmetric_adjacency
-from tubal.graph.tasks import TaskSearch, constant
+from tubal.graph.tasks import TaskSearch
 from tubal.learning.alternation import (
     ChunkCodes,
     Collection,
@@ -409,7 +409,7 @@ class RemoteEngine(Engine):
 
 @dataclass(frozen=True)
 class ScaledFile:
-    """Some images of a ``.npy`` file, scaled to unit length when they are read, a slice at a time."""
+    """Some images of a ``.npy`` file, scaled to unit length when they are read, a part at a time."""
 
     path: str
     chosen: Indices
@@ -417,8 +417,8 @@ class ScaledFile:
     def __len__(self) -> int:
         return len(self.chosen)
 
-    def __getitem__(self, part: slice) -> NDArray[Any]:
-        """Return consecutive images."""
+    def __getitem__(self, part: slice | Indices) -> NDArray[Any]:
+        """Return consecutive images, or those of some numbers."""
         images = np.load(self.path, mmap_mode="r", allow_pickle=False)
         return scaled_stack(as_float_stack(images[self.chosen[part]]), "unit", 1.0)
 
@@ -577,6 +577,11 @@ def without_summary(coded: ChunkCodes) -> ChunkCodes:
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------
+def constant(value: Any) -> Any:
+    """Return the value; as a task, it keeps the value on the cluster."""
+    return value
+
+
 def run_task(work: Callable[..., object], *arguments: object) -> object:
     """Return ``work(*arguments)``; arrays of the task take the memory of earlier ones."""
     with freed_memory_reused():
@@ -596,8 +601,19 @@ class Cluster:
 
     def submit(self, work: Callable[..., object], *arguments: object) -> Future:
         """Start a task; arguments that are futures stand for their results."""
-        name = f"tubal-{work.__name__.strip('_')}-{self.token}-{next(self.numbers)}"
+        # Dask groups tasks by the words before the first one that is not made of letters, and expects that all tasks of
+        # a group take about the same time.
+        words = work.__name__.strip("_").replace("_", "-")
+        name = f"tubal-{words}-{self.token}-{next(self.numbers)}"
         return self.client.submit(run_task, work, *arguments, key=name, pure=False)
+
+    def share(self, value: object) -> Future:
+        """Return the future of a value that is copied to all workers, because Dask prefers workers that have it."""
+        shared = self.submit(constant, value)
+        # If no worker runs at this moment, Dask raises an error, and the value is copied when it is needed.
+        with suppress(ValueError):
+            self.client.replicate(shared)
+        return shared
 
     def fetch(self, futures: Future | list[Future]) -> Any:
         """Wait for the result of a task, or of several."""

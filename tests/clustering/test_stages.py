@@ -214,15 +214,23 @@ def test_fit_without_resume_replaces_an_earlier_checkpoint(images, undisturbed, 
     assert_same_fit(clusterer().fit(images, checkpoint=Checkpoint(path, resume=True)), undisturbed[3])
 
 
-def test_kept_blocks_of_another_size_are_searched_again(images, undisturbed, monkeypatch, tmp_path):
-    path = tmp_path / "fit.ckpt"
+def test_kept_blocks_of_another_size_are_used(images, undisturbed, monkeypatch, tmp_path):
+    path, compared = tmp_path / "fit.ckpt", []
+    rank_block = deformable.DeformableSearch._rank_block
+
+    def noted(self, queries, *rest):
+        compared.append(len(queries))
+        return rank_block(self, queries, *rest)
+
     with monkeypatch.context() as patch:
         patch.setattr(deformable, "_ROUND", 96)
         with pytest.raises(Interrupted):
             clusterer().fit(
                 images, checkpoint=Checkpoint(path, every_seconds=0.0), progress=stop_in("finding neighbours", 120)
             )
+    monkeypatch.setattr(deformable.DeformableSearch, "_rank_block", noted)
     resumed = clusterer().fit(images, checkpoint=Checkpoint(path, resume=True))
+    assert compared[:2] == [128 - 96, len(images) - 128]
     assert_array_equal(resumed.labels_, undisturbed[3].labels_)
 
 

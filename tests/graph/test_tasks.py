@@ -13,7 +13,7 @@ from tubal.datasets import make_shifted_shapes
 from tubal.graph import deformable, deformable_graph, tasks
 from tubal.graph.deformable import Effort
 from tubal.graph.structure import Stage
-from tubal.graph.tasks import TaskSearch, constant
+from tubal.graph.tasks import TaskSearch
 
 N_IMAGES = 400
 
@@ -29,6 +29,9 @@ class TasksHere:
     def submit(self, work, *arguments):
         self.n_tasks += 1
         return pickle.loads(pickle.dumps(work(*pickle.loads(pickle.dumps(arguments)))))
+
+    def share(self, value):
+        return value
 
     def fetch(self, futures):
         return futures
@@ -48,7 +51,7 @@ def efforts(exact_limit):
 
 def by_tasks(images, runner, **settings):
     def finder(search):
-        return TaskSearch.of(search, runner, lambda chosen: runner.submit(constant, images[chosen]))
+        return TaskSearch.of(search, runner, lambda chosen: images[chosen])
 
     return deformable_graph(images, 6, finder=finder, **settings)
 
@@ -68,7 +71,7 @@ def test_tasks_find_the_neighbors_of_one_process(exact_limit, images):
 def test_tasks_work_in_small_parts_along_the_cells(exact_limit, images, monkeypatch):
     colour = np.stack([images, images[::-1], images**2], axis=3)
     expected = deformable_graph(colour, 6, effort=efforts(exact_limit))
-    monkeypatch.setattr(tasks, "_ORDERED_FROM", 100)
+    monkeypatch.setattr(tasks, "_MOST_UNORDERED", 100)
     monkeypatch.setattr(tasks, "_IMAGES_IN_PART", 50)
     monkeypatch.setattr(TaskSearch, "_most_rows", lambda self, *_: 30)
     found = by_tasks(colour, TasksHere(), effort=efforts(exact_limit))
@@ -99,15 +102,36 @@ def test_blocks_are_equal_shares_that_fit_in_memory(images, n_images, n_parallel
     search, coefficients = TaskSearch.of(known, runner, None), known.prepared.coefficients
     many = SimpleNamespace(images=np.broadcast_to(np.float32(0), (n_images, 1, 256)), coefficients=coefficients)
 
-    blocks = search._task_blocks(many)
+    rows = search._task_rows(many)
 
-    sizes = [stop - start for start, stop in blocks]
-    assert [start for start, _ in blocks] == [0, *np.cumsum(sizes)[:-1]]
-    assert sum(sizes) == n_images
-    assert set(sizes[:-1]) <= {sizes[0]}
-    assert len(blocks) >= min(max(8, 2 * n_parallel), n_images // 64)
+    assert -(-n_images // rows) >= min(max(8, 2 * n_parallel), n_images // 64)
     numbers = 256 + 256 + len(search.bank.warps) * coefficients.rank
-    assert max(sizes) * 3 * 4 * numbers <= 3 * 2**28 + 64 * 12 * numbers
+    assert rows * 3 * 4 * numbers <= 3 * 2**28 + 64 * 12 * numbers
+
+
+@pytest.mark.parametrize(("n_done", "expected"), [(0, [(0, 4), (4, 8), (8, 9)]), (5, [(5, 8), (8, 9)]), (9, [])])
+def test_blocks_left_end_at_multiples_of_their_length(n_done, expected):
+    found = deformable.GrowingRanking(9)
+    found.n_done = n_done
+    assert found.blocks_left(4) == expected
+
+
+def test_block_that_needs_too_many_images_is_compared_in_parts(images, monkeypatch):
+    noise = np.random.default_rng(0).random((300, 16, 16), dtype=np.float32)
+    expected = deformable_graph(noise, 6, effort=efforts(20_000))
+    prepared, prepare = [], tasks.known_images
+
+    def noted(tools, originals, threads):
+        prepared.append(len(originals))
+        return prepare(tools, originals, threads)
+
+    monkeypatch.setattr(tasks, "known_images", noted)
+    monkeypatch.setattr(tasks.Toolbox, "most_prepared", lambda self, originals: 120)
+
+    found = by_tasks(noise, TasksHere(), effort=efforts(20_000))
+
+    assert_array_equal(found.neighbors, expected.neighbors)
+    assert max(prepared) <= 120
 
 
 class Kept(Stage):
@@ -126,7 +150,7 @@ class Kept(Stage):
 
 
 def test_blocks_in_another_order_are_not_taken_over(images, monkeypatch):
-    monkeypatch.setattr(tasks, "_ORDERED_FROM", 100)
+    monkeypatch.setattr(tasks, "_MOST_UNORDERED", 100)
     monkeypatch.setattr(deformable, "_BLOCK_PIXELS", 2**20)
     stage = Kept()
     expected = deformable_graph(images, 6, effort=efforts(20_000), stage=stage)
@@ -138,13 +162,20 @@ def test_blocks_in_another_order_are_not_taken_over(images, monkeypatch):
     assert_array_equal(again.neighbors, expected.neighbors)
 
 
-def test_finished_blocks_are_kept(images):
+@pytest.mark.parametrize("n_parallel", [2, 1, 7])
+def test_finished_blocks_are_kept_for_any_number_of_workers(images, n_parallel, monkeypatch):
     stage, first, second = Kept(), TasksHere(), TasksHere()
     expected = by_tasks(images, first, effort=efforts(100), stage=stage)
-    n_rows = {len(part) for part in stage.arrays.values()}
-    assert n_rows == {256}
+    assert {len(part) for part in stage.arrays.values()} == {256}
+    second.n_parallel, compared, rank = n_parallel, [], tasks.rank_block
+
+    def rank_block(tools, originals, candidates, *numbers):
+        compared.append(len(candidates.places))
+        return rank(tools, originals, candidates, *numbers)
+
+    monkeypatch.setattr(tasks, "rank_block", rank_block)
     resumed = by_tasks(images, second, effort=efforts(100), stage=stage)
-    assert second.n_tasks < first.n_tasks
+    assert sum(compared) == len(images) - 3 - 256
     assert_array_equal(resumed.neighbors, expected.neighbors)
 
 

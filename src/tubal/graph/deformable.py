@@ -7,9 +7,10 @@ is then measured exactly: every pixel may move a little further to where its sur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -298,6 +299,11 @@ class GrowingRanking:
             getattr(self.ranking, name)[places] = values
         self.n_done += len(block.indices)
 
+    def blocks_left(self, rows: int) -> list[tuple[int, int]]:
+        """Return ranges of the queries that are not done, of ``rows`` queries each from the first of all on."""
+        starts = [self.n_done, *range(rows * (self.n_done // rows + 1), len(self.order), rows)]
+        return [(start, stop) for start, stop in pairwise([*starts, len(self.order)]) if start < stop]
+
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the lists that are done, in the order in which they were added, and whose they are."""
         done = self.order[: self.n_done]
@@ -458,15 +464,13 @@ class DeformableSearch(ImageSearch):
         With a stage the queries are the distinct training images, in the order of :meth:`_training_order`. Blocks that
         an interrupted run has kept are not computed again.
         """
-        blocks = list(self._block_ranges(len(queries), queries.shape[1], effort, self.prepared.coefficients.rank))
         order = None if stage is None else self._training_order(effort)
         found = GrowingRanking(len(queries), order)
-        for part in [] if stage is None else self._kept_blocks(stage, blocks, found.order):
-            found.append(part)
+        if stage is not None:
+            self._take_kept(stage, found)
+        rows = self._most_rows(len(queries), queries.shape[1], effort, self.prepared.coefficients.rank)
         with own_threads() as threads:
-            for start, stop in blocks:
-                if start < found.n_done:
-                    continue
+            for start, stop in found.blocks_left(rows):
                 first = None if stage is None else start
                 tell = self._teller(stage, start, stop, len(queries))
                 own = self._queries(queries, order, start, stop)
@@ -490,24 +494,24 @@ class DeformableSearch(ImageSearch):
             return None
         return self._plan(min(effort.n_candidates, len(self.prepared.images) - 1)).order
 
-    def _kept_blocks(self, stage: Stage, blocks: Sequence[tuple[int, int]], order: IndexArray) -> list[Ranking]:
-        """Return the lists of the first blocks that an interrupted run has kept, as one; none if they do not fit."""
+    def _take_kept(self, stage: Stage, found: GrowingRanking) -> None:
+        """Append the lists that an interrupted run has kept, if they fit; its blocks may have had another size."""
         arrays = dict(stage.kept())
         if set(arrays) != {"queries", *(name.name for name in fields(Ranking))}:
-            return []
+            return
         queries = arrays.pop("queries")
         known = Ranking(**arrays)
         # A process and a cluster compare the images of a small collection in different orders.
-        if not np.array_equal(queries, order[: len(known.indices)]):
-            return []
+        if not np.array_equal(queries, found.order[: len(known.indices)]):
+            return
         limits = (len(self.prepared.images), len(self.bank.warps), len(self.bank.shifts))
         numbers = (known.indices, known.warps, known.shifts)
         inside = all(
             part.size == 0 or 0 <= part.min() <= part.max() < most for part, most in zip(numbers, limits, strict=True)
         )
         fits = len({part.shape for part in (*numbers, known.distances)}) == 1 and known.indices.ndim == 2
-        whole = any(stop == len(known.indices) for _, stop in blocks)
-        return [known] if inside and fits and whole else []
+        if inside and fits:
+            found.append(known)
 
     def _teller(self, stage: Stage | None, start: int, stop: int, n_queries: int) -> Callable[[float], None]:
         """Return the function that reports which share of one block is done, in training images."""
@@ -516,17 +520,12 @@ class DeformableSearch(ImageSearch):
         n_images = len(self.images)
         return lambda share: stage.show(int((start + share * (stop - start)) * n_images / n_queries), n_images)
 
-    def _block_ranges(self, n_queries: int, n_channels: int, effort: Effort, rank: int) -> Iterator[tuple[int, int]]:
-        """Return ranges of queries that take a few seconds and whose data fit half the memory budget."""
-        is_small = n_queries <= effort.exact_limit
-        rows = self._most_rows(n_channels, effort, rank, _BLOCK_PIXELS if is_small else _SMALL_BLOCK_PIXELS)
-        return ((start, min(start + rows, n_queries)) for start in range(0, n_queries, rows))
-
-    def _most_rows(self, n_channels: int, effort: Effort, rank: int, pixels: int = _BLOCK_PIXELS) -> int:
-        """Return how many queries fit half the memory budget and have at most so many pixels to compare."""
+    def _most_rows(self, n_queries: int, n_channels: int, effort: Effort, rank: int) -> int:
+        """Return how many queries to compare at a time: their data fit half the memory budget, and a few seconds do."""
         n_pixels = self.size.shape[0] * self.size.shape[1]
         per_query = 32 * n_channels * n_pixels + 4 * len(self.bank.shifts) * rank  # bytes
         per_query += 24 * effort.n_candidates + 64 * effort.n_kept
+        pixels = _BLOCK_PIXELS if n_queries <= effort.exact_limit else _SMALL_BLOCK_PIXELS
         quick = pixels // (effort.n_kept * n_channels * n_pixels) // _ROUND * _ROUND
         return max(64, min(int(0.5 * self.memory_budget / per_query), max(_ROUND, quick)))
 

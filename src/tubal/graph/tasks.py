@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +31,7 @@ from tubal.graph.cells import (
     distinct_numbers,
     most_similar,
     narrowed,
-    single_rows,
+    widened,
 )
 from tubal.graph.deformable import (
     Comparison,
@@ -49,22 +50,23 @@ from tubal.graph.structure import IndexArray, Stage
 _BLOCKS_AHEAD = 2
 # Blocks are multiples of this many images, and there are at least so many: each is a step of progress that is kept.
 _ROUND, _LEAST_BLOCKS = 64, 8
-# Bytes for the images of a block and of its candidates; a block is assumed to need three times its own images.
+# Bytes for the images of a block and of its candidates; a block is assumed to need three times its own images. If it
+# needs more, fewer are compared at a time.
 _BLOCK_BYTES, _NEEDED = 3 * 2**28, 3
 # Images that a task reads and describes at a time.
 _IMAGES_IN_PART = 1024
-# Up to so many images are compared in the given order, if all pairs are compared.
-_ORDERED_FROM = 1000
+# If all pairs are compared, up to so many images keep the given order; more are compared along the cells.
+_MOST_UNORDERED = 1000
 
 
 class Images(Protocol):
-    """Some images of a collection, which are read in slices."""
+    """Some images of a collection, which are read a part at a time."""
 
     def __len__(self) -> int:
         """Return the number of images."""
 
-    def __getitem__(self, part: slice) -> NDArray[Any]:
-        """Return consecutive images."""
+    def __getitem__(self, part: slice | IndexArray | Int32) -> NDArray[Any]:
+        """Return consecutive images, or those of some numbers."""
 
 
 class Tasks(Protocol):
@@ -77,6 +79,9 @@ class Tasks(Protocol):
     def submit(self, work: Callable[..., object], *arguments: object) -> Any:
         """Start ``work(*arguments)`` and return its future; futures among the arguments stand for their results."""
 
+    def share(self, value: object) -> Any:
+        """Return the future of a value that tasks everywhere need."""
+
     def fetch(self, futures: Any) -> Any:
         """Wait for the result of a future, or for those of a list."""
 
@@ -86,7 +91,7 @@ class TaskSearch(DeformableSearch):
     """:class:`DeformableSearch` whose training images are compared by tasks.
 
     ``tasks`` runs them. ``load`` returns what a task reads some training images from, a slice at a time, given their
-    indices: an array, the future of one, or anything else with a length that returns images for slices.
+    indices: an array, the future of one, or any other :class:`Images`.
     """
 
     tasks: Tasks = None  # type: ignore[assignment]  # fields after those with a default need one
@@ -108,12 +113,14 @@ class TaskSearch(DeformableSearch):
             coefficients = fit_coefficients(self, images)
         nothing = np.empty((0, len(self.bank.warps), coefficients.rank), np.float32)
         found = PreparedImages(images, group, coarse, nothing[:, 0], coefficients, nothing, nothing[:, 0, 0])
-        tools = self.tasks.submit(constant, self._tools(found, self.effort))
+        tools = self.tasks.share(self._toolbox(found))
+        rows = self._task_rows(found)
         parts = [
-            self.tasks.submit(describe_part, tools, self.load(images.numbers[start:stop]))
-            for start, stop in self._task_blocks(found)
+            self.tasks.submit(describe_part, tools, self.load(images.numbers[start : start + rows]))
+            for start in range(0, len(images), rows)
         ]
-        vars(self)["_described"] = parts
+        # The workers put the descriptors together, too, so that they are not sent from here.
+        vars(self).update(_tools=tools, _described=parts, _known=self.tasks.submit(joined, parts))
         return replace(found, descriptors=np.concatenate(self.tasks.fetch(parts)))
 
     def _assign(self) -> Assign:
@@ -121,41 +128,37 @@ class TaskSearch(DeformableSearch):
         parts = vars(self)["_described"]
 
         def assign(centers: Float32) -> tuple[IndexArray, NDArray[np.uint8]]:
-            sent = self.tasks.submit(constant, centers)
+            sent = self.tasks.share(centers)
             found = self.tasks.fetch([self.tasks.submit(assign_part, part, sent) for part in parts])
             return np.concatenate([cell for cell, _ in found]), np.minimum.reduce([rank for _, rank in found])
 
         return assign
 
-    def _tools(self, prepared: PreparedImages, effort: Effort) -> Toolbox:
-        large = len(prepared.images) > effort.exact_limit
+    def _toolbox(self, prepared: PreparedImages) -> Toolbox:
+        large = len(prepared.images) > self.effort.exact_limit
         comparison = self._comparison(prepared.coefficients)
-        n_compared = self._most_rows(prepared.images.shape[1], effort, prepared.coefficients.rank)
-        return Toolbox(
-            self.size, prepared.images.largest, prepared.coarse, comparison, effort.n_kept, n_compared, large
-        )
+        return Toolbox(self.size, prepared.images.largest, prepared.coarse, comparison, large)
 
-    def _task_blocks(self, prepared: PreparedImages) -> list[tuple[int, int]]:
-        """Return the ranges of images of all tasks, equally many for each that can run, and at least eight in all.
+    def _task_rows(self, prepared: PreparedImages) -> int:
+        """Return how many images a task works on: about equally many for each, in at least eight tasks if there can be.
 
-        They are as large as memory allows: the larger a block, the fewer images are candidates in several blocks.
+        They are as many as memory allows: the larger a block, the fewer images are candidates in several blocks.
         """
         n_images, n_channels, n_pixels = prepared.images.shape
         numbers = n_channels * n_pixels + len(self.bank.warps) * prepared.coefficients.rank
-        numbers += int(np.prod(self.images.shape[1:]))  # the originals
+        numbers += prod(self.images.shape[1:])  # the originals
         together = max(1, self.tasks.n_parallel)
         rounds = -(-n_images * _NEEDED * 4 * numbers // (together * _BLOCK_BYTES))
         n_blocks = together * max(_BLOCKS_AHEAD, rounds, -(-_LEAST_BLOCKS // together))
-        rows = -(-n_images // (n_blocks * _ROUND)) * _ROUND
-        return [(start, min(start + rows, n_images)) for start in range(0, n_images, rows)]
+        return -(-n_images // (n_blocks * _ROUND)) * _ROUND
 
     def _training_order(self, effort: Effort) -> IndexArray | None:
         """Return the order in which images are compared: along the cells, also where all pairs are compared.
 
-        In any other order a block would need nearly all images of a small collection, and they would be sent to it.
+        In any other order a block would need nearly all images of a small collection.
         """
         n_images = len(self.prepared.images)
-        if n_images <= min(_ORDERED_FROM, effort.exact_limit):
+        if n_images <= min(_MOST_UNORDERED, effort.exact_limit):
             return None
         return self._plan(min(effort.n_candidates, n_images - 1)).order
 
@@ -163,13 +166,10 @@ class TaskSearch(DeformableSearch):
         n_images = len(self.prepared.images)
         if stage is None or n_images == 1:
             return super()._rank(queries, effort, stage)
-        blocks = self._task_blocks(self.prepared)
-        order = self._training_order(effort)
-        found = GrowingRanking(n_images, order)
-        for part in self._kept_blocks(stage, blocks, found.order):
-            found.append(part)
-        work = BlockTasks(self, effort, found.order, blocks)
-        for (start, stop), part in work.results(sum(start < found.n_done for start, _ in blocks)):
+        found = GrowingRanking(n_images, self._training_order(effort))
+        self._take_kept(stage, found)
+        work = BlockTasks(self, effort, found.order, found.blocks_left(self._task_rows(self.prepared)))
+        for (start, stop), part in work.results():
             found.append(part)
             self._teller(stage, start, stop, n_images)(1.0)
             stage.keep(found.arrays)
@@ -182,23 +182,24 @@ class BlockTasks:
     def __init__(
         self, search: TaskSearch, effort: Effort, order: IndexArray, blocks: Sequence[tuple[int, int]]
     ) -> None:
-        self.search, self.blocks, submit = search, blocks, search.tasks.submit
-        self.tools = submit(constant, search._tools(search.prepared, effort))
+        self.search, self.blocks, self.n_kept, tasks = search, blocks, effort.n_kept, search.tasks
+        images, rank = search.prepared.images, search.prepared.coefficients.rank
+        self.n_compared = search._most_rows(len(images), images.shape[1], effort, rank)
         reach = min(effort.n_candidates, len(order) - 1)
         # In a small collection all pairs are compared.
         plan = search._plan(reach) if len(order) > effort.exact_limit else None
-        # The workers put the descriptors together again, so that they are not sent from here.
-        known, cells = submit(joined, vars(search)["_described"]), submit(constant, order if plan is None else plan)
-        self.candidates = [submit(block_candidates, known, cells, start, stop, reach) for start, stop in blocks]
+        known, cells = vars(search)["_known"], tasks.share(order if plan is None else plan)
+        self.candidates, self.numbers = [], []
+        for start, stop in blocks:
+            self.candidates.append(tasks.submit(block_candidates, known, cells, start, stop, reach))
+            # Submitted before the first comparison, because a worker that compares could not answer.
+            self.numbers.append(tasks.submit(numbers_of, self.candidates[-1]))
 
-    def results(self, n_skipped: int = 0) -> Iterator[tuple[tuple[int, int], Ranking]]:
-        """Yield all blocks in order, except for the first ones, each with the best candidates of its images.
-
-        A few blocks are under way at the same time.
-        """
+    def results(self) -> Iterator[tuple[tuple[int, int], Ranking]]:
+        """Yield all blocks in order, each with the best candidates of its images; a few are under way at a time."""
         tasks, waiting = self.search.tasks, deque[tuple[tuple[int, int], Int32, Any]]()
         ahead = _BLOCKS_AHEAD * max(1, tasks.n_parallel)
-        for number in range(n_skipped, len(self.blocks) + ahead):
+        for number in range(len(self.blocks) + ahead):
             if number < len(self.blocks):
                 waiting.append((self.blocks[number], *self._start(number)))
             if waiting and (len(waiting) > ahead or number >= len(self.blocks)):
@@ -208,10 +209,10 @@ class BlockTasks:
 
     def _start(self, number: int) -> tuple[Int32, Any]:
         """Return the numbers of all images that one block needs, increasing, and the future of its ranking."""
-        tasks, candidates = self.search.tasks, self.candidates[number]
-        numbers = tasks.fetch(tasks.submit(numbers_of, candidates))
-        originals = self.search.load(self.search.prepared.images.numbers[numbers])
-        return numbers, tasks.submit(rank_block, self.tools, originals, candidates)
+        search, submit = self.search, self.search.tasks.submit
+        numbers, tools = search.tasks.fetch(self.numbers[number]), vars(search)["_tools"]
+        originals = search.load(search.prepared.images.numbers[numbers])
+        return numbers, submit(rank_block, tools, originals, self.candidates[number], self.n_kept, self.n_compared)
 
 
 # --- the tasks --------------------------------------------------------------------------------------------------
@@ -219,22 +220,29 @@ class BlockTasks:
 class Toolbox:
     """What all tasks of a search need besides images.
 
-    ``largest`` is the largest absolute value of all images, and ``n_compared`` how many are compared at a time; with
-    ``large``, results are kept in half precision.
+    ``largest`` is the largest absolute value of all images; with ``large``, results are kept in half precision.
     """
 
     size: WorkingSize
     largest: float
     coarse: CoarseMap
     comparison: Comparison
-    n_kept: int
-    n_compared: int
     large: bool
 
     @property
     def coefficients(self) -> MotionCoefficients:
         """The maps to the coefficients of all motions."""
         return self.comparison.coefficients
+
+    def planes(self, originals: Images) -> tuple[int, int]:
+        """Return the number of channels of some images, and of pixels at the working size."""
+        shape = self.coefficients.bank.shape
+        return channel_planes(originals[:1]).shape[1], shape[0] * shape[1]
+
+    def most_prepared(self, originals: Images) -> int:
+        """Return how many of some images may be prepared for comparisons at a time."""
+        numbers = prod(self.planes(originals)) + len(self.coefficients.bank.warps) * self.coefficients.rank
+        return _BLOCK_BYTES // (4 * numbers)
 
     def parts(self, originals: Images) -> Iterator[tuple[slice, Float32]]:
         """Yield slices of some images, and these images at the working size, so that few are in memory twice."""
@@ -245,10 +253,6 @@ class Toolbox:
     def as_kept(self, values: Float32) -> NDArray[Any]:
         """Return values in the precision in which one process keeps them."""
         return narrowed(values) if self.large else values
-
-    def as_compared(self, values: Float32) -> Float32:
-        """Return values in single precision, as one process has them after it has kept them."""
-        return single_rows(narrowed(values), np.arange(len(values))) if self.large else values
 
 
 @dataclass(frozen=True)
@@ -261,11 +265,6 @@ class BlockCandidates:
 
     numbers: Int32
     places: Int32
-
-
-def constant(value: Any) -> Any:
-    """Return the value; as a task, it keeps the value on the cluster."""
-    return value
 
 
 def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
@@ -308,26 +307,67 @@ def numbers_of(candidates: BlockCandidates) -> Int32:
     return candidates.numbers
 
 
-def rank_block(tools: Toolbox, originals: Images, candidates: BlockCandidates) -> Ranking:
-    """Return the best candidates of the images of one block, as places among all images that it needs."""
+def rank_block(tools: Toolbox, originals: Images, candidates: BlockCandidates, n_kept: int, n_compared: int) -> Ranking:
+    """Return the best candidates of the images of one block, as places among all images that it needs.
+
+    Distances of the best ``n_kept`` are measured, of at most ``n_compared`` images of the block at a time.
+    """
     found = GrowingRanking(len(candidates.places))
     with own_threads() as threads:
-        known = known_images(tools, originals, threads)
-        for first in range(0, len(candidates.places), tools.n_compared):
-            places = candidates.places[first : first + tools.n_compared]
+        for needed, places, known in compared_parts(tools, originals, candidates.places, n_compared, threads):
             queries, others = known.images[places[:, 0]], np.ascontiguousarray(places[:, 1:])
-            found.append(tools.comparison.rank(queries, others, known, tools.n_kept, threads, lambda share: None))
+            part = tools.comparison.rank(queries, others, known, n_kept, threads, lambda share: None)
+            found.append(part if needed is None else replace(part, indices=needed[part.indices]))
     return found.ranking
+
+
+def compared_parts(
+    tools: Toolbox, originals: Images, places: Int32, n_compared: int, threads: int
+) -> Iterator[tuple[Int32 | None, Int32, KnownImages]]:
+    """Yield the parts of a block that are compared at a time.
+
+    First come the numbers of the images that a part needs, or None if all images of the block are prepared at once. In
+    a collection without structure a block needs most images, and they are prepared for a few of its images at a time.
+    """
+    most = tools.most_prepared(originals)
+    if len(originals) <= most:
+        known = known_images(tools, originals, threads)
+        for first in range(0, len(places), n_compared):
+            yield None, places[first : first + n_compared], known
+        return
+    rows = max(1, min(n_compared, most // places.shape[1]))
+    for first in range(0, len(places), rows):
+        needed, near = distinct_numbers(places[first : first + rows], len(originals))
+        yield needed, near, known_images(tools, Selected(originals, needed), threads)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Some of other images, which are read a part at a time."""
+
+    images: Images
+    numbers: Int32
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, part: slice | IndexArray | Int32) -> NDArray[Any]:
+        """Return consecutive images, or those of some numbers."""
+        return self.images[self.numbers[part]]
 
 
 def known_images(tools: Toolbox, originals: Images, threads: int) -> KnownImages:
     """Return some images as others are compared with them."""
     bank, n_images = tools.coefficients.bank, len(originals)
-    n_channels = channel_planes(originals[:1]).shape[1]
-    images = np.empty((n_images, n_channels, bank.shape[0] * bank.shape[1]), np.float32)
+    images = np.empty((n_images, *tools.planes(originals)), np.float32)
     warped = np.empty((n_images, len(bank.warps), tools.coefficients.rank), np.float32)
     energies = np.empty(n_images, np.float32)
     for part, found in tools.parts(originals):
         moved, energies[part] = tools.coefficients.of_warps(found, threads)
-        images[part], warped[part] = found, tools.as_compared(moved)
+        images[part] = found
+        if tools.large:
+            # One process has kept them in half precision.
+            widened(narrowed(moved), np.arange(len(moved)), warped[part])
+        else:
+            warped[part] = moved
     return KnownImages(images, warped, energies)
