@@ -15,7 +15,6 @@ from scipy.special import gammaln, xlogy
 
 from tubal.backends.arrays import (
     Array,
-    as_like,
     is_torch,
     namespace,
     own_threads,
@@ -367,10 +366,11 @@ def appearance(images: Array | StackInParts) -> Array:
         xp = namespace(part)
         block = (xp.asarray(part[:, ::step, ::step], dtype=xp.float64) - low) * scale
         block = block.reshape(*block.shape[:3], -1)
-        levels = xp.clip(xp.asarray(block * _VALUE_BINS, dtype=xp.int64), None, _VALUE_BINS - 1)
+        levels = xp.clip(xp.asarray(block * _VALUE_BINS, dtype=xp.int8), None, _VALUE_BINS - 1)
         values = [_histograms(levels[..., channel], _VALUE_BINS) for channel in range(block.shape[3])]
         sizes = _gradient_sizes(block.mean(axis=3))
-        bins = xp.searchsorted(as_like(_GRADIENT_LIMITS, sizes), sizes)
+        # Comparing with every limit is several times as fast as a search.
+        bins = sum((sizes > limit for limit in _GRADIENT_LIMITS), start=xp.zeros_like(sizes, dtype=xp.int8))
         gradients = _histograms(bins, len(_GRADIENT_LIMITS) + 1)
         return xp.sqrt(xp.concatenate([*values, len(values) * gradients], axis=1))
 
