@@ -45,7 +45,7 @@ FOLDER = "/usr/share/datasets/fashion-mnist"
 SHA256 = "2cbc59191665e1ba3f2494648f17edac5974f748ab89fb2ae05597d658161f54"
 N_CLASSES = 10
 # What the floor counts: compared candidates per root of n, dimensions of a descriptor, measured pairs per image.
-_COMPARED_PER_ROOT, _DIMENSIONS, _PAIRS, _MOVES, _OPERATIONS = 20.0, 128, 30, 25, 14
+_COMPARED_PER_ROOT, _DIMENSIONS, _PAIRS, _MOVES, _OPERATIONS = 20.0, 128, 20, 25, 14
 # Edges per image of the graph that is cut, and bytes of each: a weight and an index.
 _EDGES, _EDGE_BYTES, _VECTORS = 74, 12, 30
 # Rows and columns of the first factor of the matrix product that speeds are compared with.
@@ -166,7 +166,7 @@ def floor_seconds(n_images: int) -> Row:
     """Return the least time that the counted operations would take at the speed of a matrix product on all cores.
 
     Counted are the products of the search for candidates, ``20 n^1.5`` pairs of 128 numbers, and the differences of
-    the deformable distances, 30 pairs per image of 784 pixels that move to 25 places each. The graph that is cut is
+    the deformable distances, 20 pairs per image of 784 pixels that move to 25 places each. The graph that is cut is
     read once for every vector of its eigenspace; its size is given, too.
     """
     speed = 2 * _PRODUCT[0] ** 2 * _PRODUCT[1] / matrix_product_seconds()

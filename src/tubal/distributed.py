@@ -3,10 +3,10 @@
 >>> from distributed import Client                                                        # doctest: +SKIP
 >>> model = fit(GTSC(n_atoms=45), dask_array, Client("tcp://scheduler:8786"))             # doctest: +SKIP
 
-In one iteration every partition is coded by a task, each partition sends one set of statistics, summed in a tree, and
-the dictionary step is solved here. The new dictionary is one task, whose result the workers fetch from each other.
-Tasks are pure functions of their arguments: when a worker dies, Dask recomputes what it held, and the result is the
-same.
+In one iteration every partition is coded by a task; with a graph by four, between which partitions exchange codes.
+Each partition sends one set of statistics, summed in a tree, and the dictionary step is solved here. The new dictionary
+is one task, whose result the workers fetch from each other. Tasks are pure functions of their arguments: when a worker
+dies, Dask recomputes what it held, and the result is the same.
 
 With a graph all partitions are coded at the same time. An edge (i, j) between partitions is majorised,
 
@@ -157,7 +157,8 @@ def fit(
     scheduler : distributed.Client, str or None, default=None
         A client, the address of a scheduler, or None for the client in use.
     n_partitions : int, optional
-        Number of partitions that are coded at the same time. By default one per thread of the cluster.
+        Number of partitions that are coded at the same time. By default one per thread of the cluster. Of a list of
+        files, each is one partition.
     checkpoint : str, path-like or Checkpoint, optional
         File on this machine to which the state of the fit is saved.
     gather : bool, default=True

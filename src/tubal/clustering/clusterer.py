@@ -1,7 +1,7 @@
 """ImageClusterer: images in, clusters out.
 
-``fit`` runs the whole method in order: neighbour lists, near-copies, the number of clusters, the graph, other views of
-the images, GTSC codes, edge weights, labels, and measures for single images.
+``fit`` runs the whole method in order: neighbour lists, near-copies, the graph, GTSC codes, other views of the images,
+edge weights, the number of clusters, labels, and measures for single images.
 """
 
 from __future__ import annotations
@@ -158,13 +158,13 @@ def recall_seed(stages: Stages, random_state: int | np.random.RandomState | None
 class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator):
     """Cluster images by their appearance: a deformation-tolerant graph, GTSC codes, and a partition that uses both.
 
-    Graph and codes each propose partitions: cuts of the graph after diffusion for several times, and K-means on the
-    pooled codes. The one with the largest modularity on the graph is kept. No step uses labels. Near-copies, which
-    would fill the neighbour lists of each other, count once and get one label.
+    Graph and codes each propose partitions: cuts of the graph after diffusion for several times, and, up to 20 000
+    images, K-means on the pooled codes. The one with the largest modularity on the graph is kept. No step uses labels.
+    Near-copies, which would fill the neighbour lists of each other, count once and get one label.
 
-    Images can be compared in several views: by shape (the deformable graph), by colour, and by what a network trained
-    on photographs sees. Edges of all views are added, each view weighted by how well its own edges agree with each
-    other; see :mod:`tubal.clustering.views`.
+    Images can be compared in several views: by shape (the deformable graph), by colour, by texture, and by what a
+    network trained on photographs sees. Edges of all views are added, each view weighted by how well its own edges
+    agree with each other; see :mod:`tubal.clustering.views`.
 
     Parameters
     ----------
@@ -185,9 +185,10 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         rows without ``image_shape``, such as embeddings, and always "euclidean" with the preset "paper".
     views : "auto", str, sequence of str or dict, default="auto"
         What to compare images by. "auto" takes "shape", the graph; "colour" where images have colour; and "semantic"
-        and "layout", what a network sees and where, if it is installed (``pip install 'tubal[photos]'``) and images
-        have at least 32 pixels on each side, else "texture", for at most 20 000 images. With rows of features, a given
-        ``graph`` or the preset "paper" it takes the graph alone.
+        and "layout", what a network sees and where, if it is installed (``pip install 'tubal[photos]'``), images have
+        at least 32 pixels on each side, and there are at most 5000 images or a GPU. Otherwise it takes "texture" if
+        images have at least 16 pixels on each side and are at most 20 000. With rows of features, a given ``graph`` or
+        the preset "paper" it takes the graph alone.
         A dict maps names to features (n_images, n_features), a graph, or a function from images, with values in
         [0, 1], to features; names of built-in views map to None.
     code_power : float, default=0.0
@@ -220,8 +221,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         Number of clusters found.
     n_clusters_candidates_ : ndarray of shape (n_candidates,)
         The two or three most plausible numbers of clusters: the estimate, see :func:`estimate_n_clusters`; the one
-        that describes the neighbours in the fewest words, see :func:`shortest_description`, unless the two agree within
-        35 %; and the next large gaps. If ``n_clusters`` was given, that number alone.
+        with the shortest description of the neighbour lists, see :func:`shortest_description`, unless the two agree
+        within 35 %; and the next large gaps. If ``n_clusters`` was given, that number alone.
     n_clusters_scores_ : dict of str to ndarray, or None
         Curve of the estimate, "n_clusters" and "gap"; None if ``n_clusters`` was given.
     features_ : ndarray of shape (n_images, n_atoms)
@@ -365,7 +366,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         checkpoint: str | os.PathLike[str] | Checkpoint | None,
         progress: StageReport | None,
     ) -> ImageClusterer:
-        """Cluster images; ``engine`` finds neighbours and codes images."""
+        """Cluster images; ``engine`` finds neighbours."""
         stack = open_stack(X, self.image_shape, self)
         in_parts = isinstance(stack, StackInParts)
         are_rows = self.image_shape is None and np.ndim(X) == 2

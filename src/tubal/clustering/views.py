@@ -62,7 +62,7 @@ MOST_COLOUR = 0.35
 LEAST_SIDE = 32
 # Each quarter of a picture must hold a whole block of texture, and texture must not slow down large collections.
 LEAST_TEXTURED, MOST_TEXTURED = 16, 20_000
-# Without a GPU the network needs about 50 ms a picture; with more pictures it is used only if it is asked for.
+# Without a GPU the network takes tens of milliseconds a picture; for more pictures it must be asked for.
 MOST_WITHOUT_GPU = 5000
 
 Features: TypeAlias = NDArray[np.floating[Any]]

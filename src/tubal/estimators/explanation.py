@@ -425,6 +425,7 @@ def _few_terms(coder: FittedCoder, images: NDArray[Any], shifted_atom: ShiftedAt
 
 
 def _solve_some(images: Sequence[_FewTerms], start: int, stop: int) -> None:
+    """Minimise over the coefficients of some images."""
     for few in images[start:stop]:
         few.solve()
 

@@ -136,8 +136,8 @@ def unit_images(stack: Array | StackInParts, report: Report | None = None) -> Ar
             # A file is read once; its chunks may be larger than what one thread converts at a time.
             work = partial(_convert, stack.images[block], stack.dtype, low, found[block])
             errors = parallel_ranges(work, block.stop - low, grain=_IN_PART, threads=threads)
-            # The error of the first image is raised, whichever thread ends first.
-            for error in filter(None, errors):
+            error = next(filter(None, errors), None)  # that of the first image, whichever thread ends first
+            if error is not None:
                 raise error
             if report is not None:
                 report(block.stop, len(stack))

@@ -67,7 +67,7 @@ from tubal.problems.tubal_torch import TorchTubalCoding
 # together with the changes of ADMM, so ADMM converges as with exact solves.
 GRAPH_REDUCTION = 0.3
 # Codes are few if the sparsity is at least this fraction of the value at which all are zero. At 0.1 an image of the
-# paper's collections needs about 15 codes, found 7 to 100 times sooner than by ADMM; below 0.05 ADMM is faster.
+# paper's collections needs about 15 codes, often found many times sooner than by ADMM; below 0.05 ADMM is faster.
 FEW_CODES_SPARSITY = 0.05
 # The width of a block is a multiple of this number: whole vector registers.
 WIDTH_UNIT = 4
@@ -457,17 +457,18 @@ class NumbaTubalCoding:
         The statistics are the arguments of ``TubalStatistics.from_parts``, in a list of length one.
         """
         residuals, absolutes = np.zeros(self.n_samples), np.zeros(self.n_samples)
-        tube_length = codes.shape[0] if statistics else 0
-        needed = 8 * tube_length * codes.shape[1] * (codes.shape[1] + self.data.shape[1])
-        most = min(MAX_PARTS, max(1, PART_BYTES // needed)) if statistics else self.n_samples
-        grain = max(MIN_PART, kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * most)))
+        tube_length, grain = 0, MIN_PART
+        if statistics:
+            tube_length = codes.shape[0]
+            needed = 8 * tube_length * codes.shape[1] * (codes.shape[1] + self.data.shape[1])
+            most = min(MAX_PARTS, max(1, PART_BYTES // needed))
+            grain = max(MIN_PART, kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * most)))
         # Allocated here for all parts: threads would return their memory to the system after every call.
         n_parts = -(-self.n_samples // grain)
+        squares = np.zeros(n_parts)
         gram, cross = (
             np.zeros((n_parts, tube_length, n_rows, codes.shape[1])) for n_rows in (codes.shape[1], self.data.shape[1])
         )
-
-        squares = np.zeros(n_parts)
 
         def work(start: int, stop: int) -> None:
             for first in range(start, stop, STATISTICS_BLOCK):
