@@ -1,6 +1,6 @@
 """Write every generated page again from its stored JSON: ``python -m tools.render [--check]``.
 
-Pages are ``results/*.md``; the README and ``docs/results.md`` hold short forms of some of them between markers such as
+Pages are ``results/*.md``; the README and pages of ``docs`` hold short forms of some of them between markers such as
 ``<!-- table2:begin -->`` and ``<!-- table2:end -->``. Nothing is measured, so a change of wording never needs a new
 run. Run it after ``tubal reproduce`` and ``python -m benchmarks`` to bring both up to date.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import bench_page, gpu_page, target_table
-from tools import app, claims, confidence, criterion, density, piles, release_record
+from tools import app, claims, confidence, criterion, density, piles, release_record, scale_tables
 from tubal.experiments import atlas, beyond, family, finals, hints, protocol, search, table2
 from tubal.experiments.pages import dataset_title, markdown_table
 from tubal.storage.files import atomic_write
@@ -78,6 +78,15 @@ BLOCKS: Mapping[str, Mapping[str, tuple[str, Callable[[Any], str]]]] = {
         "family": ("family", _family_block),
         "bench": ("bench", target_table),
     },
+    "docs/scale.md": {
+        "candidates": ("bench", scale_tables.candidates_table),
+        "million": ("bench", scale_tables.million_table),
+        "gpu": ("gpu", scale_tables.gpu_table),
+        "threads": ("bench", scale_tables.threads_table),
+        "umap": ("bench", scale_tables.umap_table),
+        "workers": ("bench", scale_tables.workers_table),
+        "extrapolated": ("bench", scale_tables.extrapolated_table),
+    },
 }
 
 
@@ -125,7 +134,7 @@ def main() -> None:
     """Write the pages and the blocks of other files, or only check them."""
     parser = argparse.ArgumentParser(prog="python -m tools.render", description=__doc__)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the stored JSON")
-    parser.add_argument("--root", type=Path, default=Path(), help="folder of README.md and docs/results.md")
+    parser.add_argument("--root", type=Path, default=Path(), help="folder of README.md and docs")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
     options = parser.parse_args()
     texts = render_pages(options.results)
