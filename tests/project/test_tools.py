@@ -17,7 +17,7 @@ from test_docstrings import PUBLIC_MODULES
 
 from benchmarks.__main__ import MEASUREMENTS
 from benchmarks.pages import SECTIONS
-from tools import density, render, site
+from tools import density, render, scale_tables, site
 from tools.sparsity_rule import choose_fraction, measure
 from tubal.cli import COMMANDS, group
 from tubal.experiments import table2
@@ -62,6 +62,16 @@ def test_site_shows_every_page_of_results():
     shown = re.findall(r"^results/(\w+)$", (ROOT / "docs" / "results.md").read_text(encoding="utf-8"), re.MULTILINE)
     written = {path.stem for path in RESULTS.glob("*.md")} - {"gpu_notes"}  # these notes are part of the page gpu
     assert set(site.RESULTS) == set(shown) == written
+
+
+def test_extrapolation_separates_both_parts_of_the_time():
+    # 20 ms an image, and 10 µs more for every unit of the root of n.
+    rows = [
+        {"problem": f"{n} images", "images": n, "processor seconds": 2e-2 * n + 1e-5 * n**1.5} for n in (10**4, 10**6)
+    ]
+    table = scale_tables.extrapolated_table({"tables": {"million": rows}})
+    assert "| n | 333.3 core-minutes | 556 core-hours | 33.3 minutes |" in table
+    assert "| n^1.5 | 166.7 core-minutes | 2778 core-hours | 166.7 minutes |" in table
 
 
 def test_readme_has_at_most_800_words():
