@@ -116,7 +116,7 @@ def test_blocks_left_end_at_multiples_of_their_length(n_done, expected):
     assert found.blocks_left(4) == expected
 
 
-def test_block_that_needs_too_many_images_is_compared_in_parts(images, monkeypatch):
+def test_block_that_needs_too_many_images_is_compared_in_parts(monkeypatch):
     noise = np.random.default_rng(0).random((300, 16, 16), dtype=np.float32)
     expected = deformable_graph(noise, 6, effort=efforts(20_000))
     prepared, prepare = [], tasks.known_images

@@ -140,9 +140,9 @@ class TaskSearch(DeformableSearch):
         return Toolbox(self.size, prepared.images.largest, prepared.coarse, comparison, large)
 
     def _task_rows(self, prepared: PreparedImages) -> int:
-        """Return how many images a task works on: about equally many for each, in at least eight tasks if there can be.
+        """Return how many images a task works on, in equal blocks: at least two for each worker thread, and eight in all.
 
-        They are as many as memory allows: the larger a block, the fewer images are candidates in several blocks.
+        There are no more than memory demands: the larger blocks are, the fewer images are candidates in several.
         """
         n_images, n_channels, n_pixels = prepared.images.shape
         numbers = n_channels * n_pixels + len(self.bank.warps) * prepared.coefficients.rank
