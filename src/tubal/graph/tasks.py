@@ -140,7 +140,7 @@ class TaskSearch(DeformableSearch):
         return Toolbox(self.size, prepared.images.largest, prepared.coarse, comparison, large)
 
     def _task_rows(self, prepared: PreparedImages) -> int:
-        """Return how many images a task works on, in equal blocks: at least two for each worker thread, and eight in all.
+        """Return how many images a task works on: in equal blocks, at least two for each thread, and eight in all.
 
         There are no more than memory demands: the larger blocks are, the fewer images are candidates in several.
         """
