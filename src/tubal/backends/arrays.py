@@ -4,7 +4,7 @@ Most code needs only ``xp = namespace(array)``, because NumPy 2 and torch share 
 imported before the user passes a tensor or asks for a device; afterwards it is found in ``sys.modules``.
 
 The second part divides work among threads: how many to use, one shared pool, and BLAS limited to one thread while the
-pool works.
+pool works. The last part uses memory again, because the system must clear every new page before an array can use it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from functools import cache, lru_cache
+from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -457,7 +458,35 @@ def in_order(
         tell(high / total)
 
 
-# --- freed memory ----------------------------------------------------------------------------------------------------
+# --- memory that is used again ---------------------------------------------------------------------------------------
+class Workspace:
+    """Arrays of single precision that take the memory of earlier ones of the same name.
+
+    Every thread has arrays of its own. A copy, also in another process, begins empty.
+
+    >>> workspace = Workspace()
+    >>> first, second = workspace.array("pixels", (4, 100)), workspace.array("pixels", (3, 50))
+    >>> second.shape, np.shares_memory(first, second)
+    ((3, 50), True)
+    """
+
+    def __init__(self) -> None:
+        self._kept = threading.local()
+
+    def __reduce__(self) -> tuple[type[Workspace], tuple[()]]:
+        return Workspace, ()
+
+    def array(self, name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return an array with arbitrary values, valid until this thread asks for the next one of this name."""
+        wanted = prod(shape)
+        kept: NDArray[np.float32] | None = vars(self._kept).get(name)
+        if kept is None or len(kept) < wanted:
+            kept = vars(self._kept)[name] = None  # freed first
+            # Twice as much, because the next array may be larger. The system provides only pages that are used.
+            kept = vars(self._kept)[name] = np.empty(2 * wanted, np.float32)
+        return kept[:wanted].reshape(shape)
+
+
 # Parameters of ``mallopt`` in the GNU C library: how much free memory at the end of the heap is kept, and from which
 # size on an array gets pages of its own. The environment sets the variables of these names.
 _PARAMETERS = {"MALLOC_TRIM_THRESHOLD_": -1, "MALLOC_MMAP_THRESHOLD_": -3}

@@ -1,5 +1,5 @@
-from .build import deformable_graph, restore_graph
-from .deformable import Deformation, Effort, candidate_recall
+from .build import candidate_recall, deformable_graph, restore_graph
+from .deformable import Deformation, Effort
 from .neighbors import knn_graph
 from .structure import Alignments, Graph, Neighbors, Stage, Weighting, laplacian, laplacian_norm
 

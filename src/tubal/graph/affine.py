@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tubal.backends.arrays import own_threads, parallel_ranges
+from tubal.backends.arrays import Workspace, own_threads, parallel_ranges
 from tubal.backends.cpu import deformation as _kernels
 from tubal.graph.structure import IndexArray
 
@@ -177,11 +177,11 @@ class WorkingImages:
         n_channels = self.originals.shape[3] if self.originals.ndim == 4 else 1
         return len(self.numbers), n_channels, self.size.shape[0] * self.size.shape[1]
 
-    def take(self, chosen: IndexArray | Int32) -> Float32:
-        """Return some images (m, channels, pixels)."""
+    def take(self, chosen: IndexArray | Int32, workspace: Workspace | None = None) -> Float32:
+        """Return some images (m, channels, pixels), with a workspace as its "images"."""
         if self.held is not None:
             return np.asarray(self.held[chosen])
-        result = np.empty((len(chosen), *self.shape[1:]), dtype=np.float32)
+        result = (workspace or Workspace()).array("images", (len(chosen), *self.shape[1:]))
 
         def fill(start: int, stop: int) -> None:
             for first in range(start, stop, _TAKEN_AT_A_TIME):
@@ -328,12 +328,14 @@ class MotionCoefficients:
         parallel_ranges(fill, len(images), grain=2 * _WARPED_AT_A_TIME, threads=threads)
         return result.reshape(len(images), len(corners), self.rank), energies.max(axis=1)
 
-    def of_shifts(self, images: Float32, fields: Float32, energies: Float32, threads: int) -> Float32:
-        """Return coefficients ``(n, shifts, rank)`` of every shift's unit field.
+    def of_shifts(
+        self, images: Float32, fields: Float32, energies: Float32, threads: int, workspace: Workspace | None = None
+    ) -> Float32:
+        """Return coefficients ``(n, shifts, rank)`` of every shift's unit field, with a workspace as its "shifted".
 
         The energy of pixels that a shift moves outside the image is not counted.
         """
-        result = np.empty((len(images), self.shift_map.shape[1]), dtype=np.float32)
+        result = (workspace or Workspace()).array("shifted", (len(images), self.shift_map.shape[1]))
         pixels, inside = images.reshape(len(images), -1), self.kept_pixels().T
 
         def fill(start: int, stop: int) -> None:
@@ -377,18 +379,21 @@ def _moved_fields(images: WorkingImages, bank: MotionBank, rng: np.random.Genera
 
 
 def field_stack(
-    images: Float32, shape: tuple[int, int], *, use_pixels: bool = False, margin: int = 0, gap: int = 0, threads: int
-) -> tuple[Float32, Float32]:
+    images: Float32, shape: tuple[int, int], *, use_pixels: bool = False, margin: int = 0, gap: int = 0, threads: int,
+    workspace: Workspace | None = None,
+) -> tuple[Float32, Float32]:  # fmt: skip
     """Return the unit fields ``(n, 2 channels, length)`` of images, and their energies before scaling ``(n,)``.
 
     A field is the gradient of an image or, if ``use_pixels``, its pixels followed by a plane of zeros. Rows are padded
-    with ``margin`` and ``gap`` columns as the kernels in ``backends.cpu.deformation`` expect.
+    with ``margin`` and ``gap`` columns as the kernels in ``backends.cpu.deformation`` expect. With a workspace they are
+    its "fields".
     """
     images = np.ascontiguousarray(images)  # another layout would be compiled anew
     every = np.stack([np.arange(len(images)), np.full(len(images), -1)], axis=1, dtype=np.int32)
     tables = np.empty((0, 4, 0), dtype=np.int32), np.empty((0, 4, 0), dtype=np.float32)
     layout = field_layout(shape, margin=margin, gap=gap)
-    fields, energies = empty_fields(len(images), images.shape[1], layout), np.empty(len(images), dtype=np.float32)
+    fields = empty_fields(len(images), images.shape[1], layout, workspace)
+    energies = np.empty(len(images), dtype=np.float32)
 
     def fill(start: int, stop: int) -> None:
         block = slice(start, stop)
@@ -405,8 +410,10 @@ def field_layout(
     return np.array([*shape, margin, gap, *window], dtype=np.int64)
 
 
-def empty_fields(n_images: int, n_channels: int, layout: NDArray[np.int64]) -> Float32:
-    """Return an array ``(n, 2 channels, length)`` for fields of this layout.
+def empty_fields(
+    n_images: int, n_channels: int, layout: NDArray[np.int64], workspace: Workspace | None = None
+) -> Float32:
+    """Return an array ``(n, 2 channels, length)`` for fields of this layout, with a workspace its "fields".
 
     Fields with a gap can be given to :func:`measure_pairs`; others hold pixels only.
     """
@@ -415,7 +422,7 @@ def empty_fields(n_images: int, n_channels: int, layout: NDArray[np.int64]) -> F
     if gap > 0:
         # The kernel reads 32 numbers at a time, and up to four more than a row has.
         length += max(32 - width, 4)
-    return np.empty((n_images, 2 * n_channels, length), dtype=np.float32)
+    return (workspace or Workspace()).array("fields", (n_images, 2 * n_channels, length))
 
 
 def write_fields(

@@ -1,4 +1,7 @@
-"""Build graphs: of deformable images, of collections in files, and any graph again from stored arrays."""
+"""Build graphs: of deformable images, of collections in files, and any graph again from stored arrays.
+
+:func:`candidate_recall` measures how good the candidates of such a graph are.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, is_torch, to_numpy_meanwhile
+from tubal.backends.arrays import Array, is_torch, to_numpy, to_numpy_meanwhile
 from tubal.graph.neighbors import (
     WEIGHTS,
     DescribedSearch,
@@ -380,3 +383,43 @@ def _second_eigenvector(adjacency: SparseMatrix) -> FloatArray:
     except ArpackNoConvergence as error:
         found = error.eigenvectors
     return np.asarray(found[:, 0] / degrees if found.shape[1] else start)
+
+
+def candidate_recall(graph: Graph, n_sample: int = 200, random_state: int = 0) -> float:
+    """Return the share of the true coarse candidates that the first stage of a deformable graph found.
+
+    Parameters
+    ----------
+    graph : Graph
+        A graph built with :func:`deformable_graph`.
+    n_sample : int, default=200
+        Number of images on which the share is measured.
+    random_state : int, default=0
+        Seed that draws these images.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; 1 for collections small enough that all pairs were compared.
+    """
+    from tubal.graph.cells import most_similar
+    from tubal.graph.deformable import DeformableSearch
+
+    search = graph.search
+    if not isinstance(search, DeformableSearch):
+        raise ValueError("only a deformable graph has coarse candidates; build it with deformable_graph()")
+    descriptors = search.prepared.descriptors
+    reach = min(search.effort.n_candidates, len(descriptors) - 1)
+    lists = search.training_candidates(reach)
+    if lists is None:
+        return 1.0
+    sample = np.random.default_rng(random_state).choice(
+        len(descriptors), min(n_sample, len(descriptors)), replace=False
+    )
+    # One more than needed, because the image itself is in its own exact list here.
+    exact = to_numpy(most_similar(descriptors[sample], descriptors, reach + 1, 1))
+    shares = [
+        len((set(true.tolist()) - {int(own)}) & set(found.tolist())) / reach
+        for own, true, found in zip(sample, exact, to_numpy(lists[sample]), strict=True)
+    ]
+    return float(np.mean(shares))

@@ -473,9 +473,8 @@ def narrowed(rows: NDArray[np.float32]) -> NDArray[np.float16]:
     return halves.view(np.float16).reshape(rows.shape)
 
 
-def single_rows(values: NDArray[Any], chosen: IndexArray | Int32) -> Float32:
-    """Return some rows of an array in half or single precision, in single precision; on all threads."""
-    rows = np.empty((len(chosen), *values.shape[1:]), np.float32)
+def single_rows(values: NDArray[Any], chosen: IndexArray | Int32, rows: Float32) -> None:
+    """Write some rows of an array in half or single precision, in single precision; on all threads."""
 
     def fill(start: int, stop: int) -> None:
         if values.dtype == np.float16:
@@ -485,7 +484,6 @@ def single_rows(values: NDArray[Any], chosen: IndexArray | Int32) -> Float32:
 
     with own_threads() as threads:
         parallel_ranges(fill, len(chosen), grain=256, threads=threads)
-    return rows
 
 
 def distinct_numbers(lists: Int32, limit: int) -> tuple[Int32, Int32]:

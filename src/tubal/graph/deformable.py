@@ -8,7 +8,7 @@ is then measured exactly: every pixel may move a little further to where its sur
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, in_order, own_threads, parallel_ranges, to_numpy
+from tubal.backends.arrays import Array, Workspace, in_order, own_threads, parallel_ranges
 from tubal.graph.affine import (
     Float32,
     Int32,
@@ -55,7 +55,6 @@ from tubal.graph.neighbors import (
 from tubal.graph.structure import (
     HUB_FACTOR,
     Alignments,
-    Graph,
     IndexArray,
     Neighbors,
     SearchState,
@@ -70,7 +69,7 @@ FARTHEST = 2.0
 # Pixels of pairs compared in one block of queries, in a block of a large collection, and between two reports of the
 # progress. Arrays of the small blocks are small enough to take the memory of earlier ones.
 _BLOCK_PIXELS, _SMALL_BLOCK_PIXELS, _TELL_PIXELS = 2**28, 2**26, 2**27
-# Images of a large collection that one thread describes at a time.
+# Images of a large collection that one thread describes, or whose neighbours it chooses, at a time.
 _IMAGES_IN_PART = 256
 # Pairs whose warped images are in memory at a time, per thread.
 _PAIRS_AT_A_TIME = 256
@@ -469,12 +468,13 @@ class DeformableSearch(ImageSearch):
         if stage is not None:
             self._take_kept(stage, found)
         rows = self._most_rows(len(queries), queries.shape[1], effort, self.prepared.coefficients.rank)
+        comparison = self._comparison(self.prepared.coefficients)
         with own_threads() as threads:
             for start, stop in found.blocks_left(rows):
                 first = None if stage is None else start
                 tell = self._teller(stage, start, stop, len(queries))
                 own = self._queries(queries, order, start, stop)
-                found.append(self._rank_block(own, effort, first, threads, tell))
+                found.append(self._rank_block(own, effort, first, comparison, threads, tell))
                 if stage is not None:
                     stage.keep(found.arrays)
         return found.ranking
@@ -530,8 +530,9 @@ class DeformableSearch(ImageSearch):
         return max(64, min(int(0.5 * self.memory_budget / per_query), max(_ROUND, quick)))
 
     def _rank_block(
-        self, queries: Float32, effort: Effort, first: int | None, threads: int, tell: Callable[[float], None]
-    ) -> Ranking:
+        self, queries: Float32, effort: Effort, first: int | None, comparison: Comparison, threads: int,
+        tell: Callable[[float], None],
+    ) -> Ranking:  # fmt: skip
         """Run the stages for one block; ``first`` is the place of its first query in the training order."""
         prepared = self.prepared
         n_others = len(prepared.images) - (first is not None)
@@ -539,8 +540,7 @@ class DeformableSearch(ImageSearch):
             return Ranking.empty(len(queries))
         reach = min(effort.n_candidates, n_others)
         candidates = self._candidates(queries, first, reach, threads)
-        numbers, local, known = prepared.around(candidates)
-        comparison = self._comparison(prepared.coefficients)
+        numbers, local, known = prepared.around(candidates, comparison.workspace)
         found = comparison.rank(queries, local, known, effort.n_kept, threads, tell)
         return found if numbers is None else replace(found, indices=numbers[found.indices])
 
@@ -618,11 +618,13 @@ class Comparison:
     """The last two stages of the search: the best motion of every candidate, then the distance of the best ones.
 
     ``window`` is how far single pixels may move, down and across, and ``context`` the radius of their surroundings.
+    ``workspace`` holds the large arrays of a block.
     """
 
     coefficients: MotionCoefficients
     window: tuple[int, int]
     context: int
+    workspace: Workspace = field(default_factory=Workspace, compare=False)
 
     def rank(
         self, queries: Float32, candidates: Int32, known: KnownImages, n_kept: int, threads: int,
@@ -630,8 +632,10 @@ class Comparison:
     ) -> Ranking:  # fmt: skip
         """Return the best of each query's candidates (m, reach), which are numbers among the known images."""
         bank, reach = self.coefficients.bank, candidates.shape[1]
-        query_fields, energies = field_stack(queries, bank.shape, use_pixels=bank.use_pixels, threads=threads)
-        shifted = self.coefficients.of_shifts(queries, query_fields, energies, threads)
+        query_fields, energies = field_stack(
+            queries, bank.shape, use_pixels=bank.use_pixels, threads=threads, workspace=self.workspace
+        )
+        shifted = self.coefficients.of_shifts(queries, query_fields, energies, threads, self.workspace)
         scores, warps, shifts = best_motions(shifted, known.warped, candidates, threads)
         n_kept = min(n_kept, reach)
         best = np.argpartition(-scores, n_kept - 1, axis=1)[:, :n_kept]
@@ -651,8 +655,9 @@ class Comparison:
         shifts = np.asarray(bank.shifts, dtype=np.int64)
         gap = max(1, int(self.window[1] + np.abs(shifts[:, 1]).max()))
         query_fields, _ = field_stack(
-            queries, bank.shape, use_pixels=bank.use_pixels, margin=margin, gap=gap, threads=threads
-        )
+            queries, bank.shape, use_pixels=bank.use_pixels, margin=margin, gap=gap, threads=threads,
+            workspace=self.workspace,
+        )  # fmt: skip
         layout = field_layout(bank.shape, margin=margin, gap=gap, window=self.window)
         tables = bank.warp_tables()
         rows = np.broadcast_to(np.arange(len(queries), dtype=np.int32)[:, None], kept.indices.shape)
@@ -716,16 +721,18 @@ class PreparedImages:
             parts = Described(coarse.project(pooled), *coefficients.of_warps(every, threads))
         return cls(images, group, coarse, parts.descriptors, coefficients, parts.warped, parts.energies)
 
-    def around(self, candidates: Int32) -> tuple[Int32 | None, Int32, KnownImages]:
+    def around(self, candidates: Int32, workspace: Workspace) -> tuple[Int32 | None, Int32, KnownImages]:
         """Return the images that are candidates of a block of queries.
 
-        First come their numbers, or None for all images, and the candidates as places among these.
+        First come their numbers, or None for all images, and the candidates as places among these. The images and their
+        warps are in the workspace.
         """
         if self.images.held is not None and self.warped.dtype == np.float32:
             return None, candidates, KnownImages(self.images.held, self.warped, self.energies)
         numbers, places = distinct_numbers(candidates, len(self.images))
-        known = KnownImages(self.images.take(numbers), single_rows(self.warped, numbers), self.energies[numbers])
-        return numbers, places, known
+        warped = workspace.array("warped", (len(numbers), *self.warped.shape[1:]))
+        single_rows(self.warped, numbers, warped)
+        return numbers, places, KnownImages(self.images.take(numbers, workspace), warped, self.energies[numbers])
 
     def grown(self, search: DeformableSearch, threads: int) -> PreparedImages:
         """Return the same for a search with more images; the maps learned from the first ones are kept."""
@@ -806,40 +813,3 @@ def fit_coefficients(search: DeformableSearch, images: WorkingImages) -> MotionC
         rank //= 2
     with own_threads():
         return MotionCoefficients.fit(images, search.bank, rank, np.random.default_rng(search.random_state))
-
-
-def candidate_recall(graph: Graph, n_sample: int = 200, random_state: int = 0) -> float:
-    """Return the share of the true coarse candidates that the first stage of a deformable graph found.
-
-    Parameters
-    ----------
-    graph : Graph
-        A graph built with :func:`deformable_graph`.
-    n_sample : int, default=200
-        Number of images on which the share is measured.
-    random_state : int, default=0
-        Seed that draws these images.
-
-    Returns
-    -------
-    float
-        Between 0 and 1; 1 for collections small enough that all pairs were compared.
-    """
-    search = graph.search
-    if not isinstance(search, DeformableSearch):
-        raise ValueError("only a deformable graph has coarse candidates; build it with deformable_graph()")
-    descriptors = search.prepared.descriptors
-    reach = min(search.effort.n_candidates, len(descriptors) - 1)
-    lists = search.training_candidates(reach)
-    if lists is None:
-        return 1.0
-    sample = np.random.default_rng(random_state).choice(
-        len(descriptors), min(n_sample, len(descriptors)), replace=False
-    )
-    # One more than needed, because the image itself is in its own exact list here.
-    exact = to_numpy(most_similar(descriptors[sample], descriptors, reach + 1, 1))
-    shares = [
-        len((set(true.tolist()) - {int(own)}) & set(found.tolist())) / reach
-        for own, true, found in zip(sample, exact, to_numpy(lists[sample]), strict=True)
-    ]
-    return float(np.mean(shares))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tubal.backends.arrays import Array, as_like, namespace, restore_like, to_numpy
+from tubal.backends.arrays import Array, Workspace, as_like, namespace, restore_like, to_numpy
 from tubal.graph.affine import Float32, Int32, MotionCoefficients, WorkingImages
 from tubal.graph.cells import N_COMPONENTS, PCA_FROM, cell_candidates, cell_weights, most_similar
 from tubal.graph.deformable import (
@@ -179,7 +179,7 @@ class DeviceSearch(DeformableSearch):
 class WorkingTensors(WorkingImages):
     """Working images on a device; the few that are taken come to the host."""
 
-    def take(self, chosen: IndexArray | Int32) -> Float32:
+    def take(self, chosen: IndexArray | Int32, workspace: Workspace | None = None) -> Float32:
         """Return some images (m, channels, pixels)."""
         held: Array = self.held
         return to_numpy(held[restore_like(np.asarray(chosen, dtype=np.int64), held)])

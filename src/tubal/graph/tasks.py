@@ -359,8 +359,9 @@ class Selected:
 def known_images(tools: Toolbox, originals: Images, threads: int) -> KnownImages:
     """Return some images as others are compared with them."""
     bank, n_images = tools.coefficients.bank, len(originals)
-    images = np.empty((n_images, *tools.planes(originals)), np.float32)
-    warped = np.empty((n_images, len(bank.warps), tools.coefficients.rank), np.float32)
+    workspace = tools.comparison.workspace
+    images = workspace.array("images", (n_images, *tools.planes(originals)))
+    warped = workspace.array("warped", (n_images, len(bank.warps), tools.coefficients.rank))
     energies = np.empty(n_images, np.float32)
     for part, found in tools.parts(originals):
         moved, energies[part] = tools.coefficients.of_warps(found, threads)
