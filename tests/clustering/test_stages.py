@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -111,17 +112,45 @@ def test_progress_and_checkpoints_do_not_change_the_fit(images, undisturbed, tmp
 
 # --- interruptions -------------------------------------------------------------------------------------------
 def test_finished_blocks_are_not_searched_again(images, undisturbed, blocks, tmp_path):
-    path = tmp_path / "fit.ckpt"
+    path = interrupted_search(images, tmp_path)
+    assert blocks == [0, BLOCK, 2 * BLOCK]
+    blocks.clear()
+    resumed = clusterer().fit(images, checkpoint=Checkpoint(path, resume=True))
+    assert blocks[0] == 2 * BLOCK
+    assert_same_fit(resumed, undisturbed[3])
+    assert not path.with_name("fit.ckpt.rows").exists()
+
+
+def interrupted_search(images, folder):
+    """Stop a fit in the third block of its search; return its checkpoint, which is written at most once an hour."""
+    path = folder / "fit.ckpt"
     with pytest.raises(Interrupted):
         clusterer().fit(
             images,
-            checkpoint=Checkpoint(path, every_seconds=0.0),
+            checkpoint=Checkpoint(path, every_seconds=3600.0),
             progress=stop_in("finding neighbours", 2 * BLOCK + 5),
         )
-    assert blocks == [0, BLOCK, 2 * BLOCK]
+    return path
+
+
+def test_blocks_after_a_damaged_file_are_searched_again(images, undisturbed, blocks, tmp_path):
+    path = interrupted_search(images, tmp_path)
+    second = tmp_path / "fit.ckpt.rows" / "rows-000001.tubal"
+    second.write_bytes(second.read_bytes()[:-100])
     blocks.clear()
-    resumed = clusterer().fit(images, checkpoint=Checkpoint(path, every_seconds=0.0, resume=True))
-    assert blocks[0] == 2 * BLOCK
+    resumed = clusterer().fit(images, checkpoint=Checkpoint(path, resume=True))
+    assert blocks[0] == BLOCK
+    assert_same_fit(resumed, undisturbed[3])
+
+
+def test_blocks_of_another_fit_are_not_used(images, undisturbed, blocks, tmp_path):
+    path = interrupted_search(1.0 - images, tmp_path)
+    rows = path.rename(tmp_path / "others").with_name("fit.ckpt.rows").rename(tmp_path / "rows")
+    interrupted_search(images, tmp_path)
+    shutil.copytree(rows, tmp_path / "fit.ckpt.rows", dirs_exist_ok=True)
+    blocks.clear()
+    resumed = clusterer().fit(images, checkpoint=Checkpoint(path, resume=True))
+    assert blocks[0] == 0
     assert_same_fit(resumed, undisturbed[3])
 
 

@@ -135,7 +135,7 @@ def test_block_that_needs_too_many_images_is_compared_in_parts(monkeypatch):
 
 
 class Kept(Stage):
-    """Keeps the first 256 of the lists that it is told to keep."""
+    """Keeps the first 256 of the lists that are added."""
 
     def __init__(self):
         super().__init__()
@@ -144,9 +144,9 @@ class Kept(Stage):
     def kept(self):
         return self.arrays
 
-    def keep(self, arrays, *, finished=False):
-        if not finished:
-            self.arrays = {name: part[:256] for name, part in arrays().items()}
+    def add(self, arrays, first):
+        before = self.arrays if first else {name: part[:0] for name, part in arrays.items()}
+        self.arrays = {name: np.concatenate([before[name], part])[:256] for name, part in arrays.items()}
 
 
 def test_blocks_in_another_order_are_not_taken_over(images, monkeypatch):

@@ -169,7 +169,7 @@ def test_one_other_image_is_noticed(chunk_size, altered, images, tmp_path):
         coder("TubSC").fit(others, chunk_size=chunk_size, checkpoint=Checkpoint(place, resume=True))
 
 
-@pytest.mark.parametrize("place", ["fit.ckpt", "fit.ckpt.codes/notes"])
+@pytest.mark.parametrize("place", ["fit.ckpt", "fit.ckpt.codes/notes", "fit.ckpt.rows/notes"])
 @pytest.mark.parametrize("chunk_size", [None, 9])
 def test_file_of_the_user_is_not_replaced_by_a_checkpoint(chunk_size, place, images, tmp_path):
     (tmp_path / place).parent.mkdir(exist_ok=True)

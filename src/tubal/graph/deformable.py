@@ -303,9 +303,9 @@ class GrowingRanking:
         starts = [self.n_done, *range(rows * (self.n_done // rows + 1), len(self.order), rows)]
         return [(start, stop) for start, stop in pairwise([*starts, len(self.order)]) if start < stop]
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the lists that are done, in the order in which they were added, and whose they are."""
-        done = self.order[: self.n_done]
+    def added(self, first: int) -> dict[str, NDArray[Any]]:
+        """Return the lists that were added after the first ones, in their order, and whose they are."""
+        done = self.order[first : self.n_done]
         return {name: values[done] for name, values in self.ranking.arrays().items()} | {"queries": done}
 
 
@@ -476,7 +476,7 @@ class DeformableSearch(ImageSearch):
                 own = self._queries(queries, order, start, stop)
                 found.append(self._rank_block(own, effort, first, comparison, threads, tell))
                 if stage is not None:
-                    stage.keep(found.arrays)
+                    stage.add(found.added(start), start)
         return found.ranking
 
     def _queries(self, queries: Float32 | WorkingImages, order: IndexArray | None, start: int, stop: int) -> Float32:

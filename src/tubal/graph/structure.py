@@ -75,6 +75,17 @@ class Stage:
             Whether they are the result of the whole stage, which is always kept.
         """
 
+    def add(self, arrays: Mapping[str, NDArray[Any]], first: int) -> None:
+        """Keep the next rows of arrays that grow; :meth:`kept` returns all rows together.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray
+            The rows, equally many of each array.
+        first : int
+            Number of rows before these, of this run and of an earlier one; 0 begins anew.
+        """
+
 
 @dataclass(frozen=True)
 class Alignments:

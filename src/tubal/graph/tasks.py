@@ -172,7 +172,7 @@ class TaskSearch(DeformableSearch):
         for (start, stop), part in work.results():
             found.append(part)
             self._teller(stage, start, stop, n_images)(1.0)
-            stage.keep(found.arrays)
+            stage.add(found.added(start), start)
         return found.ranking
 
 

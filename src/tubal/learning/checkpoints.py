@@ -61,8 +61,8 @@ __all__ = ["Checkpoint", "as_checkpoint"]
 
 # Which fit a checkpoint belongs to: parameters as text, or as a digest where they are long.
 Identity: TypeAlias = Mapping[str, str]
-# Files of a folder of codes.
-CODES_FILES = "chunk-*.[ab]"
+# Files of a folder of codes, and of rows that were kept one part after the other.
+CODES_FILES, ROWS_FILES = "chunk-*.[ab]", "rows-*.tubal"
 # Names of fields of LearningState in files that earlier versions wrote.
 _FORMER_FIELDS = {"tally": "totals", "beginning": "start_objective"}
 
@@ -84,10 +84,12 @@ class Checkpoint:
     Parameters
     ----------
     path : str or path-like
-        The file to write. Codes on disk lie beside it in the folder ``path`` + ".codes".
+        The file to write. Codes on disk lie beside it in the folder ``path`` + ".codes", and neighbours that were found
+        in the folder ``path`` + ".rows".
     every_seconds : float, default=10.0
         Shortest time between two checkpoints; up to three times as long where writing them takes long. A fit in memory
-        can be continued after any iteration, a fit in chunks after any chunk.
+        can be continued after any iteration, a fit in chunks after any chunk. Neighbours are kept as soon as they are
+        found.
     resume : bool, default=False
         Continue from the checkpoint in ``path`` if there is one. Otherwise the fit starts from the beginning and
         replaces it.
@@ -106,25 +108,32 @@ class Checkpoint:
         return Path(f"{os.fspath(self.path)}.codes")
 
     @property
+    def rows_folder(self) -> Path:
+        """Folder of the rows that a stage has added so far."""
+        return Path(f"{os.fspath(self.path)}.rows")
+
+    @property
     def later_path(self) -> Path:
         """File that keeps what is computed after the fit."""
         return Path(f"{os.fspath(self.path)}.later")
 
     def check_place(self) -> None:
-        """Raise an error if a file, or the folder of codes, exists and was not written by tubal."""
+        """Raise an error if a file, or a folder beside it, exists and was not written by tubal."""
         for path in (Path(self.path), self.later_path):
             if os.path.lexists(path) and archive_kind(path) != "checkpoint":
                 raise FileExistsError(
                     f"{str(path)!r} is not a checkpoint of tubal, and a checkpoint would replace it; move or rename it"
                 )
         check_marked_folder(self.codes_folder, "the codes")
+        check_marked_folder(self.rows_folder, "the neighbours")
 
     def delete(self) -> None:
-        """Delete the files and the codes on disk; what was not written by tubal stays."""
+        """Delete the files, and those in the folders beside them; what was not written by tubal stays."""
         for path in (Path(self.path), self.later_path):
             if archive_kind(path) == "checkpoint":
                 path.unlink(missing_ok=True)
         delete_marked_folder(self.codes_folder, CODES_FILES)
+        delete_marked_folder(self.rows_folder, ROWS_FILES)
 
     def stages_after(self, fitted: str) -> Stages:
         """Return the stages of what is computed after the fit, such as a map; they have a file of their own.
@@ -263,6 +272,7 @@ class Stages:
         self._identity: dict[str, str] = {}
         self._clock = WritingClock(0.0)
         self._learning_in_file = False
+        self._rows: _Rows | None = None
         self.checkpoint: Checkpoint | None = None
 
     def keep_in(self, checkpoint: Checkpoint, identity: Identity) -> None:
@@ -277,8 +287,10 @@ class Stages:
         """
         self.checkpoint, self._identity = replace(checkpoint, stages=self), dict(identity)
         self._clock = WritingClock(checkpoint.every_seconds)
+        self._rows = _Rows(checkpoint.rows_folder, self._identity)
         if not checkpoint.resume or not Path(checkpoint.path).exists():
             checkpoint.check_place()
+            self._rows.delete()
             return
         content, arrays = read_archive(checkpoint.path, "checkpoint")
         self._learning_in_file = "state" in content
@@ -324,6 +336,8 @@ class Stages:
         dict of str to ndarray
             Its arrays; empty if there are none.
         """
+        if name not in self._arrays and self._rows is not None:
+            return self._rows.read(name)
         return dict(self._arrays.get(name, {}))
 
     def keep(self, name: str, arrays: Callable[[], Mapping[str, NDArray[Any]]], *, finished: bool) -> None:
@@ -344,6 +358,23 @@ class Stages:
             self._arrays[name] = dict(arrays())
             with self._clock.restarted():
                 self._write(self.checkpoint.path)
+            if finished and self._rows is not None and self._rows.stage == name:
+                self._rows.delete()
+
+    def add(self, name: str, arrays: Mapping[str, NDArray[Any]], first: int) -> None:
+        """Write the next rows of a stage.
+
+        Parameters
+        ----------
+        name : str
+            Name of the stage.
+        arrays : mapping of str to ndarray
+            The rows.
+        first : int
+            Number of rows before them.
+        """
+        if self._rows is not None:
+            self._rows.add(name, arrays, first)
 
     def _write(self, path: str | os.PathLike[str]) -> None:
         """Write the arrays of all stages; a state of the learning that is in the file stays there."""
@@ -383,6 +414,56 @@ class _KeptStage(Stage):
 
     def keep(self, arrays: Callable[[], Mapping[str, NDArray[Any]]], *, finished: bool = False) -> None:
         self._stages.keep(self._name, arrays, finished=finished)
+
+    def add(self, arrays: Mapping[str, NDArray[Any]], first: int) -> None:
+        self._stages.add(self._name, arrays, first)
+
+
+class _Rows:
+    """A folder of files that each hold the next rows of the arrays of one stage, so that none is written twice."""
+
+    def __init__(self, folder: Path, identity: Identity) -> None:
+        self._folder, self._identity = folder, dict(identity)
+        self.stage, self._n_files, self._n_rows = "", 0, 0
+
+    def read(self, stage: str) -> dict[str, NDArray[Any]]:
+        """Return the rows of a stage of this fit, up to the first file that is missing or damaged."""
+        self.stage, self._n_files, self._n_rows = stage, 0, 0
+        parts: list[dict[str, NDArray[Any]]] = []
+        with contextlib.suppress(FileNotFoundError, DamagedFileError):
+            while True:
+                content, arrays = read_archive(self._file(self._n_files), "checkpoint")
+                if content != self._content() or (parts and set(arrays) != set(parts[0])):
+                    break
+                parts.append(arrays)
+                self._n_files += 1
+                self._n_rows += _n_rows(arrays)
+        return {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
+
+    def add(self, stage: str, arrays: Mapping[str, NDArray[Any]], first: int) -> None:
+        """Write the next rows; files that do not hold the ``first`` rows of this stage are deleted."""
+        if first == 0 or (stage, first) != (self.stage, self._n_rows):
+            self.delete()
+            self.stage, self._n_rows = stage, first
+        mark_folder(self._folder)
+        write_archive(self._file(self._n_files), "checkpoint", self._content(), arrays)
+        self._n_files += 1
+        self._n_rows += _n_rows(arrays)
+
+    def delete(self) -> None:
+        """Delete all files, and the folder."""
+        delete_marked_folder(self._folder, ROWS_FILES)
+        self.stage, self._n_files, self._n_rows = "", 0, 0
+
+    def _content(self) -> dict[str, Any]:
+        return {"fingerprint": self._identity, "stage": self.stage, "first": self._n_rows}
+
+    def _file(self, number: int) -> Path:
+        return self._folder / ROWS_FILES.replace("*", f"{number:06d}")
+
+
+def _n_rows(arrays: Mapping[str, NDArray[Any]]) -> int:
+    return len(next(iter(arrays.values()), ()))
 
 
 def fit_identity(name: str, parameters: Mapping[str, object], images: str) -> dict[str, str]:
