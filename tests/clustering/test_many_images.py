@@ -15,6 +15,7 @@ from tubal.clustering import affinity, clusterer, quality, spectral
 from tubal.datasets import make_shifted_shapes
 from tubal.estimators import validation
 from tubal.estimators.validation import StackInParts
+from tubal.graph import cells
 from tubal.graph.deformable import Effort
 from tubal.learning.checkpoints import Checkpoint
 
@@ -80,6 +81,19 @@ def test_interrupted_fit_of_many_images_resumes(images, few_are_many, tmp_path):
     searched = [call for call in seen if call[0] == "finding neighbours"]
     assert searched == [("finding neighbours", 300, 300)]
     assert_array_equal(resumed.labels_, fitted(images).labels_)
+
+
+def test_cells_are_kept(images, few_are_many, tmp_path, monkeypatch):
+    def stop(stage, done, total):
+        if stage == "finding neighbours" and done > 100:
+            raise KeyboardInterrupt
+
+    path, expected = tmp_path / "fit.ckpt", fitted(images)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(images, checkpoint=Checkpoint(path), progress=stop)
+    monkeypatch.setattr(cells.CellPlan, "of", None)
+    resumed = fitted(images, checkpoint=Checkpoint(path, resume=True))
+    assert_array_equal(resumed.labels_, expected.labels_)
 
 
 def test_atoms_and_eigenvectors_are_kept(images, few_are_many, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 from tubal.backends.cpu.deformation import TILE
 from tubal.graph import cells, knn_graph, neighbors
-from tubal.graph.cells import cell_candidates, most_similar
+from tubal.graph.cells import CellPlan, cell_candidates, most_similar
 
 
 def unit(rows):
@@ -52,6 +52,32 @@ def test_candidates_are_other_images_most_similar_first(rng):
     assert (np.diff(similarity, axis=1) <= 1e-6).all()
     assert not (found == np.arange(len(rows))[:, None]).any()
     assert all(len(set(row)) == 20 for row in found)
+
+
+def test_kept_plan_finds_the_same_candidates(rng):
+    rows = clumps(rng, 800)
+    plan = CellPlan.of(rows, 20, random_state=0, threads=1)
+    again = CellPlan.restore(plan.arrays(), 800)
+    assert_array_equal(again.order, plan.order)
+    assert_array_equal(again.lists(rows, 100, 500, 20, 1), plan.lists(rows, 100, 500, 20, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("order", lambda order: order[:-1]),
+        ("order", np.zeros_like),
+        ("starts", lambda starts: starts[:-1]),
+        ("starts", lambda starts: starts[::-1]),
+        ("searched", lambda searched: searched + 1),
+        ("searched", lambda searched: searched[:-1]),
+        ("lengths", lambda lengths: -lengths),
+    ],
+)
+def test_plan_of_other_images_is_not_restored(rng, name, change):
+    arrays = CellPlan.of(clumps(rng, 800), 20, random_state=0, threads=1).arrays()
+    assert CellPlan.restore(arrays | {name: change(arrays[name])}, 800) is None
+    assert CellPlan.restore({}, 800) is None
 
 
 def test_candidates_depend_on_the_seed_alone(rng):

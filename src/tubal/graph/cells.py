@@ -104,6 +104,26 @@ class CellPlan:
         cells = Cells.of(descriptors, min(n_cells, len(descriptors)), rng, threads, assign)
         return cls(cells.order, cells.starts, cells.choose_searched(descriptors, reach, rng, threads))
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the plan as arrays, to keep it."""
+        lengths = [len(cells) for cells in self.searched]
+        found = {"order": self.order, "starts": self.starts, "searched": np.concatenate(self.searched)}
+        return {name: part.astype(np.int32) for name, part in found.items()} | {"lengths": np.array(lengths)}
+
+    @classmethod
+    def restore(cls, arrays: dict[str, NDArray[Any]], n_images: int) -> CellPlan | None:
+        """Return the plan of what :meth:`arrays` returned, or None for anything else."""
+        if set(arrays) != {"order", "starts", "searched", "lengths"}:
+            return None
+        order, starts, searched = (arrays[name].astype(np.intp) for name in ("order", "starts", "searched"))
+        lengths, n_cells = arrays["lengths"], len(starts) - 1
+        whole = np.array_equal(np.sort(order), np.arange(n_images)) and len(lengths) == n_cells
+        if not whole or starts[0] != 0 or starts[-1] != n_images or (np.diff(starts) < 0).any():
+            return None
+        if lengths.min() < 0 or lengths.sum() != len(searched) or not 0 <= searched.min() <= searched.max() < n_cells:
+            return None
+        return cls(order, starts, np.split(searched, np.cumsum(lengths)[:-1]))
+
     def lists(self, descriptors: Array, start: int, stop: int, reach: int, threads: int) -> Array:
         """Return the candidates (stop - start, reach) of the images ``order[start:stop]``, most similar first."""
         xp, order = namespace(descriptors), restore_like(self.order, descriptors)

@@ -463,6 +463,8 @@ class DeformableSearch(ImageSearch):
         With a stage the queries are the distinct training images, in the order of :meth:`_training_order`. Blocks that
         an interrupted run has kept are not computed again.
         """
+        if stage is not None:
+            self._recall_plan(stage.part("cells"), effort)
         order = None if stage is None else self._training_order(effort)
         found = GrowingRanking(len(queries), order)
         if stage is not None:
@@ -569,6 +571,18 @@ class DeformableSearch(ImageSearch):
             kept = reach, plan
             self.__dict__["_cell_plan"] = kept
         return kept[1]
+
+    def _recall_plan(self, stage: Stage, effort: Effort) -> None:
+        """Use the cells of a large collection that an interrupted run has kept, or keep those of this run."""
+        n_images = len(self.prepared.images)
+        if n_images <= effort.exact_limit:
+            return
+        reach = min(effort.n_candidates, n_images - 1)
+        plan = CellPlan.restore(stage.kept(), n_images)
+        if plan is None:
+            plan = self._plan(reach)
+            stage.keep(plan.arrays, finished=True)
+        self.__dict__["_cell_plan"] = reach, plan
 
     def _assign(self) -> Assign | None:
         """Return what assigns all descriptors to cells, see :class:`CellPlan`; None to do it here."""

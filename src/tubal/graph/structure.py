@@ -75,6 +75,21 @@ class Stage:
             Whether they are the result of the whole stage, which is always kept.
         """
 
+    def part(self, name: str) -> Stage:
+        """Return a stage within this one, which keeps arrays of its own and reports no progress.
+
+        Parameters
+        ----------
+        name : str
+            Name under which its arrays are kept.
+
+        Returns
+        -------
+        Stage
+            The stage.
+        """
+        return Stage()
+
     def add(self, arrays: Mapping[str, NDArray[Any]], first: int) -> None:
         """Keep the next rows of arrays that grow; :meth:`kept` returns all rows together.
 

@@ -166,6 +166,7 @@ class TaskSearch(DeformableSearch):
         n_images = len(self.prepared.images)
         if stage is None or n_images == 1:
             return super()._rank(queries, effort, stage)
+        self._recall_plan(stage.part("cells"), effort)
         found = GrowingRanking(n_images, self._training_order(effort))
         self._take_kept(stage, found)
         work = BlockTasks(self, effort, found.order, found.blocks_left(self._task_rows(self.prepared)))

@@ -415,6 +415,9 @@ class _KeptStage(Stage):
     def keep(self, arrays: Callable[[], Mapping[str, NDArray[Any]]], *, finished: bool = False) -> None:
         self._stages.keep(self._name, arrays, finished=finished)
 
+    def part(self, name: str) -> Stage:
+        return self._stages.stage(f"{self._name} {name}")
+
     def add(self, arrays: Mapping[str, NDArray[Any]], first: int) -> None:
         self._stages.add(self._name, arrays, first)
 
