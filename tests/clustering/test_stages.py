@@ -121,16 +121,24 @@ def test_finished_blocks_are_not_searched_again(images, undisturbed, blocks, tmp
     assert not path.with_name("fit.ckpt.rows").exists()
 
 
-def interrupted_search(images, folder):
+def interrupted_search(images, folder, done=2 * BLOCK + 5):
     """Stop a fit in the third block of its search; return its checkpoint, which is written at most once an hour."""
     path = folder / "fit.ckpt"
     with pytest.raises(Interrupted):
         clusterer().fit(
-            images,
-            checkpoint=Checkpoint(path, every_seconds=3600.0),
-            progress=stop_in("finding neighbours", 2 * BLOCK + 5),
+            images, checkpoint=Checkpoint(path, every_seconds=3600.0), progress=stop_in("finding neighbours", done)
         )
     return path
+
+
+def test_what_is_reported_is_kept(images, tmp_path):
+    path, seen = interrupted_search(images, tmp_path, done=2 * BLOCK), []
+    clusterer().fit(
+        images,
+        checkpoint=Checkpoint(path, resume=True),
+        progress=lambda stage, done, total: seen.append(done) if stage == "finding neighbours" else None,
+    )
+    assert seen[:2] == [0, 2 * BLOCK]
 
 
 def test_blocks_after_a_damaged_file_are_searched_again(images, undisturbed, blocks, tmp_path):

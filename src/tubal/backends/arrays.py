@@ -447,15 +447,18 @@ def parallel_ranges(work: Callable[[int, int], Result], total: int, *, grain: in
 def in_order(
     work: Callable[[int, int], None], total: int, step: int, threads: int, tell: Callable[[float], None]
 ) -> None:
-    """Run ``work(start, stop)`` over ``range(total)`` on all threads, ``step`` at a time; tell the share done."""
+    """Run ``work(start, stop)`` over ``range(total)`` on all threads, ``step`` at a time.
+
+    Tell the share that is done in between; the end is left to the caller.
+    """
 
     def shifted(low: int) -> Callable[[int, int], None]:
         return lambda start, stop: work(low + start, low + stop)
 
     for low in range(0, total, step):
-        high = min(low + step, total)
-        parallel_ranges(shifted(low), high - low, grain=64, threads=threads)
-        tell(high / total)
+        if low > 0:
+            tell(low / total)
+        parallel_ranges(shifted(low), min(step, total - low), grain=64, threads=threads)
 
 
 # --- memory that is used again ---------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ is then measured exactly: every pixel may move a little further to where its sur
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import pairwise
@@ -463,29 +463,31 @@ class DeformableSearch(ImageSearch):
         With a stage the queries are the distinct training images, in the order of :meth:`_training_order`. Blocks that
         an interrupted run has kept are not computed again.
         """
-        if stage is not None:
+        if stage is None:
+            found = GrowingRanking(len(queries))
+        else:
             self._recall_plan(stage.part("cells"), effort)
-        order = None if stage is None else self._training_order(effort)
-        found = GrowingRanking(len(queries), order)
-        if stage is not None:
+            found = GrowingRanking(len(queries), self._training_order(effort))
             self._take_kept(stage, found)
-        rows = self._most_rows(len(queries), queries.shape[1], effort, self.prepared.coefficients.rank)
-        comparison = self._comparison(self.prepared.coefficients)
         with own_threads() as threads:
-            for start, stop in found.blocks_left(rows):
-                first = None if stage is None else start
-                tell = self._teller(stage, start, stop, len(queries))
-                own = self._queries(queries, order, start, stop)
-                found.append(self._rank_block(own, effort, first, comparison, threads, tell))
+            for block in self._blocks(queries, effort, found, stage, threads):
+                start = found.n_done
+                found.append(block)
                 if stage is not None:
                     stage.add(found.added(start), start)
+                    self._teller(stage, start, found.n_done, len(queries))(1.0)
         return found.ranking
 
-    def _queries(self, queries: Float32 | WorkingImages, order: IndexArray | None, start: int, stop: int) -> Float32:
-        """Return one block of queries; ``order`` is that of the training images if they have one."""
-        if not isinstance(queries, WorkingImages):
-            return queries[start:stop]
-        return queries.range(start, stop) if order is None else queries.take(order[start:stop])
+    def _blocks(
+        self, queries: Float32 | WorkingImages, effort: Effort, found: GrowingRanking, stage: Stage | None, threads: int
+    ) -> Iterator[Ranking]:
+        """Yield the best candidates of the queries that are not found yet, block by block."""
+        rows = self._most_rows(len(queries), queries.shape[1], effort, self.prepared.coefficients.rank)
+        comparison = self._comparison(self.prepared.coefficients)
+        for start, stop in found.blocks_left(rows):
+            first, tell = None if stage is None else start, self._teller(stage, start, stop, len(queries))
+            own = queries.take(found.order[start:stop]) if isinstance(queries, WorkingImages) else queries[start:stop]
+            yield self._rank_block(own, effort, first, comparison, threads, tell)
 
     def _training_order(self, effort: Effort) -> IndexArray | None:
         """Return the order in which training images are compared: along the cells, or None for the given order.
@@ -514,6 +516,7 @@ class DeformableSearch(ImageSearch):
         fits = len({part.shape for part in (*numbers, known.distances)}) == 1 and known.indices.ndim == 2
         if inside and fits:
             found.append(known)
+            self._teller(stage, 0, found.n_done, len(found.order))(1.0)
 
     def _teller(self, stage: Stage | None, start: int, stop: int, n_queries: int) -> Callable[[float], None]:
         """Return the function that reports which share of one block is done, in training images."""

@@ -11,8 +11,8 @@ This module knows nothing of a scheduler: :class:`Tasks` is all that it asks for
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
 from typing import Any, Protocol
@@ -87,6 +87,19 @@ class Tasks(Protocol):
 
 
 @dataclass(frozen=True)
+class Sent:
+    """What tasks of a search have: futures of the tools, of the descriptors of each part, and of all of them together.
+
+    ``prepared`` is what the client derives from the images, without descriptors.
+    """
+
+    prepared: PreparedImages
+    tools: Any
+    parts: list[Any]
+    known: Any
+
+
+@dataclass(frozen=True)
 class TaskSearch(DeformableSearch):
     """:class:`DeformableSearch` whose training images are compared by tasks.
 
@@ -94,8 +107,8 @@ class TaskSearch(DeformableSearch):
     indices: an array, the future of one, or any other :class:`Images`.
     """
 
-    tasks: Tasks = None  # type: ignore[assignment]  # fields after those with a default need one
-    load: Callable[[IndexArray], Any] = None  # type: ignore[assignment]
+    tasks: Tasks = field(kw_only=True)
+    load: Callable[[IndexArray], Any] = field(kw_only=True)
 
     @classmethod
     def of(cls, search: DeformableSearch, tasks: Tasks, load: Callable[[IndexArray], Any]) -> TaskSearch:
@@ -105,6 +118,11 @@ class TaskSearch(DeformableSearch):
     @cached_property
     def prepared(self) -> PreparedImages:
         """What the stages derive from the images; coefficients of single images are left to the tasks."""
+        return replace(self.sent.prepared, descriptors=np.concatenate(self.tasks.fetch(self.sent.parts)))
+
+    @cached_property
+    def sent(self) -> Sent:
+        """What tasks need, and the descriptors that they compute."""
         with own_threads() as threads:
             images, group = working_images(self)
             chosen = np.arange(len(images))[:: -(-len(images) // MOST_FITTED)]
@@ -120,12 +138,16 @@ class TaskSearch(DeformableSearch):
             for start in range(0, len(images), rows)
         ]
         # The workers put the descriptors together, too, so that they are not sent from here.
-        vars(self).update(_tools=tools, _described=parts, _known=self.tasks.submit(joined, parts))
-        return replace(found, descriptors=np.concatenate(self.tasks.fetch(parts)))
+        return Sent(found, tools, parts, self.tasks.submit(joined, parts))
+
+    def release_memory(self) -> None:
+        """Free the arrays derived from the images, also those that the workers hold."""
+        super().release_memory()
+        vars(self).pop("sent", None)
 
     def _assign(self) -> Assign:
         """Return what assigns the descriptors of every part to cells by a task."""
-        parts = vars(self)["_described"]
+        parts = self.sent.parts
 
         def assign(centers: Float32) -> tuple[IndexArray, NDArray[np.uint8]]:
             sent = self.tasks.share(centers)
@@ -162,56 +184,50 @@ class TaskSearch(DeformableSearch):
             return None
         return self._plan(min(effort.n_candidates, n_images - 1)).order
 
-    def _rank(self, queries: Float32 | WorkingImages, effort: Effort, stage: Stage | None = None) -> Ranking:
-        n_images = len(self.prepared.images)
-        if stage is None or n_images == 1:
-            return super()._rank(queries, effort, stage)
-        self._recall_plan(stage.part("cells"), effort)
-        found = GrowingRanking(n_images, self._training_order(effort))
-        self._take_kept(stage, found)
-        work = BlockTasks(self, effort, found.order, found.blocks_left(self._task_rows(self.prepared)))
-        for (start, stop), part in work.results():
-            found.append(part)
-            self._teller(stage, start, stop, n_images)(1.0)
-            stage.add(found.added(start), start)
-        return found.ranking
+    def _blocks(
+        self, queries: Float32 | WorkingImages, effort: Effort, found: GrowingRanking, stage: Stage | None, threads: int
+    ) -> Iterator[Ranking]:
+        """Yield the blocks that tasks have compared; new images are compared here."""
+        if stage is None or len(found.order) == 1:
+            yield from super()._blocks(queries, effort, found, stage, threads)
+        else:
+            yield from BlockTasks(self, effort, found).results()
 
 
 class BlockTasks:
-    """The tasks of one search, whose training images are compared in ``order`` (n,), divided into ``blocks``."""
+    """The tasks that compare the training images of a search which are not in ``found``, divided into blocks."""
 
-    def __init__(
-        self, search: TaskSearch, effort: Effort, order: IndexArray, blocks: Sequence[tuple[int, int]]
-    ) -> None:
-        self.search, self.blocks, self.n_kept, tasks = search, blocks, effort.n_kept, search.tasks
+    def __init__(self, search: TaskSearch, effort: Effort, found: GrowingRanking) -> None:
+        self.search, self.n_kept, tasks, order = search, effort.n_kept, search.tasks, found.order
+        self.blocks = found.blocks_left(search._task_rows(search.prepared))
         images, rank = search.prepared.images, search.prepared.coefficients.rank
         self.n_compared = search._most_rows(len(images), images.shape[1], effort, rank)
         reach = min(effort.n_candidates, len(order) - 1)
         # In a small collection all pairs are compared.
         plan = search._plan(reach) if len(order) > effort.exact_limit else None
-        known, cells = vars(search)["_known"], tasks.share(order if plan is None else plan)
+        known, cells = search.sent.known, tasks.share(order if plan is None else plan)
         self.candidates, self.numbers = [], []
-        for start, stop in blocks:
+        for start, stop in self.blocks:
             self.candidates.append(tasks.submit(block_candidates, known, cells, start, stop, reach))
             # Submitted before the first comparison, because a worker that compares could not answer.
             self.numbers.append(tasks.submit(numbers_of, self.candidates[-1]))
 
-    def results(self) -> Iterator[tuple[tuple[int, int], Ranking]]:
-        """Yield all blocks in order, each with the best candidates of its images; a few are under way at a time."""
-        tasks, waiting = self.search.tasks, deque[tuple[tuple[int, int], Int32, Any]]()
+    def results(self) -> Iterator[Ranking]:
+        """Yield the best candidates of the images of every block, in order; a few blocks are under way at a time."""
+        tasks, waiting = self.search.tasks, deque[tuple[Int32, Any]]()
         ahead = _BLOCKS_AHEAD * max(1, tasks.n_parallel)
         for number in range(len(self.blocks) + ahead):
             if number < len(self.blocks):
-                waiting.append((self.blocks[number], *self._start(number)))
+                waiting.append(self._start(number))
             if waiting and (len(waiting) > ahead or number >= len(self.blocks)):
-                block, numbers, future = waiting.popleft()
+                numbers, future = waiting.popleft()
                 found = tasks.fetch(future)
-                yield block, replace(found, indices=numbers[found.indices])
+                yield replace(found, indices=numbers[found.indices])
 
     def _start(self, number: int) -> tuple[Int32, Any]:
         """Return the numbers of all images that one block needs, increasing, and the future of its ranking."""
         search, submit = self.search, self.search.tasks.submit
-        numbers, tools = search.tasks.fetch(self.numbers[number]), vars(search)["_tools"]
+        numbers, tools = search.tasks.fetch(self.numbers[number]), search.sent.tools
         originals = search.load(search.prepared.images.numbers[numbers])
         return numbers, submit(rank_block, tools, originals, self.candidates[number], self.n_kept, self.n_compared)
 

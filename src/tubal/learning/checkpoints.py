@@ -444,10 +444,12 @@ class _Rows:
         return {name: np.concatenate([part[name] for part in parts]) for name in (parts[0] if parts else ())}
 
     def add(self, stage: str, arrays: Mapping[str, NDArray[Any]], first: int) -> None:
-        """Write the next rows; files that do not hold the ``first`` rows of this stage are deleted."""
-        if first == 0 or (stage, first) != (self.stage, self._n_rows):
+        """Write the next rows of a stage; the first of all replace those of another stage, or of an earlier run."""
+        if first == 0:
             self.delete()
-            self.stage, self._n_rows = stage, first
+            self.stage = stage
+        if (stage, first) != (self.stage, self._n_rows):
+            return  # the rows before these were kept otherwise, by an earlier version
         mark_folder(self._folder)
         write_archive(self._file(self._n_files), "checkpoint", self._content(), arrays)
         self._n_files += 1
