@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -50,6 +51,8 @@ _COMPARED_PER_ROOT, _DIMENSIONS, _PAIRS, _MOVES, _OPERATIONS = 20.0, 128, 20, 25
 _EDGES, _EDGE_BYTES, _VECTORS = 74, 12, 30
 # Rows and columns of the first factor of the matrix product that speeds are compared with.
 _PRODUCT = (8192, 2048)
+# Images of 28×28 pixels in one block of the search, and seconds from half of the search to the end of a killed run.
+_IMAGES_OF_BLOCK, _SECONDS_LEFT = 4096, 0.3
 
 
 def fashion_mnist(n_images: int = 70_000) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -286,75 +289,112 @@ def _added_to(spent: dict[str, float], step: str, module: str, name: str) -> Ite
 
 
 # --- a file of many images -------------------------------------------------------------------------------------
-def preset_by_size(many: int = 1_000_000, few: int = 70_000) -> list[Row]:
-    """Measure two collections in files; the larger one once more in a run that is killed half-way and resumed.
+def preset_by_size(sizes: Sequence[int] = (70_000, 200_000, 1_000_000)) -> list[Row]:
+    """Measure collections in files; the largest once more in a run that is killed half-way and resumed.
 
     Seconds and processor seconds of that run are those of both its processes together.
     """
-    rows = []
+    rows: list[Row] = []
     limits = {"seconds limit": 1200.0, "MB limit": 12_000.0}
-    for size in (few, many):
+    for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
             np.save(Path(folder) / "target.npy", write_deformed_copies(Path(folder) / "images.npy", size))
             rows.append(call_in_new_process("large:fit_file", folder=folder))
-            if size == many:
-                slope = log_log_slope([few, many], [row["processor seconds"] for row in rows])
-                rows[-1] |= {"slope": slope, "slope limit": 1.15, **limits}
-                rows.append(_killed_and_resumed(folder) | limits)
+            if size == sizes[-1]:
+                times = [row["processor seconds"] for row in (rows[0], rows[-1])]
+                rows[-1] |= {"slope": log_log_slope([sizes[0], size], times), "slope limit": 1.15, **limits}
+                rows.append(killed_and_resumed(folder) | limits)
     return rows
 
 
-def _killed_and_resumed(folder: str) -> Row:
-    """Cluster the images of a file in two processes, of which the first one dies while it finds neighbours."""
+def killed_and_resumed(folder: str) -> Row:
+    """Cluster the images of a file in two processes, of which the first one dies while it finds neighbours.
+
+    Lost are the images that the first process had reported and the second one searches again.
+    """
     notes = Path(folder) / "killed.json"
     with contextlib.suppress(subprocess.CalledProcessError):
         call_in_new_process("large:fit_file", folder=folder, die_at=0.5)
     first = json.loads(notes.read_text(encoding="utf-8"))
     row: Row = call_in_new_process("large:fit_file", folder=folder, resume=True)
-    for column in ("seconds", "processor seconds"):
+    for column in ("seconds", "processor seconds", "search processor seconds"):
         row[column] += first[column]
     row["peak MB"] = max(row["peak MB"], first["peak MB"])
-    row |= {"problem": f"{row['problem']}, killed and resumed", "done when killed": first["done"]}
-    return row
+    lost = max(0, round((first["done"] - row["done after resuming"]) * row["images"]))
+    return row | {
+        "problem": f"{row['problem']}, killed and resumed",
+        "done when killed": first["done"],
+        "lost images": lost,
+        "lost limit": _IMAGES_OF_BLOCK,
+    }
 
 
 def fit_file(folder: str, die_at: float | None = None, resume: bool = False) -> Row:
     """Cluster the images of a file; return seconds, scores and the peak memory.
 
-    With ``die_at`` the process kills itself as soon as so large a share of the neighbours is found, and leaves its
-    seconds in the file ``killed.json``.
+    With ``die_at`` the process kills itself soon after so large a share of the neighbours is found, see
+    :class:`Watch`.
     """
     fit_small_part(Path(folder))
     target = np.load(Path(folder) / "target.npy")
-    began, before = time.perf_counter(), time.process_time()
-    shares: list[float] = []
-
-    def spent() -> Row:
-        return {
-            "seconds": time.perf_counter() - began,
-            "processor seconds": time.process_time() - before,
-            "peak MB": resident_bytes("VmHWM") / 2**20,
-        }
-
-    def follow(stage: str, done: int, total: int) -> None:
-        if stage != "finding neighbours":
-            return
-        shares.append(done / total)
-        if die_at is not None and shares[-1] >= die_at:
-            (Path(folder) / "killed.json").write_text(json.dumps({"done": shares[-1], **spent()}), encoding="utf-8")
-            os.kill(os.getpid(), signal.SIGKILL)
-
     kept = None if die_at is None and not resume else Checkpoint(Path(folder) / "checkpoint", resume=resume)
-    model = ImageClusterer(N_CLASSES, random_state=0)
-    labels = model.fit(Path(folder) / "images.npy", checkpoint=kept, progress=follow).labels_
+    model, watch = ImageClusterer(N_CLASSES, random_state=0), Watch(Path(folder), die_at)
+    labels = model.fit(Path(folder) / "images.npy", checkpoint=kept, progress=watch.follow).labels_
     return {
         "problem": f"{len(target)} images",
         "images": len(target),
         "threads": thread_count(),
-        **spent(),
+        **watch.spent(),
         **_scores(target, labels),
-        **({"done after resuming": next(share for share in shares if share > 0.0)} if resume else {}),
+        **({"done after resuming": next(share for share in watch.shares if share > 0.0)} if resume else {}),
     }
+
+
+class Watch:
+    """Measures a process from now on, and within it the search for neighbours by the reports of a fit.
+
+    With ``die_at`` the process kills itself soon after so large a share of the neighbours is found, and leaves what it
+    has measured in the file ``killed.json`` of ``folder``.
+    """
+
+    def __init__(self, folder: Path, die_at: float | None = None) -> None:
+        self.folder, self.die_at = folder, die_at
+        self.began, self.before = time.perf_counter(), time.process_time()
+        self.shares: list[float] = []
+        self.search_began: float | None = None
+        self.search_ended: float | None = None
+        self.end: threading.Timer | None = None
+
+    def follow(self, stage: str, done: int, total: int) -> None:
+        """Note a report of the fit."""
+        if stage != "finding neighbours":
+            return
+        self.shares.append(done / total)
+        if self.search_began is None:
+            self.search_began = time.process_time()
+        if done == total and self.search_ended is None:
+            self.search_ended = time.process_time()
+        if self.die_at is not None and self.shares[-1] >= self.die_at and self.end is None:
+            # Reports come at the end of a block; a little later the next one is under way.
+            self.end = threading.Timer(_SECONDS_LEFT, self.die)
+            self.end.start()
+
+    def spent(self) -> Row:
+        """Return the seconds so far, those of the processor for the search alone, and the peak memory."""
+        now = time.process_time()
+        ended = now if self.search_ended is None else self.search_ended
+        return {
+            "seconds": time.perf_counter() - self.began,
+            "processor seconds": now - self.before,
+            "search processor seconds": 0.0 if self.search_began is None else ended - self.search_began,
+            "peak MB": resident_bytes("VmHWM") / 2**20,
+        }
+
+    def die(self) -> None:
+        """Write what was measured, and kill this process."""
+        notes = {"done": self.shares[-1], **self.spent()}
+        (self.folder / "killed.json").write_text(json.dumps(notes), encoding="utf-8")
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def fit_small_part(folder: Path) -> None:

@@ -73,6 +73,48 @@ def test_other_images_are_not_measured(monkeypatch, tmp_path):
         large.fashion_mnist()
 
 
+# --- a killed run ----------------------------------------------------------------------------------------------
+def test_search_is_measured_from_its_first_report_to_the_end_of_it(monkeypatch, tmp_path):
+    clock = iter([10.0, 12.0, 17.0, 20.0])  # the start, both reports of the search, and the end
+    monkeypatch.setattr(large.time, "process_time", lambda: next(clock))
+    watch = large.Watch(tmp_path)
+    for stage, done in (("reading", 5), ("finding neighbours", 0), ("finding neighbours", 3)):
+        watch.follow(stage, done, 3)
+    spent = watch.spent()
+    assert (spent["processor seconds"], spent["search processor seconds"]) == (10.0, 5.0)
+    assert watch.shares == [0.0, 1.0]
+
+
+def test_run_is_killed_a_little_after_half_of_the_search(monkeypatch, tmp_path):
+    killed = []
+    monkeypatch.setattr(large.os, "kill", lambda *signals: killed.append(signals))
+    monkeypatch.setattr(large, "_SECONDS_LEFT", 0.05)
+    watch = large.Watch(tmp_path, die_at=0.5)
+    watch.follow("finding neighbours", 4, 10)
+    assert watch.end is None
+    watch.follow("finding neighbours", 5, 10)
+    assert not killed
+    watch.follow("finding neighbours", 6, 10)
+    watch.end.join()
+    assert len(killed) == 1
+    assert json.loads((tmp_path / "killed.json").read_text())["done"] == 0.6
+
+
+@pytest.mark.parametrize(("kept", "lost"), [(0.4, 1000), (0.5, 0), (0.6, 0)])
+def test_lost_images_were_reported_and_are_searched_again(monkeypatch, tmp_path, kept, lost):
+    spent = {"seconds": 1.0, "processor seconds": 2.0, "search processor seconds": 1.5, "peak MB": 100.0}
+    (tmp_path / "killed.json").write_text(json.dumps({"done": 0.5, **spent}))
+    second = {"problem": "10000 images", "images": 10_000, **spent, "done after resuming": kept}
+    monkeypatch.setattr(large, "call_in_new_process", lambda *_, **__: dict(second))
+
+    row = large.killed_and_resumed(str(tmp_path))
+
+    assert row["lost images"] == lost
+    assert [row[name] for name in spent] == [2.0, 4.0, 3.0, 100.0]
+    table = target_table({"tables": {"million": [row]}})
+    assert f"found again | 10000 images, killed and resumed: {lost} | at most 4096 | yes |" in table
+
+
 # --- the record ------------------------------------------------------------------------------------------------
 def git(folder, *command):
     identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
