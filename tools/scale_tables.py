@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import floor, log10, sqrt
 from typing import Any
 
 from benchmarks.pages import Bench
@@ -11,8 +11,10 @@ from benchmarks.timing import Row
 from tubal.experiments.pages import join_parts, markdown_table
 
 MICROSECONDS = 1e6
-# The size for which times are extrapolated, and the cores that share them.
-EXTRAPOLATED, SHARING_CORES = 10**8, 1000
+# The size for which times are extrapolated, and the cores of all workers and of the client.
+EXTRAPOLATED, SHARING_CORES, CLIENT_CORES = 10**8, 1000, 16
+# Two measured sizes of the same algorithm; smaller collections are cut in another way.
+CUT_BY_LEVELS = (200_000, 1_000_000)
 
 
 def candidates_table(record: Bench) -> str:
@@ -103,11 +105,107 @@ def gpu_table(record: Mapping[str, Any]) -> str:
 
 
 def extrapolated_table(record: Bench) -> str:
-    """Return the processor time of 100 million images, from the times of two sizes.
+    """Return the processor time of clusters of 100 million images on a cluster, from the times of files.
 
-    One part is assumed to grow with the number of images n, the other with n^1.5.
+    The search for neighbours is work of the workers. One part of it grows with the number of images n, the other
+    with n^1.5; two sizes that are cut by levels give both. The rest is the work of the client and grows with n.
     """
-    few, many = (row for row in record["tables"]["million"] if "killed" not in row["problem"])
+    rows = {row["images"]: row for row in record["tables"]["million"] if "killed" not in row["problem"]}
+    if CUT_BY_LEVELS[0] not in rows:
+        return _one_process_table(rows)
+    few, many = (rows[n_images] for n_images in CUT_BY_LEVELS)
+    fixed, growing = _search_constants(few, many)
+    rest = (many["processor seconds"] - many["search processor seconds"]) / many["images"]
+    parts = [
+        ("search: description, warps, distances", "the workers", SHARING_CORES, "n", fixed, 1.0),
+        ("search: cells and candidates", "the workers", SHARING_CORES, "n^1.5", growing, 1.5),
+        ("everything else", "the client", CLIENT_CORES, "n", rest, 1.0),
+    ]
+    body = [
+        [f"{name}, on {where}", growth, *(_hours_and_minutes(factor * n**power, cores) for n in (10**6, EXTRAPOLATED))]
+        for name, where, cores, growth, factor, power in parts
+    ]
+    table = markdown_table(["work", "grows with", "10⁶ images", "10⁸ images"], body)
+    return join_parts([_measured_times(few, many, rest), table, _assumptions(few, many)]).rstrip()
+
+
+def _search_constants(few: Row, many: Row) -> tuple[float, float]:
+    """Return the factors of n and of n^1.5 in the seconds of the search; none is negative.
+
+    If one of both would be negative, the other alone explains the time of the larger size.
+    """
+    each = [_search_of_one(row) for row in (few, many)]
+    roots = [sqrt(row["images"]) for row in (few, many)]
+    growing = (each[1] - each[0]) / (roots[1] - roots[0])
+    fixed = each[1] - growing * roots[1]
+    if growing < 0.0:
+        return each[1], 0.0
+    return (fixed, growing) if fixed >= 0.0 else (0.0, each[1] / roots[1])
+
+
+def _search_of_one(row: Row) -> float:
+    """Return the processor seconds of the search per image."""
+    return float(row["search processor seconds"] / row["images"])
+
+
+def _measured_times(few: Row, many: Row, rest: float) -> str:
+    """Return the measured times that the extrapolation starts from, as a sentence."""
+    search = " and ".join(
+        f"{MICROSECONDS * _search_of_one(row):.0f} µs at {_spaced(row['images'])} images" for row in (few, many)
+    )
+    return (
+        f"One process needs, of a processor and per image, {search} for the search for neighbours, and "
+        f"{MICROSECONDS * rest:.0f} µs at {_spaced(many['images'])} images for everything else."
+    )
+
+
+def _assumptions(few: Row, many: Row) -> str:
+    """Return what the extrapolation assumes."""
+    fixed, growing = _search_constants(few, many)
+    if 0.0 in (fixed, growing):
+        known = f"the times of two sizes show only the part that grows with {'n^1.5' if growing else 'n'}"
+    else:
+        known = "the times of two sizes say how large both are"
+    return (
+        f"One part of the search is assumed to grow with n, the other with n^1.5; {known}. All of it counts as work of "
+        f"the workers, also the little that the client does for it. The work of the client is assumed to grow with n. "
+        f"The minutes are those on {SHARING_CORES} cores of workers, and on {CLIENT_CORES} cores of the client, if all "
+        "these cores always have work."
+    )
+
+
+def _hours_and_minutes(seconds: float, cores: int) -> str:
+    """Return core-hours, and the minutes on some cores.
+
+    >>> _hours_and_minutes(7200.0, 16)
+    '2.0 core-hours, 7.5 minutes on 16 cores'
+    """
+    return f"{_figure(seconds / 3600)} core-hours, {_figure(seconds / 60 / cores)} minutes on {cores} cores"
+
+
+def _figure(value: float) -> str:
+    """Return a number of any size with about two digits.
+
+    >>> _figure(2778.2), _figure(33.3), _figure(2.0), _figure(0.0123), _figure(0.0)
+    ('2778', '33', '2.0', '0.012', '0')
+    """
+    if value == 0.0:
+        return "0"
+    return f"{value:.{max(0, 1 - floor(log10(value)))}f}"
+
+
+def _spaced(number: int) -> str:
+    """Return a whole number in groups of three digits.
+
+    >>> _spaced(200_000)
+    '200 000'
+    """
+    return f"{number:,}".replace(",", " ")
+
+
+def _one_process_table(rows: Mapping[int, Row]) -> str:
+    """Return the processor time of all work of 100 million images, from the smallest and the largest of ``rows``."""
+    few, many = rows[min(rows)], rows[max(rows)]
     each = {row["images"]: row["processor seconds"] / row["images"] for row in (few, many)}
     growing = (each[many["images"]] - each[few["images"]]) / (sqrt(many["images"]) - sqrt(few["images"]))
     fixed = each[few["images"]] - growing * sqrt(few["images"])

@@ -64,14 +64,41 @@ def test_site_shows_every_page_of_results():
     assert set(site.RESULTS) == set(shown) == written
 
 
-def test_extrapolation_separates_both_parts_of_the_time():
-    # 20 ms an image, and 10 µs more for every unit of the root of n.
-    rows = [
-        {"problem": f"{n} images", "images": n, "processor seconds": 2e-2 * n + 1e-5 * n**1.5} for n in (10**4, 10**6)
-    ]
-    table = scale_tables.extrapolated_table({"tables": {"million": rows}})
-    assert "| n | 333.3 core-minutes | 556 core-hours | 33.3 minutes |" in table
-    assert "| n^1.5 | 166.7 core-minutes | 2778 core-hours | 166.7 minutes |" in table
+def rows_of_a_file(fixed, growing):
+    """Yield three sizes: the search takes ``fixed n + growing n^1.5`` seconds of a processor, the rest 9 ms an image."""
+    for n_images in (70_000, 200_000, 1_000_000):
+        search = fixed * n_images + growing * n_images**1.5
+        row = {"problem": f"{n_images} images", "images": n_images, "search processor seconds": search}
+        yield {**row, "processor seconds": search + 9e-3 * n_images}
+
+
+def extrapolated(fixed, growing):
+    million = {"cores": 2, "date": "2026-11-19"}
+    record = {"tables": {"million": list(rows_of_a_file(fixed, growing))}, "measured": {"million": million}}
+    return scale_tables.extrapolated_table(record)
+
+
+def test_extrapolation_separates_the_parts_of_the_search_and_the_work_of_the_client():
+    table = extrapolated(2e-2, 1e-5)
+    on_workers = "core-hours, 33 minutes on 1000 cores |"
+    assert f"on the workers | n | 5.6 core-hours, 0.33 minutes on 1000 cores | 556 {on_workers}" in table
+    assert "on the workers | n^1.5 | 2.8 core-hours, 0.17 minutes on 1000 cores | 2778 core-hours, 167 " in table
+    assert "on the client | n | 2.5 core-hours, 9.4 minutes on 16 cores | 250 core-hours, " in table
+    assert "24472 µs at 200 000 images and 30000 µs at 1 000 000 images for the search" in table
+    assert "9000 µs at 1 000 000 images for everything else" in table
+    assert "say how large both are" in table
+
+
+@pytest.mark.parametrize(
+    ("fixed", "growing", "rows"),
+    [
+        (-1e-3, 1e-5, ["| n | 0 core-hours", "| n^1.5 | 2.5 core-hours", "only the part that grows with n^1.5."]),
+        (2e-2, -1e-5, ["| n | 2.8 core-hours", "| n^1.5 | 0 core-hours", "only the part that grows with n."]),
+    ],
+)
+def test_no_part_of_the_search_is_negative(fixed, growing, rows):
+    table = extrapolated(fixed, growing)
+    assert [row for row in rows if row not in table] == []
 
 
 def test_readme_has_at_most_800_words():
@@ -176,7 +203,7 @@ def fake_fit(setting):
 @pytest.mark.parametrize(
     "name",
     [
-        *("tools.render", "tools.criterion", "tools.sparsity_rule", "tools.claims", "tools.site"),
+        *("tools.render", "tools.criterion", "tools.sparsity_rule", "tools.claims", "tools.site", "tools.scale_tables"),
         *("benchmarks.pages", "benchmarks.scaling", "benchmarks.clustering"),
     ],
 )
