@@ -19,7 +19,8 @@ CUT_BY_LEVELS = (200_000, 1_000_000)
 
 def candidates_table(record: Bench) -> str:
     """Return the seconds of every search for candidates, on each machine that was measured."""
-    return _by_machine(record, ("candidates", "candidates on many cores"))
+    sections = ("candidates", "candidates on many cores")
+    return join_parts([_by_machine(record, sections), _measured(record, sections)]).rstrip()
 
 
 def umap_table(record: Bench) -> str:
@@ -36,8 +37,8 @@ def umap_table(record: Bench) -> str:
         for estimated in _rows(record, section)
         if row["problem"] == "tubal, number given" and estimated["problem"] == "tubal, number estimated"
     ]
-    table = _by_machine(record, sections, {"accuracy / NMI on 2 cores": scores})
-    return join_parts([table, "\n".join(ratios)]).rstrip()
+    table = _by_machine(record, sections, {f"accuracy / NMI on {_cores(record, sections[0])} cores": scores})
+    return join_parts([table, "\n".join(ratios), _measured(record, sections)]).rstrip()
 
 
 def threads_table(record: Bench) -> str:
@@ -54,7 +55,7 @@ def threads_table(record: Bench) -> str:
     ]
     threads = record["tables"]["threads"][0]["threads"]
     head = ["seconds", "2 threads", f"{threads} threads", "speed-up", "relative to a matrix product"]
-    return markdown_table(head, body)
+    return join_parts([markdown_table(head, body), _measured(record, ["threads"])]).rstrip()
 
 
 def million_table(record: Bench) -> str:
@@ -69,9 +70,11 @@ def million_table(record: Bench) -> str:
         ]
         for row in record["tables"]["million"]
     ]
-    head = ["on 2 cores", "minutes", "minutes of the processor", "peak GB", "accuracy / NMI, %"]
+    cores = f"on {_cores(record, 'million')} cores"
+    head = [cores, "minutes", "minutes of the processor", "peak GB", "accuracy / NMI, %"]
     slope = next(row["slope"] for row in record["tables"]["million"] if "slope" in row)
-    return f"{markdown_table(head, body)}\n\nThe log-log slope of the processor time is {slope:.2f}."
+    text = f"The log-log slope of the processor time is {slope:.2f}."
+    return join_parts([markdown_table(head, body), text, _measured(record, ["million"])]).rstrip()
 
 
 def workers_table(record: Bench) -> str:
@@ -85,7 +88,9 @@ def workers_table(record: Bench) -> str:
         ]
         for row in record["tables"]["workers"]
     ]
-    return markdown_table(["200 000 images, 2 cores", "seconds", "relative", "agreement with one process (ARI)"], body)
+    size = f"{_spaced(record['tables']['workers'][0]['images'])} images, {_cores(record, 'workers')} cores"
+    table = markdown_table([size, "seconds", "relative", "agreement with one process (ARI)"], body)
+    return join_parts([table, _measured(record, ["workers"])]).rstrip()
 
 
 def gpu_table(record: Mapping[str, Any]) -> str:
@@ -100,8 +105,9 @@ def gpu_table(record: Mapping[str, Any]) -> str:
         ]
         for row in record["tables"]["clusters"]
     ]
-    head = ["on an H200, second fit in a process", "seconds", "GPU peak GB", "host peak GB", "accuracy / NMI, %"]
-    return markdown_table(head, body)
+    place = record["measured"]["clusters"]
+    head = ["second fit in a process", "seconds", "GPU peak GB", "host peak GB", "accuracy / NMI, %"]
+    return f"{markdown_table(head, body)}\n\nMeasured on one {_occasion(place['device'], place)}."
 
 
 def extrapolated_table(record: Bench) -> str:
@@ -111,8 +117,9 @@ def extrapolated_table(record: Bench) -> str:
     with n^1.5; two sizes that are cut by levels give both. The rest is the work of the client and grows with n.
     """
     rows = {row["images"]: row for row in record["tables"]["million"] if "killed" not in row["problem"]}
+    source = _measured(record, ["million"], "From times measured")
     if CUT_BY_LEVELS[0] not in rows:
-        return _one_process_table(rows)
+        return join_parts([_one_process_table(rows), source]).rstrip()
     few, many = (rows[n_images] for n_images in CUT_BY_LEVELS)
     fixed, growing = _search_constants(few, many)
     rest = (many["processor seconds"] - many["search processor seconds"]) / many["images"]
@@ -126,7 +133,7 @@ def extrapolated_table(record: Bench) -> str:
         for name, where, cores, growth, factor, power in parts
     ]
     table = markdown_table(["work", "grows with", "10⁶ images", "10⁸ images"], body)
-    return join_parts([_measured_times(few, many, rest), table, _assumptions(few, many)]).rstrip()
+    return join_parts([_measured_times(few, many, rest), table, _assumptions(few, many), source]).rstrip()
 
 
 def _search_constants(few: Row, many: Row) -> tuple[float, float]:
@@ -256,3 +263,20 @@ def _warm_and_cold(row: Row | None) -> str:
 
 def _cores(record: Bench, section: str) -> int:
     return int(record["measured"][section]["cores"])
+
+
+def _measured(record: Bench, sections: Sequence[str], begin: str = "Measured") -> str:
+    """Return the cores, the day and the commit of every section that was measured, as a sentence."""
+    places = [record["measured"][section] for section in sections if section in record["tables"]]
+    each = dict.fromkeys(f"on {_occasion(str(place['cores']) + ' cores', place)}" for place in places)
+    return f"{begin} {', and '.join(each)}."
+
+
+def _occasion(machine: str, place: Mapping[str, Any]) -> str:
+    """Return the machine, the day and, if it is recorded, the commit of one measurement.
+
+    >>> _occasion("2 cores", {"date": "2026-11-19", "commit": "b0f6035"})
+    '2 cores, 2026-11-19, commit b0f6035'
+    """
+    commit = [f"commit {place['commit']}"] if place.get("commit") else []
+    return ", ".join([machine, place["date"], *commit])

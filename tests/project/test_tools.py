@@ -64,8 +64,25 @@ def test_site_shows_every_page_of_results():
     assert set(site.RESULTS) == set(shown) == written
 
 
+def test_tables_of_scale_say_where_and_when_they_were_measured():
+    first, second = {"cores": 2, "date": "2026-11-19", "commit": "abc1234"}, {"cores": 16, "date": "2026-11-18"}
+    row = {"problem": "cells", "cold seconds": 2.0, "seconds": 1.0}
+    sections = ("candidates", "candidates on many cores")
+    tables = {section: [row] for section in sections}
+    record = {"measured": dict(zip(sections, (first, second), strict=True)), "tables": tables}
+    table = scale_tables.candidates_table(record)
+    assert "| seconds | 2 cores | 16 cores |" in table
+    assert table.endswith("\n\nMeasured on 2 cores, 2026-11-19, commit abc1234, and on 16 cores, 2026-11-18.")
+
+
+def test_heads_of_scale_tables_follow_the_record():
+    row = {"problem": "one process", "images": 300_000, "seconds": 1.0}
+    record = {"measured": {"workers": {"cores": 4, "date": "2026-11-19"}}, "tables": {"workers": [row]}}
+    assert scale_tables.workers_table(record).startswith("| 300 000 images, 4 cores |")
+
+
 def rows_of_a_file(fixed, growing):
-    """Yield three sizes: the search takes ``fixed n + growing n^1.5`` seconds of a processor, the rest 9 ms an image."""
+    """Yield three sizes: a search of ``fixed n + growing n^1.5`` seconds of a processor, and 9 ms an image more."""
     for n_images in (70_000, 200_000, 1_000_000):
         search = fixed * n_images + growing * n_images**1.5
         row = {"problem": f"{n_images} images", "images": n_images, "search processor seconds": search}
