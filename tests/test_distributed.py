@@ -22,8 +22,9 @@ da = pytest.importorskip("dask.array")
 
 from distributed import Client, LocalCluster  # noqa: E402
 
+from tubal import distributed  # noqa: E402
 from tubal.clustering import affinity, clusterer  # noqa: E402
-from tubal.distributed import cluster, connect, fit  # noqa: E402
+from tubal.distributed import NoWorkerWarning, cluster, connect, fit  # noqa: E402
 from tubal.graph.deformable import Effort  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -265,3 +266,42 @@ def test_real_images_reach_the_objective_of_one_process(client):
     expected = model.fit(images).objective_[-1]
     found = fit(model, images, client).objective_[-1]
     assert_allclose(found, expected, rtol=1e-3)
+
+
+# --- clusters without workers ------------------------------------------------------------------------------------
+@pytest.fixture
+def empty(monkeypatch):
+    """A scheduler without workers; nobody waits long for one."""
+    monkeypatch.setattr(distributed, "WORKER_SECONDS", 0.5)
+    with LocalCluster(n_workers=0, threads_per_worker=1, processes=False, dashboard_address=None) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    "call", [connect, lambda address: cluster(np.eye(4), address), lambda address: fit(coder(), np.eye(4), address)]
+)
+def test_scheduler_without_worker_is_named(call, empty):
+    with pytest.raises(ConnectionError, match=r"has no worker, and none came within .* start one with `dask worker"):
+        call(empty.scheduler_address)
+
+
+def test_worker_that_comes_late_is_awaited(empty, monkeypatch):
+    monkeypatch.setattr(distributed, "WORKER_SECONDS", 20.0)
+    empty.adapt(minimum=0, maximum=1, interval="100ms")
+    with connect(empty.scheduler_address) as found:
+        assert found.nthreads()
+
+
+def test_run_without_worker_says_once_that_it_waits(images, empty):
+    empty.scale(1)
+
+    def lose_worker(progress):
+        if progress.n_iter == 2:
+            empty.scale(0)
+            threading.Timer(3.0, empty.scale, (1,)).start()
+
+    with Client(empty) as found:
+        found.wait_for_workers(1)
+        with pytest.warns(NoWorkerWarning, match="has no worker any more") as told:
+            fit(coder("TubSC", max_iter=4, callbacks=lose_worker), images, found)
+    assert len([entry for entry in told if entry.category is NoWorkerWarning]) == 1

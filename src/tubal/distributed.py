@@ -30,6 +30,7 @@ import itertools
 import operator
 import os
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
@@ -46,25 +47,11 @@ from tubal.clustering.affinity import Engine, Finder
 from tubal.clustering.clusterer import ImageClusterer
 from tubal.estimators.image_coder import ImageCoder
 from tubal.estimators.validation import check_parameters, open_if_path
-from tubal.graph import Graph, Neighbors, Weighting, laplacian
+from tubal.graph import Graph, Neighbors, Weighting, laplacian, neighbors
 from tubal.graph.build import order_along_graph
-from tubal.graph.neighbors import (
-    SPARE,
-    Candidates,
-    ExactSearch,
-    as_float_stack,
-    as_neighbors,
-    block_candidates,
-    concatenate_neighbors,
-    expand_to_copies,
-    group_digests,
-    merge_candidates,
-    rank_candidates,
-    row_digests,
-    unit_directions,
-)
 from tubal.graph.structure import symmetric_adjacency
 from tubal.graph.tasks import TaskSearch
+from tubal.learning import fitting
 from tubal.learning.alternation import (
     ChunkCodes,
     Collection,
@@ -79,15 +66,6 @@ from tubal.learning.alternation import (
 )
 from tubal.learning.checkpoints import Checkpoint, DiskStore, StageReport, as_checkpoint
 from tubal.learning.chunks import LazyTensor
-from tubal.learning.fitting import (
-    GraphSettings,
-    Recipe,
-    fitted_attributes,
-    learning_options,
-    replace_fitted,
-    resolve_graph,
-    scale_images,
-)
 from tubal.problems.base import Dictionary, ImageModel
 from tubal.problems.layout import Layout
 from tubal.problems.linear_map import GraphTerm
@@ -107,6 +85,16 @@ RemoteSource: TypeAlias = "da.Array | Sequence[str | PathLike[str]] | ArrayLike"
 # their last movement, continued by this factor.
 EXCHANGES = 4
 EXTRAPOLATION = 0.9
+# A worker that is being started comes within this time.
+WORKER_SECONDS = 10.0
+
+
+class LostSchedulerError(ConnectionError):
+    """The connection to the scheduler was lost during a fit."""
+
+
+class NoWorkerWarning(RuntimeWarning):
+    """All workers are lost, and a fit waits for another."""
 
 
 def connect(scheduler: Client | str | None = None) -> Client:
@@ -120,21 +108,41 @@ def connect(scheduler: Client | str | None = None) -> Client:
     Returns
     -------
     distributed.Client
-        The client. Without a scheduler, a ConnectionError says how to start one.
+        The client. Without a scheduler, or a worker within ten seconds, a ConnectionError says how to start one.
     """
     try:
         from distributed import Client, get_client
     except ImportError:
         raise ImportError("fitting on a cluster needs Dask; install it: pip install 'tubal[dask]'") from None
-    if isinstance(scheduler, Client):
-        return scheduler
+    client = scheduler
     try:
-        return get_client() if scheduler is None else Client(scheduler, timeout="10s")
+        if not isinstance(client, Client):
+            client = get_client() if scheduler is None else Client(scheduler, timeout="10s")
     except (OSError, ValueError, TimeoutError) as error:
         which = "in use" if scheduler is None else f"at {scheduler!r}"
         raise ConnectionError(
             f"there is no Dask scheduler {which}; start one with `dask scheduler` and workers with `dask worker`"
         ) from error
+    if _has_worker(client):
+        return client
+    address = client.scheduler.address
+    if client is not scheduler and scheduler is not None:
+        client.close()
+    raise ConnectionError(
+        f"the Dask scheduler at {address!r} has no worker, and none came within {WORKER_SECONDS:.0f} seconds; "
+        f"start one with `dask worker {address}`"
+    )
+
+
+def _has_worker(client: Client) -> bool:
+    """Tell whether the cluster has a worker, or gets one soon."""
+    try:
+        if not client.nthreads():
+            _wanted = client.submit(constant, None, pure=False)  # some clusters start workers only if there are tasks
+            client.wait_for_workers(1, timeout=WORKER_SECONDS)
+    except OSError as error:  # if the scheduler is lost, fetching results tells
+        return not isinstance(error, TimeoutError)
+    return True
 
 
 def fit(
@@ -176,7 +184,7 @@ def fit(
         n_partitions = Cluster(client).n_parallel
     with _lost_scheduler_explained(client, saved):
         attributes = _fit(Cluster(client), model, images, n_partitions, saved, gather)
-    replace_fitted(model, attributes)
+    fitting.replace_fitted(model, attributes)
     return model
 
 
@@ -251,12 +259,10 @@ def _lost_scheduler_explained(client: Client, checkpoint: Checkpoint | None) -> 
     try:
         yield
     except (CancelledError, ClosedClientError, CommClosedError, TimeoutError) as error:
-        remedy = (
-            "start one and fit again"
-            if checkpoint is None
-            else f"start one and fit again with Checkpoint({str(checkpoint.path)!r}, resume=True)"
-        )
-        raise ConnectionError(f"the connection to the scheduler {address} was lost; {remedy}") from error
+        how = "" if checkpoint is None else f" with Checkpoint({str(checkpoint.path)!r}, resume=True)"
+        raise LostSchedulerError(
+            f"the connection to the scheduler {address} was lost; start one and fit again{how}"
+        ) from error
 
 
 def _fit(
@@ -271,7 +277,7 @@ def _fit(
     recipe = coder._recipe()
     check_parameters(recipe.parameters, coder._rules)
     parts, sizes, layout, factor = _open_images(cluster, recipe, images, n_partitions)
-    remote = RemoteImages(cluster, [cluster.submit(to_tensor, part, layout) for part in parts], sizes)
+    remote = RemoteImages(cluster, [cluster.submit(layout.to_tensor, part) for part in parts], sizes)
     data: Any = LazyTensor(remote.take, sum(sizes))
     sample, digest = data[..., :1], remote.digest() if checkpoint is not None else ""
     state = recipe.first_state(data, layout)
@@ -281,21 +287,21 @@ def _fit(
         graph = block_graph(cluster, recipe.graph, parts, sizes, gather)
         order = order_along_graph(graph.adjacency, sizes)
         parts = reorder_partitions(cluster, parts, sizes, order)
-        tensors = [cluster.submit(to_tensor, part, layout) for part in parts]
+        tensors = [cluster.submit(layout.to_tensor, part) for part in parts]
         remote = RemoteImages(cluster, tensors, sizes, laplacian(graph)[order][:, order])
     store, save = RemoteStore(cluster, checkpoint), None
     if checkpoint is not None:
         identity = checkpoint.identity(recipe, digest) | {"partitions": repr(sizes)}
         state = store.resume(identity, sample, len(sizes)) or state
         save = checkpoint.saver(identity)
-    model, options = recipe.model(layout.image_shape), learning_options(recipe)
+    model, options = recipe.model(layout.image_shape), fitting.learning_options(recipe)
     state = learn(model, remote, state, store=store, save=save, code_all=code_partitions, **options)
-    return fitted_attributes(recipe, layout, state, store.collect(order, sizes, gather), graph, factor)
+    return fitting.fitted_attributes(recipe, layout, state, store.collect(order, sizes, gather), graph, factor)
 
 
 # --- images on the workers --------------------------------------------------------------------------------------
 def _open_images(
-    cluster: Cluster, recipe: Recipe, images: RemoteSource, n_partitions: int
+    cluster: Cluster, recipe: fitting.Recipe, images: RemoteSource, n_partitions: int
 ) -> tuple[list[Future], list[int], Layout, float]:
     """Put scaled images on the workers; return a future and the size of every partition, layout and scale factor."""
     raw = [
@@ -318,17 +324,12 @@ def _partitions(cluster: Cluster, given: RemoteSource, n_partitions: int) -> lis
         step = -(-images.shape[0] // n_partitions)
         whole = images.rechunk((step, *images.shape[1:]))
         return list(cluster.client.compute(whole.to_delayed().ravel().tolist()))
-    if _are_files(images):
+    named = isinstance(images, (list, tuple)) and len(images) > 0
+    if named and all(isinstance(item, str) or hasattr(item, "__fspath__") for item in images):
         return [cluster.submit(read_file, fspath(item)) for item in images]
     stack = np.asarray(images)
     step = -(-len(stack) // n_partitions)
     return [cluster.submit(constant, stack[start : start + step]) for start in range(0, len(stack), step)]
-
-
-def _are_files(images: object) -> bool:
-    if not isinstance(images, (list, tuple)) or len(images) == 0:
-        return False
-    return all(isinstance(item, str) or hasattr(item, "__fspath__") for item in images)
 
 
 # --- coding on the workers --------------------------------------------------------------------------------------
@@ -421,7 +422,7 @@ class ScaledFile:
     def __getitem__(self, part: slice | Indices) -> NDArray[Any]:
         """Return consecutive images, or those of some numbers."""
         images = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        return scaled_stack(as_float_stack(images[self.chosen[part]]), "unit", 1.0)
+        return scaled_stack(neighbors.as_float_stack(images[self.chosen[part]]), "unit", 1.0)
 
 
 # --- tasks: images ----------------------------------------------------------------------------------------------
@@ -437,7 +438,7 @@ def read_file(path: str) -> NDArray[Any]:
 
 def checked_stack(block: ArrayLike, as_stack: Callable[[Array], Array]) -> NDArray[Any]:
     """Return a block as a checked stack of images."""
-    return np.asarray(as_stack(as_float_stack(block)))
+    return np.asarray(as_stack(neighbors.as_float_stack(block)))
 
 
 def shape_and_type(block: NDArray[Any]) -> tuple[tuple[int, ...], str]:
@@ -452,12 +453,7 @@ def largest_pixel(block: NDArray[Any]) -> float:
 
 def scaled_stack(block: NDArray[Any], scale: str | None, factor: float) -> NDArray[Any]:
     """Return images scaled as in fitting."""
-    return np.asarray(scale_images(block, scale, factor)[0])
-
-
-def to_tensor(images: NDArray[Any], layout: Layout) -> Array:
-    """Return images as a tensor, samples last."""
-    return layout.to_tensor(images)
+    return np.asarray(fitting.scale_images(block, scale, factor)[0])
 
 
 def take_columns(array: NDArray[Any], columns: Indices) -> NDArray[Any]:
@@ -514,11 +510,9 @@ def extrapolated(coded: ChunkCodes, former: ChunkCodes, factor: float) -> ChunkC
         moves = isinstance(now, np.ndarray) and now.shape == coded.codes.shape
         return now + now.dtype.type(factor) * (now - before) if moves else now
 
-    moved = {
-        field.name: moved_on(getattr(coded.state, field.name), getattr(former.state, field.name))
-        for field in fields(coded.state)
-    }
-    return ChunkCodes(moved_on(coded.codes, former.codes), replace(coded.state, **moved))
+    now, before = coded.state, former.state
+    moved = {part.name: moved_on(getattr(now, part.name), getattr(before, part.name)) for part in fields(now)}
+    return ChunkCodes(moved_on(coded.codes, former.codes), replace(now, **moved))
 
 
 def code_partition(
@@ -527,23 +521,16 @@ def code_partition(
 ) -> ChunkCodes:  # fmt: skip
     """Code one partition; with a graph, minimise its part of the separable majoriser. ``start`` is not changed."""
     start = None if start is None else ChunkCodes(start.codes, copy.deepcopy(start.state))
-    if edges is None:
-        return code_chunk(model, dictionary, data, weights, code_solver, start=start, final=final)
-    neighbor_sum = None
-    if start is not None:
-        neighbor_sum = edges.neighbor_sum(start.codes.shape, start.codes.dtype, received)
-        neighbor_sum += edges.degrees.astype(neighbor_sum.dtype) * start.codes
+    laplacian = neighbor_sum = None
+    if edges is not None:
+        laplacian = edges.majoriser()
+        if start is not None:
+            neighbor_sum = edges.neighbor_sum(start.codes.shape, start.codes.dtype, received)
+            neighbor_sum += edges.degrees.astype(neighbor_sum.dtype) * start.codes
     return code_chunk(
-        model,
-        dictionary,
-        data,
-        weights,
-        code_solver,
-        laplacian=edges.majoriser(),
-        neighbor_sum=neighbor_sum,
-        start=start,
-        final=final,
-    )
+        model, dictionary, data, weights, code_solver,
+        laplacian=laplacian, neighbor_sum=neighbor_sum, start=start, final=final,
+    )  # fmt: skip
 
 
 def partition_totals(
@@ -560,11 +547,6 @@ def partition_totals(
     alone = 0.5 * summary.residuals.sum() + weights.sparsity * summary.absolutes.sum()
     graph = weights.graph_weight * (float(energies.sum()) - float(products.sum()))
     return replace(totals, objective=float(alone) + graph)
-
-
-def codes_of(coded: ChunkCodes) -> Array:
-    """Return the codes alone."""
-    return coded.codes
 
 
 def codes_at(coded: ChunkCodes, columns: Indices) -> Array:
@@ -594,6 +576,7 @@ class Cluster:
 
     def __init__(self, client: Client) -> None:
         self.client, self.token, self.numbers = client, uuid.uuid4().hex[:8], itertools.count()
+        self.without_worker = False
 
     @property
     def n_parallel(self) -> int:
@@ -611,6 +594,7 @@ class Cluster:
     def share(self, value: object) -> Future:
         """Return the future of a value that is copied to all workers, because Dask prefers workers that have it."""
         shared = self.submit(constant, value)
+        self.wait(shared)
         # If no worker runs at this moment, Dask raises an error, and the value is copied when it is needed.
         with suppress(ValueError):
             self.client.replicate(shared)
@@ -618,7 +602,22 @@ class Cluster:
 
     def fetch(self, futures: Future | list[Future]) -> Any:
         """Wait for the result of a task, or of several."""
+        self.wait(futures)
         return self.client.gather(futures)
+
+    def wait(self, futures: Future | list[Future]) -> None:
+        """Wait until tasks have ended; if no worker is left, warn once and wait for another."""
+        from distributed import wait
+
+        while True:
+            with suppress(TimeoutError):
+                wait(futures, timeout=WORKER_SECONDS)
+                return
+            missing, start = not _has_worker(self.client), f"`dask worker {self.client.scheduler.address}`"
+            if missing and not self.without_worker:
+                sentence = f"the Dask cluster has no worker any more; waiting for one, start it with {start}"
+                warnings.warn(sentence, NoWorkerWarning, stacklevel=2)
+            self.without_worker = missing
 
     def fetch_sum(self, futures: list[Future]) -> Any:
         """Add results in pairs on the workers, always in the same order, and fetch the sum."""
@@ -682,7 +681,7 @@ class RemoteStore:
 
     def codes_of(self, index: int) -> Array:
         """Fetch a partition's codes."""
-        return self.cluster.fetch(self.cluster.submit(codes_of, self.parts[index]))
+        return self.cluster.fetch(self.cluster.submit(getattr, self.parts[index], "codes"))
 
     def exchange(self, collection: RemoteImages, parts: dict[int, Future]) -> list[list[Future]]:
         """Return, for every partition, futures of the neighbours' codes it needs; none before the first step."""
@@ -725,7 +724,7 @@ class RemoteStore:
 
     def collect(self, order: Indices | None, sizes: list[int], gather: bool) -> Array | da.Array:
         """Return all codes in the user's order, samples last: fetched, or as a ``dask.array`` on the workers."""
-        futures = [self.cluster.submit(codes_of, self.parts[index]) for index in sorted(self.parts)]
+        futures = [self.cluster.submit(getattr, self.parts[index], "codes") for index in sorted(self.parts)]
         if gather:
             codes = np.concatenate(self.cluster.fetch(futures), -1)
             return codes if order is None else codes[..., np.argsort(order)]
@@ -742,7 +741,7 @@ class RemoteStore:
 
 # --- neighbour graphs -------------------------------------------------------------------------------------------
 def block_graph(
-    cluster: Cluster, settings: GraphSettings, parts: list[Future], sizes: list[int], gather: bool
+    cluster: Cluster, settings: fitting.GraphSettings, parts: list[Future], sizes: list[int], gather: bool
 ) -> Graph:
     """Return the graph of images on the workers: as given, or found in blocks of pairs of partitions.
 
@@ -751,19 +750,19 @@ def block_graph(
     """
     n_images = int(sum(sizes))
     if not isinstance(settings.graph, str):
-        return resolve_graph(settings.graph, range(n_images))
+        return fitting.resolve_graph(settings.graph, range(n_images))
     settings.check_neighbors(n_images)
     wanted, metric = settings.n_neighbors, settings.graph
     if metric not in ("euclidean", "cosine"):
         raise ValueError(f"graph={metric!r} is not built on a cluster; use 'euclidean' or 'cosine', or pass a Graph")
     digests = cluster.fetch([cluster.submit(_image_digests, part) for part in parts])
-    firsts, group = group_digests(itertools.chain.from_iterable(digests))
+    firsts, group = neighbors.group_digests(itertools.chain.from_iterable(digests))
     reach = min(wanted, len(firsts) - 1)
     found = _search_all_pairs(cluster, parts, sizes, firsts, reach, metric)
-    joined = expand_to_copies(concatenate_neighbors(found), group, wanted)
+    joined = neighbors.expand_to_copies(neighbors.concatenate_neighbors(found), group, wanted)
     if not gather:
         return Graph(symmetric_adjacency(joined.indices, np.ones_like(joined.distances)), n_neighbors=wanted)
-    search = ExactSearch(np.concatenate(cluster.fetch(parts)), metric)
+    search = neighbors.ExactSearch(np.concatenate(cluster.fetch(parts)), metric)
     return Graph.from_neighbors(joined, weighting=Weighting(), search=search, n_neighbors=wanted)
 
 
@@ -794,28 +793,32 @@ def _search_all_pairs(
 
 def _image_digests(images: NDArray[Any]) -> list[bytes]:
     """Return a digest of every image."""
-    return row_digests(images.reshape(len(images), -1))
+    return neighbors.row_digests(images.reshape(len(images), -1))
 
 
 def _rows(images: NDArray[Any], indices: Indices, metric: str) -> NDArray[Any]:
     """Return some images as rows, of unit length under the cosine metric."""
-    return np.asarray(unit_directions(images[indices].reshape(len(indices), -1), metric))
+    return np.asarray(neighbors.unit_directions(images[indices].reshape(len(indices), -1), metric))
 
 
-def _search_pair(queries: NDArray[Any], known: NDArray[Any], start: int, reach: int, same: bool) -> Candidates:
+def _search_pair(
+    queries: NDArray[Any], known: NDArray[Any], start: int, reach: int, same: bool
+) -> neighbors.Candidates:
     """Return exact squared distances to the nearest rows of one partition, so that partitions can be merged.
 
     ``start`` is the number of the first known row; ``same`` is True if queries and known rows are the same partition.
     """
-    best = block_candidates(queries, known, known.mean(axis=0), reach + SPARE, own=0 if same else None)
-    ranked = rank_candidates(queries, best.numbers, known.__getitem__)
+    best = neighbors.block_candidates(
+        queries, known, known.mean(axis=0), reach + neighbors.SPARE, own=0 if same else None
+    )
+    ranked = neighbors.rank_candidates(queries, best.numbers, known.__getitem__)
     own = ranked.numbers == np.arange(len(queries))[:, None] if same else False
-    return Candidates(ranked.numbers + start, np.where(own, np.inf, ranked.scores))
+    return neighbors.Candidates(ranked.numbers + start, np.where(own, np.inf, ranked.scores))
 
 
-def _merged(found: list[Candidates], reach: int, metric: str) -> Neighbors:
+def _merged(found: list[neighbors.Candidates], reach: int, metric: str) -> Neighbors:
     """Return the nearest of the candidates found in all partitions."""
-    return as_neighbors(merge_candidates(found, reach), metric, np.float32)
+    return neighbors.as_neighbors(neighbors.merge_candidates(found, reach), metric, np.float32)
 
 
 def reorder_partitions(cluster: Cluster, parts: list[Future], sizes: list[int], order: Indices) -> list[Future]:
@@ -827,12 +830,9 @@ def reorder_partitions(cluster: Cluster, parts: list[Future], sizes: list[int], 
     for start, stop in itertools.pairwise(bounds):
         wanted = order[start:stop]
         homes = np.searchsorted(bounds, wanted, side="right") - 1
-        pieces, indices = [], []
-        for home in np.unique(homes):
-            at = np.flatnonzero(homes == home)
-            pieces.append(cluster.submit(_images_at, parts[home], wanted[at] - bounds[home]))
-            indices.append(at)
-        reordered.append(cluster.submit(_joined, pieces, indices))
+        places = {home: np.flatnonzero(homes == home) for home in np.unique(homes)}
+        pieces = [cluster.submit(_images_at, parts[home], wanted[at] - bounds[home]) for home, at in places.items()]
+        reordered.append(cluster.submit(_joined, pieces, list(places.values())))
     return reordered
 
 
