@@ -146,6 +146,11 @@ def test_wrong_file_is_named(name, content, sentence, tmp_path):
         fitted(path)
 
 
+def test_folder_is_not_clustered_without_its_names(tmp_path):
+    with pytest.raises(ValueError, match=r"is not a \.npy file .* read folders .* with tubal\.datasets\.load_images"):
+        fitted(str(tmp_path))
+
+
 def test_parts_are_the_whole(images):
     parts = StackInParts(images)
     assert_array_equal(np.concatenate([parts[:100], parts[100:]]), images.astype(np.float32))

@@ -158,16 +158,19 @@ def _convert(
 
 def open_if_path(images: ArrayLike | Array | str | os.PathLike[str]) -> ArrayLike | Array:
     """Return the array in a ``.npy`` file as a memory map if its path came, and anything else as it is."""
-    if not isinstance(images, os.PathLike) and not (isinstance(images, str) and images.endswith(".npy")):
+    if not isinstance(images, (str, os.PathLike)):
         return images
     name = os.fspath(images)
+    if isinstance(images, str) and not name.endswith(".npy") and not os.path.exists(name):
+        return images
     if not os.path.exists(name):
         raise FileNotFoundError(f"there is no file {name!r}; pass images, or the path of a .npy file that holds them")
     try:
         found = np.load(name, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(
-            f"{name!r} is not a .npy file with numbers; read other files with tubal.datasets.load_images"
+            f"{name!r} is not a .npy file with numbers; read folders and other files with tubal.datasets.load_images, "
+            "and pass its images"
         ) from error
     if not isinstance(found, np.ndarray):
         found.close()
