@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -65,6 +66,38 @@ def test_missing_scheduler_is_reported_in_one_sentence(shapes: Path, tmp_path: P
         patch.setattr(Client, "__init__", lambda *_, **__: (_ for _ in ()).throw(TimeoutError("nobody there")))
         assert fit(shapes, tmp_path / "m.tubal", "--method", "tubsc", "--scheduler", "tcp://127.0.0.1:9") == 2
     assert "no Dask scheduler at 'tcp://127.0.0.1:9'" in one_sentence(capsys)
+
+
+@pytest.fixture
+def cluster_without_workers(monkeypatch: pytest.MonkeyPatch):
+    dask = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tubal[dask]'")
+    from tubal import distributed
+
+    monkeypatch.setattr(distributed, "WORKER_SECONDS", 0.3)
+    with dask.LocalCluster(n_workers=0, threads_per_worker=1, processes=False, dashboard_address=None) as found:
+        yield found
+
+
+def test_missing_worker_is_reported_in_one_sentence(cluster_without_workers, shapes, tmp_path, capsys) -> None:
+    command = ["cluster", str(shapes), "-o", str(tmp_path / "out")]
+    assert run([*command, "--scheduler", cluster_without_workers.scheduler_address]) == 2
+    assert "no worker" in one_sentence(capsys)
+    assert not list(tmp_path.iterdir())
+
+
+def test_lost_scheduler_is_reported_with_the_command_that_resumes(
+    cluster_without_workers, shapes, tmp_path, capfd, monkeypatch
+) -> None:
+    def lose(bar: ProgressBar, done: int, total: int | None = None) -> None:
+        if bar.stage == "clustering":
+            cluster_without_workers.close(timeout=1)
+
+    cluster_without_workers.scale(1)
+    monkeypatch.setattr(ProgressBar, "__call__", lose)
+    command = ["cluster", str(shapes), "-q", "-o", str(tmp_path / "out")]
+    assert run([*command, "--scheduler", cluster_without_workers.scheduler_address]) == 2
+    printed = capfd.readouterr().err
+    assert re.fullmatch(r"tubal: the connection to the scheduler \S+ was lost; [^;]+ --resume\n", printed), printed
 
 
 def test_fit_on_a_dask_cluster_equals_local_fit(shapes: Path, tmp_path: Path) -> None:

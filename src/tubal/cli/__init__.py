@@ -228,6 +228,8 @@ def main() -> None:
         sys.meta_path.insert(0, DeferredImports)
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     code = run()
+    if "logging" in sys.modules:  # tasks that are ended now are no news
+        sys.modules["logging"].disable()
     for name in (signal.SIGINT, signal.SIGTERM):  # all is done; a signal must not change the exit code
         signal.signal(name, signal.SIG_IGN)
     gc.freeze()  # Python would look through all objects for garbage before it ends, which takes a third of a second

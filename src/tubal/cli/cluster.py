@@ -168,7 +168,7 @@ def cluster_sources(
     with (
         nullcontext(hidden) if hidden is not None else reserve(out) as reserved,
         pipeline.checkpoint_beside(out, asked.resume, terminal, state) as (checkpoint, kept),
-        pipeline.connected(asked.scheduler) as client,
+        pipeline.connected(asked.scheduler, state) as client,
         staged_folder(out, force=asked.force, stale=stale, hidden=reserved) as stage,
     ):
         look = inputs.second_look(network, asked.views, asked.preset)

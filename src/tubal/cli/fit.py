@@ -155,7 +155,7 @@ def fit(
         reserve(out),
         terminal.announce_compiling(),
         pipeline.checkpoint_beside(out, resume, terminal, state) as (checkpoint, kept),
-        pipeline.connected(scheduler) as client,
+        pipeline.connected(scheduler, state) as client,
     ):
         stack = read_images(terminal, state, source, image_settings, kept=kept)
         with terminal.stage(f"fitting {METHODS[method]}") as bar:

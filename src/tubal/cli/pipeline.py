@@ -10,6 +10,7 @@ import contextlib
 import csv
 import hashlib
 import json
+import logging
 import os
 import re
 import shlex
@@ -193,15 +194,31 @@ def check_scheduler(scheduler: str | None, state: State, preset: str = "default"
 
 
 @contextlib.contextmanager
-def connected(scheduler: str | None) -> Iterator[Client | None]:
+def connected(scheduler: str | None, state: State) -> Iterator[Client | None]:
     """Yield a client of the Dask cluster, or None; a cluster that cannot be reached fails before any work is done."""
     if scheduler is None:
         yield None
         return
     from tubal import distributed
 
-    with distributed.connect(scheduler) as client:
-        yield client
+    try:
+        with _silent_logs(state), distributed.connect(scheduler) as client:
+            yield client
+    except distributed.LostSchedulerError as error:
+        what = str(error).partition(";")[0]
+        raise click.ClickException(f"{what}; start one and run: {state.command_with('--resume')}") from error
+
+
+@contextlib.contextmanager
+def _silent_logs(state: State) -> Iterator[None]:
+    """Print no log, except with ``--debug``: Dask logs a traceback of every task that a lost connection ends."""
+    before = logging.root.manager.disable
+    if not state.debug:
+        logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def fit_with_progress(model: BaseEstimator, bar: ProgressBar, fit: Callable[[], object]) -> None:
