@@ -7,9 +7,10 @@ import io
 import numba
 import pytest
 from rich.console import Console
+from rich.progress import Progress
 
 from tubal.cli import run
-from tubal.cli.console import ProgressBar, Terminal
+from tubal.cli.console import ProgressBar, Terminal, TimeColumn
 from tubal.cli.options import State
 
 pytest_plugins = ["helpers.cli_fixtures"]
@@ -71,3 +72,33 @@ def test_bars_of_a_run_end_at_their_totals(shapes, tmp_path, monkeypatch):
         assert calls == sorted(calls)
         assert len({total for _, total in calls}) == 1
         assert calls[-1][0] == calls[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "shown"),
+    [(0, None, "0:12"), (30, None, "0:12"), (0, 60, "0:12"), (20, 60, "0:12, 0:24 left"), (60, 60, "0:12")],
+)
+def test_time_left_is_named_and_shown_only_if_it_is_known(done, total, shown, terminal):
+    now = [0.0]
+    progress = Progress(TimeColumn(), console=terminal._console, get_time=lambda: now[0])
+    progress.add_task("reading images", total=None)
+    if total:
+        progress.update(0, completed=0, total=total)
+    for step in range(1, 13):
+        now[0] = float(step)
+        progress.update(0, completed=done * step // 12, total=total)
+    assert TimeColumn().render(progress.tasks[0]).plain == shown
+
+
+def test_pictures_are_counted_once(shapes, tmp_path, monkeypatch):
+    seen, call = [], ProgressBar.__call__
+
+    def follow(bar, done, total=None):
+        if bar.stage == "reading images":
+            seen.append((done, total))
+        call(bar, done, total)
+
+    monkeypatch.setattr(ProgressBar, "__call__", follow)
+    assert run(["cluster", str(shapes), "-k", "3", "-o", str(tmp_path / "out"), "-q"]) == 0
+    assert {total for _, total in seen} == {61}
+    assert seen[-1] == (61, 61)

@@ -15,11 +15,11 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Table
 from rich.text import Text
@@ -60,9 +60,7 @@ class Terminal:
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
-            TextColumn("left"),
-            TimeElapsedColumn(),
+            TimeColumn(),
             console=self._console,
             transient=True,
             speed_estimate_period=300.0,
@@ -122,6 +120,29 @@ class Terminal:
         """Print JSON on standard output if ``--json`` was given."""
         if self._json:
             click.echo(json.dumps(values, indent=2, default=to_plain))
+
+
+class TimeColumn(ProgressColumn):
+    """The time that has passed and, while it can be estimated, the time that is left."""
+
+    max_refresh = 0.5
+
+    def render(self, task: Task) -> Text:
+        """Return both as text."""
+        passed = clock_time((task.finished_time if task.finished else task.elapsed) or 0.0)
+        left = task.time_remaining if task.completed and not task.finished else None
+        return Text(passed if left is None else f"{passed}, {clock_time(left)} left", style="progress.elapsed")
+
+
+def clock_time(seconds: float) -> str:
+    """Return a duration as on a clock.
+
+    >>> clock_time(12.3), clock_time(3723)
+    ('0:12', '1:02:03')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def is_compiled(kernel: Any) -> bool:

@@ -453,7 +453,7 @@ def load_image_folder(
     n_threads : int, optional
         Number of pictures read at the same time; by default one per core, at most 8.
     progress : callable, optional
-        Called as ``progress(pictures_read, pictures_in_all)``.
+        Called as ``progress(pictures_read, pictures_in_all)``; none is read yet while the sizes of all are looked up.
 
     Returns
     -------
@@ -514,7 +514,7 @@ def load_pictures(
             raise ValueError(_nothing_readable(sources, skipped))
         frame = _common_frame(pictures, options)
         look = look if look is not None and look.is_worthwhile(_page_sizes(pictures)) else None
-        reading = _Reading(options.n_threads, _half_of(options.progress, len(found)), look, kept)
+        reading = _Reading(options.n_threads, _among(options.progress, len(found)), look, kept)
         images, pages, value_range = _read_all(pictures, frame, skipped, reading, options.value_range)
     if not pages:
         raise ValueError(_nothing_readable(sources, skipped))
@@ -564,18 +564,9 @@ def _check_folder(path: str | os.PathLike[str]) -> Path:
 # --- reading files -----------------------------------------------------------------------------------------------
 
 
-def _half_of(progress: ProgressCallback | None, n_before: int) -> ProgressCallback | None:
-    """Return the progress of one of the two passes over all files: the first reads headers, the second pictures."""
-    if progress is None:
-        return None
-
-    def report(done: int, total: int) -> None:
-        if n_before == 0:
-            progress(done, 2 * total)
-        else:  # files that the first pass left out count as read
-            progress(2 * n_before - (total - done), 2 * n_before)
-
-    return report
+def _among(progress: ProgressCallback | None, n_found: int) -> ProgressCallback | None:
+    """Return the progress of reading pictures among all files; those whose header cannot be read count as read."""
+    return None if progress is None else lambda done, total: progress(n_found - (total - done), n_found)
 
 
 def _read_headers(found: Sequence[Found], skipped: Skipped, options: ReadingOptions) -> list[Picture]:
@@ -588,7 +579,10 @@ def _read_headers(found: Sequence[Found], skipped: Skipped, options: ReadingOpti
             return reason
 
     pictures, inflated, most = [], 0, TOTAL_INFLATION * options.max_pixels
-    headers = map_in_threads(header_or_reason, found, options.n_threads, _half_of(options.progress, 0))
+    # Headers take a small part of the time of pictures, which alone are counted.
+    progress = options.progress
+    report = None if progress is None else lambda _, total: progress(0, total)
+    headers = map_in_threads(header_or_reason, found, options.n_threads, report)
     for item, header in zip(found, headers, strict=True):
         if isinstance(header, PictureError):
             skipped.append((item.name, str(header)))
