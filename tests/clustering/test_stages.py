@@ -99,6 +99,11 @@ def test_progress_of_every_stage_rises_to_its_total(graph, images):
     assert model.model_.callbacks is None
 
 
+def test_progress_that_is_no_function_is_named(images):
+    with pytest.raises(TypeError, match=r"progress is 'yes'; a function is wanted"):
+        clusterer().fit(images, progress="yes")
+
+
 def test_progress_moves_within_a_block(images):
     seen = []
     clusterer().fit(images, progress=lambda stage, done, total: seen.append(done) if "neighbours" in stage else None)

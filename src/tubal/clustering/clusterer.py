@@ -11,7 +11,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -372,7 +372,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         are_rows = self.image_shape is None and np.ndim(X) == 2
         settings = self._settings(len(stack), are_rows=are_rows)
         request = self._request(stack, are_rows=are_rows)
-        images = unit_images(stack, None if progress is None else partial(progress, "reading images"))
+        images = unit_images(stack, Stages(progress).stage("images", "reading images").show)
         stages = self._stages(images, checkpoint, progress)
         seed = recall_seed(stages, self.random_state)
 

@@ -267,6 +267,10 @@ class Stages:
     """
 
     def __init__(self, progress: StageReport | None = None) -> None:
+        if progress is not None and not callable(progress):
+            raise TypeError(
+                f"progress is {progress!r}; a function is wanted, called as progress(stage, done, total), or None"
+            )
         self._progress = progress
         self._arrays: dict[str, dict[str, NDArray[Any]]] = {}
         self._identity: dict[str, str] = {}
