@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -116,6 +117,36 @@ def test_file_named_like_a_checkpoint_survives(
     assert "move or rename it" in one_sentence(capsys)
     assert snapshot(tmp_path) == {place: b"mine"}
     assert not (tmp_path / "res").exists()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered"])
+def test_damaged_checkpoint_says_what_to_do(damage, shapes, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(pipeline.Terminal, "stage", stop_at("writing results", pipeline.Terminal.stage))
+    command = ["cluster", str(shapes), "-k", "3", "--out", str(tmp_path / "res"), "-q"]
+    assert run(command) == 130
+    file = tmp_path / "res.checkpoint"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 255
+    file.write_bytes(content[: len(content) // 2] if damage == "truncated" else content)
+    capsys.readouterr()
+    assert run([*command, "--resume"]) == 2
+    sentence = one_sentence(capsys)
+    assert "start again without --resume" in sentence
+    assert str(file) in sentence
+    file.unlink()
+    monkeypatch.undo()
+    assert run(command) == 0
+
+
+def stop_at(name: str, stage):
+    """Return what Terminal.stage is replaced by to press Ctrl-C at one stage."""
+
+    def stop(terminal, stage_name):
+        if stage_name == name:
+            signal.raise_signal(signal.SIGINT)
+        return stage(terminal, stage_name)
+
+    return stop
 
 
 def test_model_is_not_taken_for_a_checkpoint(

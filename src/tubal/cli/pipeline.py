@@ -158,7 +158,8 @@ def checkpoint_beside(
     named = out if out.name not in ("", "..") else out.resolve()
     path = named.with_name(f"{named.name}.checkpoint")
     checkpoint = Checkpoint(path, every_seconds=CHECKPOINT_SECONDS, resume=resume)
-    checkpoint.check_place()
+    with _resume_named():
+        checkpoint.check_place()
     kept = KeptPictures(path.with_name(f"{path.name}.pictures"), resume=resume, every_seconds=CHECKPOINT_SECONDS)
     if resume and not (path.exists() or kept.exists()):
         terminal.print_line(f"there is no {path} to resume; starting from the beginning")
@@ -167,7 +168,8 @@ def checkpoint_beside(
             f"starting from the beginning; to continue from {path}, stop and run: {state.command_with('--resume')}"
         )
     try:
-        yield checkpoint, kept
+        with _resume_named():
+            yield checkpoint, kept
     except KeyboardInterrupt:
         if not (path.exists() or kept.exists()):
             kept.delete()  # its folder may be there already, with nothing in it
@@ -181,6 +183,17 @@ def checkpoint_beside(
         raise
     checkpoint.delete()
     kept.delete()
+
+
+@contextlib.contextmanager
+def _resume_named() -> Iterator[None]:
+    """Call the parameter ``resume`` in errors as the command line does."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if "without resume" not in str(error):
+            raise
+        raise click.ClickException(str(error).replace("without resume", "without --resume")) from error
 
 
 def check_scheduler(scheduler: str | None, state: State, preset: str = "default") -> None:

@@ -77,6 +77,17 @@ class SnapshotStore(Protocol):
         """Keep the files of the last snapshot from being overwritten."""
 
 
+@contextlib.contextmanager
+def _restart_advised() -> Iterator[None]:
+    """Add what to do to the error of a damaged checkpoint."""
+    try:
+        yield
+    except DamagedFileError as error:
+        if "without resume" in str(error):
+            raise
+        raise DamagedFileError(f"{error}; delete it and start again without resume") from None
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """Where and how often a fit saves its state, and whether it continues from there.
@@ -119,10 +130,12 @@ class Checkpoint:
 
     def check_place(self) -> None:
         """Raise an error if a file, or a folder beside it, exists and was not written by tubal."""
+        again = ", and start again without resume" if self.resume else ""
         for path in (Path(self.path), self.later_path):
             if os.path.lexists(path) and archive_kind(path) != "checkpoint":
                 raise FileExistsError(
-                    f"{str(path)!r} is not a checkpoint of tubal, and a checkpoint would replace it; move or rename it"
+                    f"{str(path)!r} is not a checkpoint of tubal, or a damaged one, and a checkpoint would replace it; "
+                    f"move or rename it{again}"
                 )
         check_marked_folder(self.codes_folder, "the codes")
         check_marked_folder(self.rows_folder, "the neighbours")
@@ -170,6 +183,7 @@ class Checkpoint:
         """
         return fit_identity(recipe.name, recipe.parameters, images)
 
+    @_restart_advised()
     def load(self, identity: Identity, like: Array) -> tuple[LearningState, MemoryStore | DiskStore] | None:
         """Return the state and the code store of an interrupted run of the same fit.
 
@@ -279,6 +293,7 @@ class Stages:
         self._rows: _Rows | None = None
         self.checkpoint: Checkpoint | None = None
 
+    @_restart_advised()
     def keep_in(self, checkpoint: Checkpoint, identity: Identity) -> None:
         """Keep arrays in a checkpoint from now on, and find those of an interrupted run there.
 
