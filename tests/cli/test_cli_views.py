@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.cli_helpers import export
+from helpers.cli_helpers import export, one_sentence
 from tubal.backends import network
 from tubal.cli import run
 from tubal.datasets import make_shifted_shapes
+
+pytest_plugins = ["helpers.cli_fixtures"]
 
 
 @pytest.fixture
@@ -71,3 +73,18 @@ def test_tensors_of_a_gpu_pass_through_the_whole_command(tmp_path, monkeypatch):
     picture = str(next((tmp_path / "pictures").rglob("*.png")))
     for command in ("assign", "similar", "explain"):
         assert run([command, picture, "--model", str(tmp_path / "out")]) == 0, command
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--views", "shape,colour"], "cannot be compared by colour: the pictures are grey; give --views shape"),
+        (["--views", "colour"], "the pictures are grey; give --views auto"),
+        (["--views", "shape,texture", "--size", "6"], "at least 16×16 pixels, and these have 6×6"),
+        (["--views", "shape,texture", "--preset", "paper"], "leave out one of them"),
+    ],
+)
+def test_unsuited_view_is_named_and_leaves_nothing_behind(options, said, shapes, tmp_path, capsys):
+    assert run(["cluster", str(shapes), "-q", "-o", str(tmp_path / "out"), *options]) == 2
+    assert said in one_sentence(capsys)
+    assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tubal.cli.console import Terminal
 from tubal.cli.options import ImageSettings, State
-from tubal.text import count, from_table_cell
+from tubal.text import count, from_table_cell, shape_text
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -180,6 +180,8 @@ def second_look(network: NetworkLook, views: str, preset: str) -> SecondLook | N
     if not set(names) <= {SHAPE, *BUILT_IN} and views != "auto":
         known = ", ".join((SHAPE, *BUILT_IN))
         raise ValueError(f"--views {views!r} is not 'auto' or some of {known}, separated by commas")
+    if preset == "paper" and views != "auto":
+        raise ValueError(f"--views {views}: --preset paper compares pictures by its codes alone; leave out one of them")
     if preset != "default" or not set(names) & {"auto", *FROM_NETWORK}:
         return None
     if views == "auto":
@@ -208,12 +210,28 @@ def choose_views(terminal: Terminal, views: str, preset: str, stack: Bunch) -> s
             terminal.print_line(f"compared without a network for photographs: {missing}")
         return "auto"
     names = views.split(",")
+    _check_suited(names, stack)
     if views == "auto":
         names = [SHAPE, *([COLOUR] if has_colour(stack.images) else []), *FROM_NETWORK]
     parts = {} if stack.described is None else network_parts(stack.described)
     described = {name: np.ascontiguousarray(rows) for name, rows in parts.items()}
     stack.described = None  # the views hold it from now on, and it takes more memory than the pictures
     return {name: described.get(name) for name in names}
+
+
+def _check_suited(names: Sequence[str], stack: Bunch) -> None:
+    """Raise an error before the fit if pictures cannot be compared in one of the views."""
+    from tubal.clustering.views import COLOUR, LEAST_TEXTURED, TEXTURE
+
+    reason, unsuited = "", ""
+    if COLOUR in names and stack.images.ndim == 3:
+        unsuited, reason = COLOUR, "the pictures are grey"
+    elif TEXTURE in names and min(stack.images.shape[1:3]) < LEAST_TEXTURED:
+        size, least = shape_text(stack.images.shape[1:3]), shape_text((LEAST_TEXTURED, LEAST_TEXTURED))
+        unsuited, reason = TEXTURE, f"it needs pictures of at least {least} pixels, and these have {size} (--size)"
+    if unsuited:
+        others = ",".join(name for name in names if name != unsuited) or "auto"
+        raise ValueError(f"pictures cannot be compared by {unsuited}: {reason}; give --views {others}")
 
 
 def look_for(clusterer: ImageClusterer, terminal: Terminal) -> SecondLook | None:
