@@ -230,3 +230,15 @@ def test_labels_are_read_from_no_other_file(tmp_path: Path) -> None:
         file["images"] = np.zeros((4, 8, 8), dtype=np.uint8)
         file.create_dataset("y", (4,), "i8", external=[(str(tmp_path / "secret"), 0, 32)])
     assert load_images(tmp_path / "a.h5").target is None
+
+
+def test_incomplete_npy_file_says_how_much_came(tmp_path: Path) -> None:
+    file = tmp_path / "scans.npy"
+    np.save(file, np.zeros((20, 8, 8), np.float32))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:3000])
+    with pytest.raises(ValueError, match=f"incomplete: it has 3000 bytes, and {len(whole)} by its header; copy"):
+        load_images(file)
+    file.write_bytes(whole[:60])
+    with pytest.raises(ValueError, match="incomplete: it ends within its header; copy"):
+        load_images(file)

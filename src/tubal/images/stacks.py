@@ -267,6 +267,7 @@ def _list_entries(path: Path) -> list[Entry]:
     suffix = path.suffix.lower()
     try:
         if suffix == ".npy":
+            _check_complete(path)
             array = np.load(path, mmap_mode="r", allow_pickle=False)
             return [Entry("array", array.shape, array.dtype, array.nbytes)]
         if suffix == ".npz":
@@ -278,6 +279,29 @@ def _list_entries(path: Path) -> list[Entry]:
         raise ValueError(f"{path.name!r} cannot be read as a {path.suffix} file: {error_text(error)}") from error
 
 
+def _npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and type of an array from the beginning of a .npy file."""
+    first = np.lib.format.read_magic(stream) == (1, 0)
+    read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    return shape, dtype
+
+
+def _check_complete(path: Path) -> None:
+    """Raise an error if a .npy file has fewer bytes than its header says."""
+    with open(path, "rb") as stream:
+        try:
+            shape, dtype = _npy_header(stream)
+        except ValueError as error:
+            if stream.read(1):
+                raise
+            raise ValueError("it is incomplete: it ends within its header; copy or write it again") from error
+        wanted = stream.tell() + math.prod(shape) * dtype.itemsize
+    came = path.stat().st_size
+    if came < wanted and not dtype.hasobject:
+        raise ValueError(f"it is incomplete: it has {came} bytes, and {wanted} by its header; copy or write it again")
+
+
 def _list_npz(path: Path) -> list[Entry]:
     entries = []
     with zipfile.ZipFile(path) as archive:
@@ -286,9 +310,7 @@ def _list_npz(path: Path) -> list[Entry]:
             raise ValueError(f"it holds {len(members)} arrays, at most {MAX_ARRAYS} are read")
         for member in members:
             with archive.open(member) as stream:
-                version = np.lib.format.read_magic(stream)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else None
-                shape, _, dtype = (read or np.lib.format.read_array_header_2_0)(stream)
+                shape, dtype = _npy_header(stream)
             stored = min(member.compress_size, path.stat().st_size)
             entries.append(Entry(member.filename.removesuffix(".npy"), shape, dtype, stored))
     return entries
