@@ -92,6 +92,32 @@ def test_blas_limit_is_set_and_restored():
         assert blas_threads() == before
 
 
+@pytest.fixture
+def switch_interval():
+    """A function that sets Python's switch interval until the end of the test."""
+    before = sys.getswitchinterval()
+    yield sys.setswitchinterval
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("microseconds", [5000, 2999, 501])
+def test_long_switch_interval_is_shortened_and_restored(switch_interval, microseconds):
+    switch_interval(1e-6 * microseconds + 5e-7)
+    before = sys.getswitchinterval()
+    for _ in range(3):
+        with own_threads(), own_threads():
+            assert sys.getswitchinterval() == pytest.approx(5e-4, abs=1e-6)
+        assert sys.getswitchinterval() == before
+
+
+def test_short_switch_interval_stays(switch_interval):
+    switch_interval(1e-4)
+    before = sys.getswitchinterval()
+    with own_threads():
+        assert sys.getswitchinterval() == before
+    assert sys.getswitchinterval() == before
+
+
 # Two threads are inside ``own_threads`` at the same time; the first one to enter leaves first.
 OVERLAP = """
 import threading

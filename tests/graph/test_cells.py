@@ -54,6 +54,21 @@ def test_candidates_are_other_images_most_similar_first(rng):
     assert all(len(set(row)) == 20 for row in found)
 
 
+def test_rank_is_the_least_place_of_a_cell_over_all_images(rng, monkeypatch):
+    monkeypatch.setattr(cells, "_ROWS", 100)  # several blocks
+    rows, centers = clumps(rng, 250), clumps(rng, 60)
+    nearest = np.argsort(-(rows @ centers.T), axis=1, kind="stable")[:, : cells._MOST_PROBES]
+    expected = np.full((60, 60), 255)
+    for probes in nearest:
+        for place, probe in enumerate(probes):
+            expected[probes[0], probe] = min(expected[probes[0], probe], place)
+
+    cell, rank = cells.assign_cells(rows, centers, threads=1)
+
+    assert_array_equal(cell, nearest[:, 0])
+    assert_array_equal(rank, expected)
+
+
 def test_kept_plan_finds_the_same_candidates(rng):
     rows = clumps(rng, 800)
     plan = CellPlan.of(rows, 20, random_state=0, threads=1)

@@ -350,11 +350,16 @@ def thread_count() -> int:
     return max(1, min([available, _WANTED_THREADS or available, *pools]))
 
 
-class _Cores:
-    """A lock on the processor cores; while a thread holds it, BLAS is limited to one thread.
+# Seconds after which a thread that runs Python code lets another one do so. Python's default is ten times as long: a
+# thread that has finished a short product would wait longer for Python's lock than the product took.
+_SWITCH_INTERVAL = 5e-4
 
-    The limit on BLAS belongs to the whole process. Only the owner sets it, and restores what was there before when it
-    leaves. If every thread did so, the last one to leave would restore the limit that another one had set.
+
+class _Cores:
+    """A lock on the processor cores; while a thread holds it, BLAS has one thread, and threads take turns more often.
+
+    Both settings belong to the whole process. Only the owner sets them, and restores what was there before when it
+    leaves. If every thread did so, the last one to leave would restore what another one had set.
     """
 
     def __init__(self) -> None:
@@ -370,6 +375,11 @@ class _Cores:
             if self._owner is None:
                 self._n_threads = thread_count()
                 self._limit.enter_context(_thread_controller().limit(limits=1, user_api="blas"))
+                before = sys.getswitchinterval()
+                if before > _SWITCH_INTERVAL:
+                    # Python cuts off parts of a microsecond; half of one more makes it round.
+                    self._limit.callback(sys.setswitchinterval, before + 5e-7)
+                    sys.setswitchinterval(_SWITCH_INTERVAL)
                 self._owner = threading.get_ident()
             if self._owner != threading.get_ident():
                 return 1, False

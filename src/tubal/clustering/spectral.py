@@ -83,6 +83,10 @@ _DENSE_LIMIT = 700
 # share of their cost, one minus the eigenvalue, between these limits: later ones count less in a cut.
 _BLOCK_FROM, _BLOCK_WIDTH, _MOST_RESTARTS = 20_000, 16, 100
 _SHARE_OF_COST, _LEAST_TOLERANCE, _MOST_TOLERANCE = 0.2, 2e-3, 1e-2
+# A block is made orthogonal once if in every direction at least this share of its mean squared length remains.
+_ENOUGH_LEFT = 1e-2
+# Ranges of rows: enough for many threads, and so few that starting the work on each takes no time.
+_MOST_RANGES = 32
 # Eigenvalues lie in [-1, 1]; subtracting this much moves known ones below all others.
 _DEFLATION = 3.0
 
@@ -256,13 +260,19 @@ def _block_eigenpairs(
 
 
 def _orthonormal(products: RowRanges | DeviceMatrix, block: Array, others: Array) -> Array:
-    """Return an orthonormal basis of a block (n, width) after removing its part in the columns of others."""
-    for _ in range(2):  # once is not enough in single precision
-        block, gram = products.without(block, others, products.inner(others, block).astype(np.float32))
+    """Return an orthonormal basis of a block (n, width) after removing its part in the columns of others.
+
+    What remains of a direction that loses nearly all its length is mostly rounding errors, so all is done once more.
+    """
+    for _ in range(2):
+        shares = products.inner(others, block)
+        block, gram = products.without(block, others, shares.astype(np.float32))
         squares, axes = np.linalg.eigh(gram)
         # Rounding errors take the place of directions that a block lacks.
         lengths = np.sqrt(np.maximum(squares, max(1e-10 * squares[-1], 1e-30)))
         block = products.turned(block, (axes / lengths).astype(np.float32))
+        if squares[0] * len(squares) > _ENOUGH_LEFT * (squares.sum() + (shares**2).sum()):
+            break
     return block
 
 
@@ -284,8 +294,8 @@ class RowRanges:
 
     @classmethod
     def normalised(cls, matrix: SparseMatrix, scaling: Float64Array) -> RowRanges:
-        """Cut the matrix into at most 64 ranges, its rows and columns multiplied by ``scaling``; indices are shared."""
-        step = -(-matrix.shape[0] // 64)
+        """Cut the matrix into ranges, its rows and columns multiplied by ``scaling``; indices are shared."""
+        step = -(-matrix.shape[0] // _MOST_RANGES)
         bounds = [(start, min(start + step, matrix.shape[0])) for start in range(0, matrix.shape[0], step)]
 
         def cut(number: int, _: int) -> SparseMatrix:
@@ -299,17 +309,11 @@ class RowRanges:
         with own_threads() as threads:
             return cls(parallel_ranges(cut, len(bounds), grain=1, threads=threads), bounds)
 
-    def _each(self, work: Callable[[int], Result]) -> list[Result]:
-        """Return ``work(number)`` of every range."""
+    def _each(self, work: Callable[[slice], Result]) -> list[Result]:
+        """Return ``work(rows)`` of every range."""
+        parts = [slice(*bounds) for bounds in self.bounds]
         with own_threads() as threads:
-            return parallel_ranges(lambda first, _: work(first), len(self.bounds), grain=1, threads=threads)
-
-    def _wide(self, work: Callable[[slice], Result]) -> list[Result]:
-        """Return ``work(rows)`` of ranges four times as long: products of short ones are done before a thread wakes."""
-        groups = [self.bounds[first : first + 4] for first in range(0, len(self.bounds), 4)]
-        wide = [slice(group[0][0], group[-1][1]) for group in groups]
-        with own_threads() as threads:
-            return parallel_ranges(lambda first, _: work(wide[first]), len(wide), grain=1, threads=threads)
+            return parallel_ranges(lambda first, _: work(parts[first]), len(parts), grain=1, threads=threads)
 
     def tall(self, columns: Float64Array) -> Float32Array:
         """Return a tall matrix in single precision."""
@@ -318,10 +322,11 @@ class RowRanges:
     def multiply(self, columns: Float32Array, into: Float32Array) -> None:
         """Write the product of the matrix with columns (n, m)."""
 
-        def fill(number: int) -> None:
-            into[slice(*self.bounds[number])] = self.rows[number] @ columns
+        def fill(first: int, _: int) -> None:
+            into[slice(*self.bounds[first])] = self.rows[first] @ columns
 
-        self._each(fill)
+        with own_threads() as threads:
+            parallel_ranges(fill, len(self.rows), grain=1, threads=threads)
 
     def inner(self, left: Float32Array, right: Float32Array) -> Float64Array:
         """Return the inner products of all columns of two tall matrices."""
@@ -329,12 +334,12 @@ class RowRanges:
         def part(own: slice) -> Float64Array:
             return (left[own].T @ right[own]).astype(np.float64)
 
-        return np.asarray(np.sum(self._wide(part), axis=0))
+        return np.asarray(np.sum(self._each(part), axis=0))
 
     def turned(self, columns: Float32Array, turn: Float32Array) -> Float32Array:
         """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
         result = np.empty((len(columns), turn.shape[1]), dtype=np.float32)
-        self._wide(lambda own: np.matmul(columns[own], turn, out=result[own]))
+        self._each(lambda own: np.matmul(columns[own], turn, out=result[own]))
         return result
 
     def without(
@@ -347,11 +352,11 @@ class RowRanges:
             block = np.subtract(columns[own], others[own] @ shares, out=result[own])
             return np.asarray(block.T @ block, dtype=np.float64)
 
-        return result, np.asarray(np.sum(self._wide(part), axis=0))
+        return result, np.asarray(np.sum(self._each(part), axis=0))
 
     def put(self, columns: Float32Array, into: Float32Array) -> None:
         """Copy a tall matrix."""
-        self._wide(lambda own: np.copyto(into[own], columns[own]))
+        self._each(lambda own: np.copyto(into[own], columns[own]))
 
 
 @dataclass(frozen=True)

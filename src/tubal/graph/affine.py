@@ -116,7 +116,8 @@ class WorkingSize:
         # Fields are normalised later; dividing here only keeps squares inside the range of float32.
         divisor = planes.dtype.type(largest_value(stack) if largest is None else largest)
         same_size = self.shape == self.source
-        down, across = (_resampling(*sides) for sides in zip(self.source, self.shape, strict=True))
+        if not same_size:
+            down, across = (_resampling(*sides) for sides in zip(self.source, self.shape, strict=True))
 
         def fill(start: int, stop: int) -> None:
             for first in range(start, stop, _IMAGES_AT_A_TIME):

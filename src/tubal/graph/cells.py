@@ -214,12 +214,14 @@ def assign_cells(descriptors: Array, centers: Float32, threads: int) -> tuple[In
     n_probes = min(_MOST_PROBES, n_cells)
     cell = np.empty(len(descriptors), np.intp)
     rank = np.full((n_cells, n_cells), 255, np.uint8)
-    places = np.arange(n_probes, dtype=np.uint8)
     for start in range(0, len(descriptors), _ROWS):
         rows = _rows(descriptors, np.arange(start, min(start + _ROWS, len(descriptors))))
         probes = to_numpy(most_similar(rows, restore_like(centers, rows), n_probes, threads))
         cell[start : start + len(rows)] = probes[:, 0]
-        np.minimum.at(rank, (probes[:, :1], probes), places)
+        found = np.full_like(rank, 255)
+        for place in reversed(range(n_probes)):  # smaller ones replace larger ones
+            found[probes[:, 0], probes[:, place]] = place
+        np.minimum(rank, found, out=rank)
     return cell, rank
 
 
