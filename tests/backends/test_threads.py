@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tubal import TubSC
+from tubal.backends import arrays
 from tubal.backends.arrays import own_threads, parallel_ranges, thread_count
 
 
@@ -101,7 +102,8 @@ def switch_interval():
 
 
 @pytest.mark.parametrize("microseconds", [5000, 2999, 501])
-def test_long_switch_interval_is_shortened_and_restored(switch_interval, microseconds):
+def test_long_switch_interval_is_shortened_and_restored(switch_interval, microseconds, monkeypatch):
+    monkeypatch.setattr(arrays, "thread_count", lambda: 4)
     switch_interval(1e-6 * microseconds + 5e-7)
     before = sys.getswitchinterval()
     for _ in range(3):
@@ -110,8 +112,10 @@ def test_long_switch_interval_is_shortened_and_restored(switch_interval, microse
         assert sys.getswitchinterval() == before
 
 
-def test_short_switch_interval_stays(switch_interval):
-    switch_interval(1e-4)
+@pytest.mark.parametrize(("seconds", "threads"), [(1e-4, 4), (5e-3, 1)])
+def test_short_switch_interval_and_that_of_one_thread_stay(switch_interval, seconds, threads, monkeypatch):
+    monkeypatch.setattr(arrays, "thread_count", lambda: threads)
+    switch_interval(seconds)
     before = sys.getswitchinterval()
     with own_threads():
         assert sys.getswitchinterval() == before

@@ -356,7 +356,7 @@ _SWITCH_INTERVAL = 5e-4
 
 
 class _Cores:
-    """A lock on the processor cores; while a thread holds it, BLAS has one thread, and threads take turns more often.
+    """A lock on the processor cores; while a thread holds it, BLAS has one thread, and several take turns more often.
 
     Both settings belong to the whole process. Only the owner sets them, and restores what was there before when it
     leaves. If every thread did so, the last one to leave would restore what another one had set.
@@ -376,7 +376,7 @@ class _Cores:
                 self._n_threads = thread_count()
                 self._limit.enter_context(_thread_controller().limit(limits=1, user_api="blas"))
                 before = sys.getswitchinterval()
-                if before > _SWITCH_INTERVAL:
+                if self._n_threads > 1 and before > _SWITCH_INTERVAL:
                     # Python cuts off parts of a microsecond; half of one more makes it round.
                     self._limit.callback(sys.setswitchinterval, before + 5e-7)
                     sys.setswitchinterval(_SWITCH_INTERVAL)
