@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -107,7 +108,10 @@ def write_deformed_copies(path: Path, n_images: int, *, chunk: int = 10_000) -> 
 
 
 def preset_against_umap(n_images: int = 70_000) -> list[Row]:
-    """Measure both programs in new processes with empty caches: the first call there is cold, the second warm."""
+    """Measure both programs in new processes with empty caches: the first call there is cold, the second warm.
+
+    HDBSCAN is left out where it is not installed.
+    """
     measured = {
         title: _measured(program=program, n_images=n_images)
         for title, program in (
@@ -116,6 +120,7 @@ def preset_against_umap(n_images: int = 70_000) -> list[Row]:
             ("tubal, number given", "given"),
             ("tubal, number estimated", "estimated"),
         )
+        if program != "hdbscan" or find_spec("hdbscan")
     }
     peer, given = measured["UMAP + K-means"], measured["tubal, number given"]
     floor = floor_seconds(n_images)

@@ -1,13 +1,15 @@
 """The search for candidates, against the nearest-neighbour libraries that a person could install.
 
 Each library runs in a process of its own. It is tuned first: of growing efforts, the least one that finds 99 % of the
-exact candidates. Then a new process searches twice with that effort; the first time includes the import.
+exact candidates. Then a new process searches twice with that effort; the first time includes the import. Libraries that
+are not installed are left out.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,9 @@ def compared_searches(n_images: int = 30_000, reach: int = 64) -> list[Row]:
             np.save(Path(folder) / "exact.npy", most_similar(descriptors, descriptors, reach, threads, first=0))
         rows = []
         for name, (_, efforts) in SEARCHES.items():
+            library = name.split(",")[0]
+            if library in LIBRARIES and find_spec(library) is None:
+                continue
             effort = call_in_new_process("searches:least_effort", folder=folder, name=name) if efforts else 0
             rows.append(call_in_new_process("searches:search_twice", folder=folder, name=name, effort=effort))
     cells = next(row for row in rows if row["problem"] == "cells")
@@ -140,3 +145,4 @@ SEARCHES: dict[str, tuple[Search, tuple[int, ...]]] = {
     "hnswlib": (_hnswlib, (65, 80, 100, 130, 200, 300)),
     "usearch": (_usearch, (65, 80, 100, 130, 200, 300)),
 }
+LIBRARIES = ("pynndescent", "faiss", "hnswlib", "usearch")

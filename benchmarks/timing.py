@@ -74,12 +74,15 @@ def environment() -> dict[str, Any]:
 
 
 def commit(folder: Path = Path(__file__).parent.parent) -> str | None:
-    """Return the commit that is checked out, with a mark if the code was changed since; None outside a repository."""
+    """Return the commit that is checked out, with a mark if the code was changed since.
+
+    Outside a repository it is what the variable TUBAL_COMMIT says, or None.
+    """
     try:
         name, changes = (
             subprocess.run(["git", *command], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
             for command in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", *_CODE])
         )
     except (OSError, subprocess.CalledProcessError):
-        return None
+        return os.environ.get("TUBAL_COMMIT")
     return f"{name} with changes" if changes else name
