@@ -135,7 +135,7 @@ SECTIONS: Mapping[str, Section] = {
     },
     "candidates on many cores": {
         "title": "The search for candidates on a machine with many cores",
-        "text": "The same as the section before, on another machine.",
+        "text": "The same as the section before, on another machine, without the libraries that are not installed there.",
     },
     "hints": {
         "title": "Questions, answers and new images after a fit",
@@ -157,7 +157,7 @@ SECTIONS: Mapping[str, Section] = {
     },
     "scale on many cores": {
         "title": "Fashion-MNIST on a machine with many cores, against UMAP + K-means",
-        "text": "The same as the section before, on another machine.",
+        "text": "The same as the section before, on another machine, without HDBSCAN.",
     },
     "orders": {
         "title": "Labels of many images in another order",

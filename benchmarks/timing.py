@@ -76,13 +76,15 @@ def environment() -> dict[str, Any]:
 def commit(folder: Path = Path(__file__).parent.parent) -> str | None:
     """Return the commit that is checked out, with a mark if the code was changed since.
 
-    Outside a repository it is what the variable TUBAL_COMMIT says, or None.
+    Where the code comes without its history, the variable TUBAL_COMMIT names the commit; otherwise it is None there.
     """
+    if named := os.environ.get("TUBAL_COMMIT"):
+        return named
     try:
         name, changes = (
             subprocess.run(["git", *command], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
             for command in (["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", *_CODE])
         )
     except (OSError, subprocess.CalledProcessError):
-        return os.environ.get("TUBAL_COMMIT")
+        return None
     return f"{name} with changes" if changes else name

@@ -138,6 +138,11 @@ def test_record_names_the_commit_and_says_if_the_code_was_changed(tmp_path):
     assert timing.commit(tmp_path) == f"{name} with changes"
 
 
+def test_variable_names_the_commit_of_code_without_its_history(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUBAL_COMMIT", "abc1234")
+    assert timing.commit(tmp_path) == "abc1234"
+
+
 def test_page_names_the_commit_of_every_section():
     place = {"date": "2026-11-19", "processor": "one", "cores": 2, "versions": {}, "load before": 0.3}
     record = {
