@@ -135,7 +135,7 @@ SECTIONS: Mapping[str, Section] = {
     },
     "candidates on many cores": {
         "title": "The search for candidates on a machine with many cores",
-        "text": "The same as the section before, on another machine, without the libraries that are not installed there.",
+        "text": "The same as the section before, on another machine, without libraries that are not installed there.",
     },
     "hints": {
         "title": "Questions, answers and new images after a fit",
