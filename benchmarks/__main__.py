@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -27,11 +28,15 @@ COLLECTIONS = ("orl", "yale", "coil20", "usps")
 
 @dataclass(frozen=True)
 class Measurement:
-    """How a section is measured in full, and in ``--quick`` runs; None leaves it out of those."""
+    """How a section is measured in full, and in ``--quick`` runs; None leaves it out of those.
+
+    ``folder`` is the variable that names a folder which it reads, if that has no default.
+    """
 
     full: Callable[[], list[Row]]
     quick: Callable[[], list[Row]] | None = None
     least_cores: int = 1
+    folder: str | None = None
 
 
 MEASUREMENTS = {
@@ -66,7 +71,7 @@ MEASUREMENTS = {
     "memory": Measurement(scaling.coding_memory),
     "thread": Measurement(lambda: scaling.second_thread(5), lambda: scaling.second_thread(3)),
     "first use": Measurement(lambda: fits.first_use(3), lambda: fits.first_use(1)),
-    "photographs": Measurement(fits.photographs),
+    "photographs": Measurement(fits.photographs, folder="TUBAL_PILES"),
     "default preset": Measurement(lambda: clustering.preset_against_umap(5)),
     "small collections": Measurement(clustering.preset_on_small_collections),
     "copies": Measurement(lambda: clustering.preset_on_copies(draws={2000: 8, 8000: 4, 19000: 3, 60000: 3})),
@@ -98,6 +103,10 @@ def main() -> None:
         parser.error(f"there is no section {', '.join(unknown)}; choose from {', '.join(MEASUREMENTS)}")
     if small := [name for name in wanted if name not in possible]:
         parser.error(f"{', '.join(small)}: this machine has {cores} cores; {MANY} are needed")
+    if not options.quick:  # before the first measurement, because all of them take an hour
+        for name in wanted:
+            if (folder := MEASUREMENTS[name].folder) and not os.path.isdir(os.environ.get(folder, "")):
+                parser.error(f"{name}: the variable {folder} names no folder; set it, or leave out the section (--only)")
     path = options.out / ("bench_quick.json" if options.quick else "bench.json")
     record: Bench = {"quick": options.quick, "measured": {}, "tables": {}, "curves": {}}
     if path.exists() and not options.quick:

@@ -202,3 +202,16 @@ def test_sections_for_many_cores_keep_their_record_on_a_small_machine(monkeypatc
     with pytest.raises(SystemExit):
         run_benchmarks(monkeypatch, tmp_path, changed, "--only", "threads")
     assert "threads: this machine has 2 cores; 8 are needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", [None, "missing"])
+def test_missing_folder_of_a_section_is_named_before_anything_is_measured(folder, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--only", "photographs", "--out", str(tmp_path)])
+    monkeypatch.delenv("TUBAL_PILES", raising=False)
+    if folder is not None:
+        monkeypatch.setenv("TUBAL_PILES", str(tmp_path / folder))
+    monkeypatch.setattr(program, "environment", pytest.fail)
+    with pytest.raises(SystemExit) as error:
+        program.main()
+    assert error.value.code == 2
+    assert "photographs: the variable TUBAL_PILES names no folder" in capsys.readouterr().err
