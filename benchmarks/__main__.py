@@ -106,7 +106,9 @@ def main() -> None:
     if not options.quick:  # before the first measurement, because all of them take an hour
         for name in wanted:
             if (folder := MEASUREMENTS[name].folder) and not os.path.isdir(os.environ.get(folder, "")):
-                parser.error(f"{name}: the variable {folder} names no folder; set it, or leave out the section (--only)")
+                parser.error(
+                    f"{name}: the variable {folder} names no folder; set it, or leave out the section (--only)"
+                )
     path = options.out / ("bench_quick.json" if options.quick else "bench.json")
     record: Bench = {"quick": options.quick, "measured": {}, "tables": {}, "curves": {}}
     if path.exists() and not options.quick:
