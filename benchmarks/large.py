@@ -414,12 +414,12 @@ def workers_against_one_process(n_images: int = 200_000, n_workers: int = 4) -> 
         np.save(Path(folder) / "target.npy", write_deformed_copies(Path(folder) / "images.npy", n_images))
         one = call_in_new_process("large:fit_and_keep", folder=folder)
         rows = [one]
-        for n_killed, watched in ((0, False), (2, False), (0, True)):
-            settings = {"n_workers": n_workers, "n_killed": n_killed, "watched": watched}
+        for n_killed, default in ((0, False), (2, False), (0, True)):
+            settings = {"n_workers": n_workers, "n_killed": n_killed, "default": default}
             row = call_in_new_process("large:fit_on_workers", folder=folder, **settings)
             agreement = float(adjusted_rand_score(np.load(Path(folder) / "labels.npy"), row.pop("labels")))
             row |= {"agreement": agreement, "least": 0.98, "relative time": row["seconds"] / one["seconds"]}
-            rows.append(row | ({} if n_killed or watched else {"limit": 1.3}))
+            rows.append(row | ({} if n_killed or default else {"limit": 1.3}))
     return rows
 
 
@@ -436,10 +436,10 @@ def fit_and_keep(folder: str) -> Row:
 UNWATCHED = {"distributed.worker.profile.enabled": False, "distributed.admin.tick.interval": "1s"}
 
 
-def fit_on_workers(folder: str, n_workers: int, n_killed: int, watched: bool) -> Row:
+def fit_on_workers(folder: str, n_workers: int, n_killed: int, default: bool) -> Row:
     """Cluster the images of a file on a local cluster while some of its workers are killed.
 
-    A cluster that is ``watched`` has the settings of Dask; others have :data:`UNWATCHED`.
+    With ``default`` the workers have the settings of Dask; otherwise :data:`UNWATCHED`.
     """
     import dask
     from distributed import Client, LocalCluster
@@ -448,7 +448,7 @@ def fit_on_workers(folder: str, n_workers: int, n_killed: int, watched: bool) ->
 
     waiting = [(number + 1) / (n_killed + 1) for number in range(n_killed)]
     with (
-        dask.config.set({} if watched else UNWATCHED),
+        dask.config.set({} if default else UNWATCHED),
         LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, silence_logs=50) as local,
         Client(local) as client,
     ):
@@ -463,5 +463,7 @@ def fit_on_workers(folder: str, n_workers: int, n_killed: int, watched: bool) ->
         model = ImageClusterer(N_CLASSES, random_state=0)
         path = Path(folder) / "images.npy"
         needed = seconds(lambda: cluster(path, client, model=model, progress=follow))
-    title = f"{n_workers} workers" + (f", {n_killed} killed" if n_killed else "") + (", watched" if watched else "")
+    title = (
+        f"{n_workers} workers" + (f", {n_killed} killed" if n_killed else "") + (", Dask's defaults" if default else "")
+    )
     return {"problem": title, "images": len(model.labels_), "seconds": needed, "labels": model.labels_.tolist()}

@@ -181,7 +181,7 @@ SECTIONS: Mapping[str, Section] = {
         "title": "The same on a local Dask cluster, against one process",
         "text": "One process uses all cores; the workers, one thread each, share them. In one row two workers are "
         "killed during the search for neighbours. The workers do not sample what they run, and watch their event loops "
-        "once a second only; in the last row they do so as often as Dask has them by default. The agreement is the "
+        "once a second only; in the last row they have Dask's defaults. The agreement is the "
         "adjusted Rand index of both partitions.",
     },
 }

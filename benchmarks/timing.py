@@ -76,7 +76,7 @@ def environment() -> dict[str, Any]:
 def commit(folder: Path = Path(__file__).parent.parent) -> str | None:
     """Return the commit that is checked out, with a mark if the code was changed since.
 
-    Where the code comes without its history, the variable TUBAL_COMMIT names the commit; otherwise it is None there.
+    Where the code comes without its history, the variable TUBAL_COMMIT names the commit; without both it is None.
     """
     if named := os.environ.get("TUBAL_COMMIT"):
         return named
