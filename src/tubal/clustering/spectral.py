@@ -25,14 +25,13 @@ from tubal.backends.arrays import (
     as_like,
     is_torch,
     namespace,
-    new_zeros,
     own_threads,
     parallel_ranges,
     restore_like,
-    sparse_tensor,
     to_numpy,
 )
 from tubal.backends.cpu.deformation import place_on_map, ward_merges
+from tubal.clustering.eigensolver import leading_eigenpairs
 from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels
 from tubal.graph import Stage
 from tubal.graph.structure import IndexArray, SparseMatrix, components_of
@@ -79,14 +78,8 @@ class Spectrum:
 # --- eigenvectors -------------------------------------------------------------------------------------------------
 # Below this size a dense eigensolver beats Lanczos on one core.
 _DENSE_LIMIT = 700
-# Above this many images eigenvectors are sought in blocks of so many. They are good enough if what they lack is this
-# share of their cost, one minus the eigenvalue, between these limits: later ones count less in a cut.
-_BLOCK_FROM, _BLOCK_WIDTH, _MOST_RESTARTS = 20_000, 16, 100
-_SHARE_OF_COST, _LEAST_TOLERANCE, _MOST_TOLERANCE = 0.2, 2e-3, 1e-2
-# A block is made orthogonal once if in every direction at least this share of its mean squared length remains.
-_ENOUGH_LEFT = 1e-2
-# Ranges of rows: enough for many threads, and so few that starting the work on each takes no time.
-_MOST_RANGES = 32
+# Above this many images eigenvectors are sought in blocks.
+_BLOCK_FROM = 20_000
 # Eigenvalues lie in [-1, 1]; subtracting this much moves known ones below all others.
 _DEFLATION = 3.0
 
@@ -138,8 +131,7 @@ def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0, like: Ar
         inverse_root = 1.0 / np.sqrt(np.where(degrees > 0.0, degrees, 1.0))
         if n_images > _BLOCK_FROM and n_vectors <= n_images // 3:
             matrix = sparse.csr_matrix(adjacency)
-            products = _tall_products(matrix, inverse_root, like)
-            values, vectors = _block_eigenpairs(products, products.tall(trivial), missing, seed)
+            values, vectors = leading_eigenpairs(matrix, inverse_root, trivial, missing, seed, like)
         else:
             scaling = sparse.diags_array(inverse_root)
             normalised = sparse.csr_matrix(scaling @ adjacency.astype(np.float64) @ scaling)
@@ -214,198 +206,6 @@ def _leading_in_complement(
     values, vectors = eigsh(operator, n_vectors, which="LA", v0=start, ncv=n_lanczos, tol=1e-5)
     order = np.argsort(-values, kind="stable")
     return values[order].astype(np.float64), vectors[:, order].astype(np.float64)
-
-
-def _block_eigenpairs(
-    products: RowRanges | DeviceMatrix, known: Array, n_vectors: int, seed: int
-) -> tuple[Float64Array, Array]:
-    """Return the leading eigenpairs orthogonal to the columns of ``known``, by a block Lanczos iteration on all cores.
-
-    A basis grows by blocks: each new one is the product of the matrix with the last, made orthogonal to all before.
-    When the basis is full, the best approximations of eigenvectors in it become the first vectors of the next basis,
-    and what they still lack its next block. Products of large matrices replace the many products with one vector of
-    the usual method, so that all threads have work. Tall matrices stay where ``known`` is; small ones are NumPy.
-    """
-    rng, width, n_known = np.random.default_rng(seed), _BLOCK_WIDTH, known.shape[1]
-    n_kept, most = n_vectors + width, 3 * n_vectors + 2 * width
-    # The known columns come before the basis, so that new blocks are made orthogonal to both at once.
-    found, moved = new_zeros((len(known), n_known + most), known), new_zeros((len(known), most), known)
-    basis = found[:, n_known:]
-    products.put(known, found[:, :n_known])
-    first = as_like(rng.standard_normal((len(known), width), np.float32), known)
-    n_filled, block = 0, _orthonormal(products, first, known)
-    for _ in range(_MOST_RESTARTS):
-        while True:
-            own = slice(n_filled, n_filled + width)
-            products.put(block, basis[:, own])
-            products.multiply(block, moved[:, own])
-            n_filled += width
-            if n_filled + width > most:
-                break
-            block = _orthonormal(products, moved[:, own], found[:, : n_known + n_filled])
-        values, turn = _ritz(products.inner(basis[:, :n_filled], moved[:, :n_filled]), n_kept)
-        for part in (basis, moved):
-            products.put(products.turned(part[:, :n_filled], turn), part[:, :n_kept])
-        shares = np.diag(values[:n_vectors]).astype(np.float32)
-        lacks, squares = products.without(moved[:, :n_vectors], basis[:, :n_vectors], shares)
-        tolerance = np.clip(_SHARE_OF_COST * (1.0 - values[:n_vectors]), _LEAST_TOLERANCE, _MOST_TOLERANCE)
-        unfinished = np.flatnonzero(np.diagonal(squares) > tolerance**2)
-        if len(unfinished) == 0:
-            break
-        mix = np.zeros((n_vectors, width), np.float32)
-        mix[unfinished] = rng.standard_normal((len(unfinished), width), np.float32)
-        block, n_filled = _orthonormal(products, products.turned(lacks, mix), found[:, : n_known + n_kept]), n_kept
-    vectors = basis[:, :n_vectors]
-    return values[:n_vectors], vectors if is_torch(vectors) else vectors.astype(np.float64)
-
-
-def _orthonormal(products: RowRanges | DeviceMatrix, block: Array, others: Array) -> Array:
-    """Return an orthonormal basis of a block (n, width) after removing its part in the columns of others.
-
-    What remains of a direction that loses nearly all its length is mostly rounding errors, so all is done once more.
-    """
-    for _ in range(2):
-        shares = products.inner(others, block)
-        block, gram = products.without(block, others, shares.astype(np.float32))
-        squares, axes = np.linalg.eigh(gram)
-        # Rounding errors take the place of directions that a block lacks.
-        lengths = np.sqrt(np.maximum(squares, max(1e-10 * squares[-1], 1e-30)))
-        block = products.turned(block, (axes / lengths).astype(np.float32))
-        if squares[0] * len(squares) > _ENOUGH_LEFT * (squares.sum() + (shares**2).sum()):
-            break
-    return block
-
-
-def _ritz(projected: Float64Array, n_kept: int) -> tuple[Float64Array, Float32Array]:
-    """Return the largest eigenvalues of the projected matrix, decreasing, and their eigenvectors."""
-    values, vectors = np.linalg.eigh((projected + projected.T) / 2.0)
-    return values[: -n_kept - 1 : -1], vectors[:, : -n_kept - 1 : -1].astype(np.float32)
-
-
-@dataclass(frozen=True)
-class RowRanges:
-    """A sparse matrix cut into ranges of rows, and products of tall matrices by the same ranges, on all threads.
-
-    The ranges depend on the number of rows alone, so results do not depend on the number of threads.
-    """
-
-    rows: list[SparseMatrix]
-    bounds: list[tuple[int, int]]
-
-    @classmethod
-    def normalised(cls, matrix: SparseMatrix, scaling: Float64Array) -> RowRanges:
-        """Cut the matrix into ranges, its rows and columns multiplied by ``scaling``; indices are shared."""
-        step = -(-matrix.shape[0] // _MOST_RANGES)
-        bounds = [(start, min(start + step, matrix.shape[0])) for start in range(0, matrix.shape[0], step)]
-
-        def cut(number: int, _: int) -> SparseMatrix:
-            start, stop = bounds[number]
-            own = slice(matrix.indptr[start], matrix.indptr[stop])
-            columns, starts = matrix.indices[own], matrix.indptr[start : stop + 1] - matrix.indptr[start]
-            weights = np.repeat(scaling[start:stop], np.diff(starts)) * matrix.data[own] * scaling[columns]
-            part = (weights.astype(np.float32), columns, starts)
-            return sparse.csr_matrix(part, shape=(stop - start, matrix.shape[1]))
-
-        with own_threads() as threads:
-            return cls(parallel_ranges(cut, len(bounds), grain=1, threads=threads), bounds)
-
-    def _each(self, work: Callable[[slice], Result]) -> list[Result]:
-        """Return ``work(rows)`` of every range."""
-        parts = [slice(*bounds) for bounds in self.bounds]
-        with own_threads() as threads:
-            return parallel_ranges(lambda first, _: work(parts[first]), len(parts), grain=1, threads=threads)
-
-    def tall(self, columns: Float64Array) -> Float32Array:
-        """Return a tall matrix in single precision."""
-        return columns.astype(np.float32)
-
-    def multiply(self, columns: Float32Array, into: Float32Array) -> None:
-        """Write the product of the matrix with columns (n, m)."""
-
-        def fill(first: int, _: int) -> None:
-            into[slice(*self.bounds[first])] = self.rows[first] @ columns
-
-        with own_threads() as threads:
-            parallel_ranges(fill, len(self.rows), grain=1, threads=threads)
-
-    def inner(self, left: Float32Array, right: Float32Array) -> Float64Array:
-        """Return the inner products of all columns of two tall matrices."""
-
-        def part(own: slice) -> Float64Array:
-            return (left[own].T @ right[own]).astype(np.float64)
-
-        return np.asarray(np.sum(self._each(part), axis=0))
-
-    def turned(self, columns: Float32Array, turn: Float32Array) -> Float32Array:
-        """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
-        result = np.empty((len(columns), turn.shape[1]), dtype=np.float32)
-        self._each(lambda own: np.matmul(columns[own], turn, out=result[own]))
-        return result
-
-    def without(
-        self, columns: Float32Array, others: Float32Array, shares: Float32Array
-    ) -> tuple[Float32Array, Float64Array]:
-        """Return ``columns - others @ shares`` for tall matrices, and the inner products of the result's columns."""
-        result = np.empty(columns.shape, dtype=np.float32)
-
-        def part(own: slice) -> Float64Array:
-            block = np.subtract(columns[own], others[own] @ shares, out=result[own])
-            return np.asarray(block.T @ block, dtype=np.float64)
-
-        return result, np.asarray(np.sum(self._each(part), axis=0))
-
-    def put(self, columns: Float32Array, into: Float32Array) -> None:
-        """Copy a tall matrix."""
-        self._each(lambda own: np.copyto(into[own], columns[own]))
-
-
-@dataclass(frozen=True)
-class DeviceMatrix:
-    """The same products on a device: a sparse tensor, and tall matrices that are tensors, too."""
-
-    matrix: Array
-
-    @classmethod
-    def normalised(cls, matrix: SparseMatrix, scaling: Float64Array, like: Array) -> DeviceMatrix:
-        """Send a matrix to the device of ``like``, its rows and columns multiplied by ``scaling``."""
-        torch, device = namespace(like), like.device
-        pointers, columns = (torch.as_tensor(part, device=device).long() for part in (matrix.indptr, matrix.indices))
-        factors = torch.as_tensor(scaling, device=device)
-        weights = torch.as_tensor(matrix.data, device=device) * factors[columns]
-        weights *= torch.repeat_interleave(factors, pointers.diff(), output_size=len(columns))
-        return cls(sparse_tensor(pointers, columns, weights.float()))
-
-    def tall(self, columns: Float64Array) -> Array:
-        """Return a tall matrix in single precision, on the device."""
-        return namespace(self.matrix).as_tensor(columns.astype(np.float32), device=self.matrix.device)
-
-    def multiply(self, columns: Array, into: Array) -> None:
-        """Write the product of the matrix with columns (n, m)."""
-        into.copy_(namespace(columns).sparse.mm(self.matrix, columns.contiguous()))
-
-    def inner(self, left: Array, right: Array) -> Float64Array:
-        """Return the inner products of all columns of two tall matrices."""
-        return to_numpy(left.T @ right).astype(np.float64)
-
-    def turned(self, columns: Array, turn: Float32Array) -> Array:
-        """Return combinations ``columns @ turn`` of the columns of a tall matrix."""
-        return columns @ as_like(turn, columns)
-
-    def without(self, columns: Array, others: Array, shares: Float32Array) -> tuple[Array, Float64Array]:
-        """Return ``columns - others @ shares`` for tall matrices, and the inner products of the result's columns."""
-        result = columns - others @ as_like(shares, others)
-        return result, self.inner(result, result)
-
-    def put(self, columns: Array, into: Array) -> None:
-        """Copy a tall matrix."""
-        into.copy_(columns)
-
-
-def _tall_products(matrix: SparseMatrix, scaling: Float64Array, like: Array | None) -> RowRanges | DeviceMatrix:
-    """Return the products with a scaled matrix on the device of ``like``, or on all threads if it is no tensor."""
-    if is_torch(like):
-        return DeviceMatrix.normalised(matrix, scaling, like)
-    return RowRanges.normalised(matrix, scaling)
 
 
 def _largest_eigenpairs(matrix: Float64Array, n_vectors: int) -> tuple[Float64Array, Float64Array]:
