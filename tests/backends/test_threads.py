@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tubal import TubSC
-from tubal.backends import arrays
-from tubal.backends.arrays import own_threads, parallel_ranges, thread_count
+from tubal.backends import threads as module
+from tubal.backends.threads import own_threads, parallel_ranges, thread_count
 
 
 def blas_threads():
@@ -26,7 +26,7 @@ def blas_threads():
 def test_number_of_threads_is_read_when_the_module_is_imported(value, expected):
     script = (
         "import os\n"
-        "from tubal.backends.arrays import available_cores, thread_count\n"
+        "from tubal.backends.threads import available_cores, thread_count\n"
         "first = thread_count()\n"
         "os.environ['OMP_NUM_THREADS'] = '1'  # as a local Dask cluster does\n"
         "print(first == thread_count(), first, available_cores())"
@@ -79,6 +79,43 @@ def test_error_stops_all_pieces(threads):
     assert len(started) == len(ended) < 60
 
 
+def waiting_threads():
+    return sum(thread.name == "tubal" for thread in threading.enumerate())
+
+
+def test_threads_are_used_again():
+    before = waiting_threads()
+    for _ in range(50):
+        parallel_ranges(lambda start, stop: time.sleep(1e-4), 20, grain=1, threads=6)
+    assert waiting_threads() <= max(before, 5)
+
+
+def test_work_may_be_divided_once_more():
+    def work(start, stop):
+        return sum(parallel_ranges(lambda low, high: start * (high - low), 12, grain=2, threads=4))
+
+    assert parallel_ranges(work, 20, grain=1, threads=4) == [12 * start for start in range(20)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_a_forked_process_has_threads_of_its_own():
+    script = (
+        "import os, threading, time\n"
+        "from tubal.backends.threads import parallel_ranges\n"
+        "def work(start, stop):\n"
+        "    time.sleep(0.01)\n"
+        "    return threading.get_ident()\n"
+        "def used():\n"
+        "    return len(set(parallel_ranges(work, 8, grain=1, threads=4)))\n"
+        "first, child = used(), os.fork()\n"
+        "if child == 0:\n"
+        "    os._exit(used())\n"
+        "print(first, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["4", "4"]
+
+
 def test_thread_limits_are_respected():
     with threadpool_limits(1):
         assert thread_count() == 1
@@ -103,7 +140,7 @@ def switch_interval():
 
 @pytest.mark.parametrize("microseconds", [5000, 2999, 501])
 def test_long_switch_interval_is_shortened_and_restored(switch_interval, microseconds, monkeypatch):
-    monkeypatch.setattr(arrays, "thread_count", lambda: 4)
+    monkeypatch.setattr(module, "thread_count", lambda: 4)
     switch_interval(1e-6 * microseconds + 5e-7)
     before = sys.getswitchinterval()
     for _ in range(3):
@@ -114,7 +151,7 @@ def test_long_switch_interval_is_shortened_and_restored(switch_interval, microse
 
 @pytest.mark.parametrize(("seconds", "threads"), [(1e-4, 4), (5e-3, 1)])
 def test_short_switch_interval_and_that_of_one_thread_stay(switch_interval, seconds, threads, monkeypatch):
-    monkeypatch.setattr(arrays, "thread_count", lambda: threads)
+    monkeypatch.setattr(module, "thread_count", lambda: threads)
     switch_interval(seconds)
     before = sys.getswitchinterval()
     with own_threads():
@@ -126,7 +163,7 @@ def test_short_switch_interval_and_that_of_one_thread_stay(switch_interval, seco
 OVERLAP = """
 import threading
 from threadpoolctl import threadpool_info
-from tubal.backends import arrays as module
+from tubal.backends import threads as module
 
 def blas_threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
@@ -176,7 +213,7 @@ def test_overlapping_threads_share_the_cores(overlap):
 
 
 def test_pool_workers_get_one_thread(monkeypatch):
-    monkeypatch.setattr("tubal.backends.arrays.thread_count", lambda: 2)
+    monkeypatch.setattr("tubal.backends.threads.thread_count", lambda: 2)
     caller, seen = threading.get_ident(), []
 
     def work(start, stop):

@@ -15,8 +15,9 @@ from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
-from tubal.backends.arrays import Array, as_like, is_torch, namespace, own_threads, parallel_ranges, to_numpy
+from tubal.backends.arrays import Array, as_like, is_torch, namespace, to_numpy
 from tubal.backends.cpu.deformation import add_edges
+from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.clustering.affinity import FeaturesOnDemand, equal_images, one_label_per_image
 from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels, refine_partition
 from tubal.clustering.spectral import (

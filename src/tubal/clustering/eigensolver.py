@@ -14,18 +14,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import (
-    Array,
-    as_like,
-    is_torch,
-    namespace,
-    new_zeros,
-    own_threads,
-    parallel_ranges,
-    sparse_tensor,
-    to_numpy,
-)
+from tubal.backends.arrays import Array, as_like, is_torch, namespace, new_zeros, sparse_tensor, to_numpy
 from tubal.backends.cpu import tall as kernels
+from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.graph.structure import SparseMatrix
 
 Float64Array: TypeAlias = NDArray[np.float64]

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tubal.backends.arrays import Array, own_threads, parallel_ranges
+from tubal.backends.arrays import Array
 from tubal.backends.cpu.deformation import move_to_best_clusters, weights_to_clusters
+from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, components_of
 
 # Above this many images a graph is cut by levels. The last level has at most so many groups, but at

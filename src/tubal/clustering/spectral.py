@@ -20,17 +20,9 @@ from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from tubal.backends.arrays import (
-    Array,
-    as_like,
-    is_torch,
-    namespace,
-    own_threads,
-    parallel_ranges,
-    restore_like,
-    to_numpy,
-)
+from tubal.backends.arrays import Array, as_like, is_torch, namespace, restore_like, to_numpy
 from tubal.backends.cpu.deformation import place_on_map, ward_merges
+from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.clustering.eigensolver import leading_eigenpairs
 from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels
 from tubal.graph import Stage
