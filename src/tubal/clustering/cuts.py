@@ -595,8 +595,13 @@ def _diffusion_partitions(pairs: Spectrum, n_clusters: int, seed: int) -> Iterat
     times, seeds = _times_and_samples(len(pairs.vectors), seed)
     if len(seeds) == 1:
         yield lambda: assign_by_pivots(pairs.vectors[:, :n_clusters])
-    for sample, time in itertools.product(seeds, times):
-        yield partial(_diffused_partition, pairs, n_clusters, time, sample)
+        for time in times:
+            yield partial(_diffused_partition, pairs, n_clusters, time, seed)
+        return
+    # Several samples share coordinates, and all threads compute these together.
+    coordinates = [diffusion_coordinates(pairs, n_clusters, time) for time in times]
+    for sample, points in itertools.product(seeds, coordinates):
+        yield partial(ward_kmeans, points, n_clusters, sample)
 
 
 def _times_and_samples(n_images: int, seed: int) -> tuple[tuple[float, ...], list[int]]:

@@ -458,7 +458,7 @@ _KMEANS_ITERATIONS = 100
 # Above this many points K-means runs on a sample of half as many.
 SAMPLED_FROM = 20_000
 # Rows that one thread works on at a time.
-_BLOCK = 4096
+_BLOCK = 16384
 
 
 def ward_kmeans(points: Array, n_clusters: int, seed: int) -> LabelArray:

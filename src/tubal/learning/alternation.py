@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tubal.backends.arrays import Array, SparseMatrix, namespace, to_numpy
 from tubal.backends.threads import own_threads
-from tubal.problems.base import Dictionary, DualityGap, ImageModel, Laplacian, Statistics, Summary
+from tubal.problems.base import CodingProblem, Dictionary, DualityGap, ImageModel, Laplacian, Statistics, Summary
 from tubal.problems.linear_map import SharedLaplacian
 from tubal.solvers.base import CodeSolver, DictionarySolver, DictionaryState, SolverState
 
@@ -263,7 +263,7 @@ class PassTotals:
         assert summary is not None
         worst = _largest(summary.residuals, to_numpy(summary.statistics.usage).size)
         places = np.stack([np.full_like(worst, index), worst], 1)
-        nonzero, n_codes = int(namespace(coded.codes).count_nonzero(coded.codes)), int(np.prod(coded.codes.shape))
+        nonzero, n_codes = int(namespace(coded.codes).count_nonzero(coded.codes != 0)), int(np.prod(coded.codes.shape))
         objective = float(summary.values.sum()) + later_edges
         gap, gap_values = (0.0, 0.0) if coded.gap is None else (coded.gap.gaps.sum(), coded.gap.values.sum())
         return cls(
@@ -377,12 +377,16 @@ def code_chunk(
     summary = problem.summary(codes, statistics=True)
     value = float(summary.values.sum())
     clearly_better = start_objective is not None and value <= start_objective - CLEAR_GAIN * abs(start_objective)
-    if not clearly_better and not certifies:
-        former = problem.zeros() if start is None else start.codes
-        if problem.value(former) < value:
-            codes, summary = former, problem.summary(former, statistics=True)
-    gap = problem.duality_gap(codes, wanted=getattr(code_solver, "gap", None)) if final else None
+    if not clearly_better and not certifies and _value_before(problem, start) < value:
+        codes = problem.zeros() if start is None else start.codes
+        summary = problem.summary(codes, statistics=True)
+    wanted = getattr(code_solver, "gap", None)
+    gap = problem.duality_gap(codes, wanted=wanted, summary=summary) if final else None
     return ChunkCodes(codes, solution.state, summary, gap)
+
+
+def _value_before(problem: CodingProblem, start: ChunkCodes | None) -> float:
+    return problem.value_of_zeros if start is None else problem.value(start.codes)
 
 
 def coding_pass(

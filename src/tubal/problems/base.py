@@ -391,6 +391,11 @@ class CodingProblem(ABC):
         """
         return float(self.summary(codes).values.sum())
 
+    @property
+    def value_of_zeros(self) -> float:
+        """The objective of codes that are all zero."""
+        return self.value(self.zeros())
+
     def gradient(self, codes: Array) -> Array:
         """Return the gradient of f (eq. 13).
 
@@ -406,7 +411,7 @@ class CodingProblem(ABC):
         """
         return self.hessian_product(codes) - self.linear
 
-    def duality_gap(self, codes: Array, *, wanted: float | None = None) -> DualityGap:
+    def duality_gap(self, codes: Array, *, wanted: float | None = None, summary: Summary | None = None) -> DualityGap:
         """Return a bound on how far codes are from the minimum.
 
         The quadratic is half the squared norm of a residual r, and its gradient g is linear in r. A multiple ``s r``
@@ -422,13 +427,15 @@ class CodingProblem(ABC):
             Those to be judged, for example the result of a solver.
         wanted : float, optional
             The relative bound of connected images that is small enough. Other residuals are tried until it is reached.
+        summary : Summary, optional
+            The terms of the objective at these codes, if they are known.
 
         Returns
         -------
         DualityGap
             The bound, for each image.
         """
-        terms, group = self._gap_terms(codes), self._components()
+        terms, group = self._gap_terms(codes, summary), self._components()
         values, dual = terms.smooth + self.sparsity * terms.absolutes, self._dual_values(terms, group)
         found = DualityGap(values - dual, values)
         if wanted is None or self.independent or self.sparsity == 0.0 or found.relative <= wanted:
@@ -474,9 +481,9 @@ class CodingProblem(ABC):
         """Do the same as :meth:`solve_shifted` to about two digits, where that is faster."""
         return self.solve_shifted(right, shift)
 
-    def _gap_terms(self, codes: Array) -> GapTerms:
+    def _gap_terms(self, codes: Array, summary: Summary | None = None) -> GapTerms:
         """Return what the duality gap needs of every image."""
-        summary, gradient = self.summary(codes), self.gradient(codes)
+        summary, gradient = summary or self.summary(codes), self.gradient(codes)
         axes, xp = tuple(range(codes.ndim - 1)), namespace(codes)
 
         def measure(start: int, stop: int) -> tuple[Array, Array]:

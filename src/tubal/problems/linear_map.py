@@ -161,6 +161,12 @@ class LinearMapCoding(CodingProblem):
     def zeros(self) -> Array:
         return new_zeros(self.codes_shape, self.data)
 
+    @property
+    def value_of_zeros(self) -> float:
+        """The objective of codes that are all zero: half the squared norm of the data."""
+        xp = namespace(self.data)
+        return 0.5 * float(xp.sum(self.data * self.data, dtype=xp.float64))
+
     def hessian_product(self, codes: Array) -> Array:
         product = self.correlate(self.reconstruct(codes))
         return product if self.graph is None else product + self.graph.product(codes)

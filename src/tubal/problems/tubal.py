@@ -70,8 +70,10 @@ GRAPH_REDUCTION = 0.3
 FEW_CODES_SPARSITY = 0.05
 # The width of a block is a multiple of this number: whole vector registers.
 WIDTH_UNIT = 4
+# Images to which a thread applies an operator at a time.
+_APPLIED_AT_A_TIME = 256
 # Images summed in single precision before they are added to the double-precision totals.
-STATISTICS_BLOCK = 256
+STATISTICS_BLOCK = 512
 # Statistics are summed in at most this many parts, of at least this many images each. Every part needs arrays of its
 # own, which take at most this many bytes together.
 MAX_PARTS, MIN_PART, PART_BYTES = 16, 96, 2**28
@@ -119,15 +121,15 @@ class TubalCoding(LinearMapCoding):
 
     def reconstruct(self, codes: Array) -> Array:
         """Return ``D * B`` (eq. 1)."""
-        return from_coefficients(self.map.forward @ to_coefficients(codes))
+        return _applied(self.map.forward, codes)
 
     def correlate(self, images: Array) -> Array:
         """Return ``D† * X``."""
-        return from_coefficients(self.map.adjoint @ to_coefficients(images))
+        return _applied(self.map.adjoint, images)
 
     def hessian_product(self, codes: Array) -> Array:
         """Return ``D† * D * B + 2 α B L`` (eq. 13)."""
-        product = from_coefficients(self.map.gram @ to_coefficients(codes))
+        product = _applied(self.map.gram, codes)
         return product if self.graph is None else product + self.graph.product(codes)
 
     def solve_shifted(self, right: Array, penalty: float) -> Array:
@@ -158,9 +160,9 @@ class TubalCoding(LinearMapCoding):
         found = reduce(add, (TubalStatistics.from_parts(*part) for part in parts)) if statistics else None
         return self._summarize(codes, residuals, absolutes, found)
 
-    def _gap_terms(self, codes: Array) -> GapTerms:
+    def _gap_terms(self, codes: Array, summary: Summary | None = None) -> GapTerms:
         if self.graph is not None or not isinstance(self._driver, NumbaTubalCoding):
-            return super()._gap_terms(codes)
+            return super()._gap_terms(codes, summary)
         residuals, absolutes, products, largest = self._driver.gap_terms(codes)
         return GapTerms(0.5 * residuals, absolutes, products, largest)
 
@@ -185,6 +187,21 @@ class TubalCoding(LinearMapCoding):
         if isinstance(self._driver, NumbaTubalCoding):
             return self._driver.accelerate(state, self.linear, step_size=step_size, n_steps=n_steps)
         return super().accelerate(state, step_size=step_size, n_steps=n_steps)
+
+
+def _applied(operator: BlockOperator, array: Array) -> Array:
+    """Return an operator applied to an array (tube, row, image); NumPy arrays are divided among threads."""
+    if is_torch(array):
+        return from_coefficients(operator @ to_coefficients(array))
+    n_rows = operator.head.shape[1] if operator.head.shape[0] else operator.pairs.shape[1] // 2
+    result = np.empty((array.shape[0], n_rows, array.shape[2]), array.dtype)
+
+    def work(start: int, stop: int) -> None:
+        result[:, :, start:stop] = from_coefficients(operator @ to_coefficients(array[:, :, start:stop]))
+
+    with own_threads() as threads:
+        parallel_ranges(work, array.shape[2], grain=_APPLIED_AT_A_TIME, threads=threads)
+    return result
 
 
 # --- dictionary -------------------------------------------------------------------------------------------------------
@@ -227,15 +244,20 @@ class TubalStatistics(SpectralStatistics):
         return (counts * diagonal).sum(0)
 
 
-def _product_parts(left: Array, right: Array) -> Array:
-    """Return the Hermitian parts of left · rightᵀ, given real Fourier coefficients (tube, ·, sample) of both."""
+def _products(left: Array, right: Array) -> BlockOperator:
+    """Return left · rightᵀ, given real Fourier coefficients (tube, ·, sample) of both."""
     tube_length, n_samples = right.shape[0], right.shape[2]
     n_head, swapaxes = tube_length % 2, namespace(right).swapaxes
-    head = as_double(left[:n_head] @ swapaxes(right[:n_head], 1, 2))
     left_pairs, right_pairs = (
         side[n_head:].reshape(tube_length // 2, 2 * side.shape[1], n_samples) for side in (left, right)
     )
-    return hermitian_parts(BlockOperator(head, as_double(left_pairs @ swapaxes(right_pairs, 1, 2))))
+    return BlockOperator(left[:n_head] @ swapaxes(right[:n_head], 1, 2), left_pairs @ swapaxes(right_pairs, 1, 2))
+
+
+def _product_parts(left: Array, right: Array) -> Array:
+    """Return the Hermitian parts of left · rightᵀ, given real Fourier coefficients (tube, ·, sample) of both."""
+    product = _products(left, right)
+    return hermitian_parts(BlockOperator(as_double(product.head), as_double(product.pairs)))
 
 
 class TubalDictionary:
@@ -456,42 +478,46 @@ class NumbaTubalCoding:
         The statistics are the arguments of ``TubalStatistics.from_parts``, in a list of length one.
         """
         residuals, absolutes = np.zeros(self.n_samples), np.zeros(self.n_samples)
-        tube_length, grain = 0, MIN_PART
+        (tube_length, n_atoms, _), n_rows, most = codes.shape, self.data.shape[1], MAX_PARTS
         if statistics:
-            tube_length = codes.shape[0]
-            needed = 8 * tube_length * codes.shape[1] * (codes.shape[1] + self.data.shape[1])
-            most = min(MAX_PARTS, max(1, PART_BYTES // needed))
-            grain = max(MIN_PART, kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * most)))
+            most = max(1, min(most, PART_BYTES // (16 * tube_length * n_atoms * (n_atoms + n_rows))))
+        grain = max(MIN_PART, kernels.BLOCK * -(-self.n_samples // (kernels.BLOCK * most)))
         # Allocated here for all parts: threads would return their memory to the system after every call.
-        n_parts = -(-self.n_samples // grain)
+        n_parts, n_head = -(-self.n_samples // grain) if statistics else 0, tube_length % 2
         squares = np.zeros(n_parts)
         gram, cross = (
-            np.zeros((n_parts, tube_length, n_rows, codes.shape[1])) for n_rows in (codes.shape[1], self.data.shape[1])
+            BlockOperator(
+                np.zeros((n_parts, n_head, rows, n_atoms)), np.zeros((n_parts, tube_length // 2, 2 * rows, 2 * n_atoms))
+            )
+            for rows in (n_atoms, n_rows)
         )
 
         def work(start: int, stop: int) -> None:
             for first in range(start, stop, STATISTICS_BLOCK):
                 here = slice(first, min(first + STATISTICS_BLOCK, stop))
                 codes_hat, data_hat = to_coefficients(codes[:, :, here]), to_coefficients(self.data[:, :, here])
-                absolutes[here] = _sum_by_image(np.abs(codes[:, :, here]))
+                absolutes[here] = np.abs(codes[:, :, here]).sum(axis=1).sum(axis=0, dtype=np.float64)
                 if statistics:
-                    gram[start // grain] += _product_parts(codes_hat, codes_hat)
-                    cross[start // grain] += _product_parts(data_hat, codes_hat)
-                    images = self.data[:, :, here]
-                    squares[start // grain] += np.einsum("tms,tms->", images, images, dtype=np.float64)
+                    squares[start // grain] += _squared_norms(data_hat).sum()
+                    for sums, left in ((gram, codes_hat), (cross, data_hat)):
+                        product = _products(left, codes_hat)
+                        sums.pairs[start // grain] += product.pairs
+                        if n_head:
+                            sums.head[start // grain] += product.head
                 data_hat -= self.map.forward @ codes_hat
-                residuals[here] = _sum_by_image(np.square(data_hat, out=data_hat))
+                residuals[here] = _squared_norms(data_hat)
 
         with own_threads() as threads:
             parallel_ranges(work, self.n_samples, grain=grain, threads=threads)
         if not statistics:
             return residuals, absolutes, []
-        return residuals, absolutes, [(gram.sum(0), cross.sum(0), float(squares.sum()))]
+        sums = [hermitian_parts(BlockOperator(part.head.sum(0), part.pairs.sum(0))) for part in (gram, cross)]
+        return residuals, absolutes, [(*sums, float(squares.sum()))]
 
 
-def _sum_by_image(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the sums of an array (tube, row, image), added in double precision except over rows."""
-    return np.asarray(values.sum(axis=1).sum(axis=0, dtype=np.float64))
+def _squared_norms(array: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the squared norm of every image of an array (tube, row, image), in double precision but for rows."""
+    return np.asarray(np.einsum("tms,tms->ts", array, array).sum(axis=0, dtype=np.float64))
 
 
 class Slabs(NamedTuple):
