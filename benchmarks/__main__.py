@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks import clustering, coding, fits, large, scaling, searches
 from benchmarks.pages import Bench, write_bench
 from benchmarks.timing import Row, environment
-from tubal.backends.threads import thread_count
+from tubal.backends.arrays import thread_count
 
 # Cores of a machine with many.
 MANY = 8

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from benchmarks.scaling import log_log_slope
 from benchmarks.timing import Row, call_in_new_process, seconds, timed
 from tubal import ImageClusterer
-from tubal.backends.threads import own_threads
+from tubal.backends.arrays import own_threads
 from tubal.datasets import fetch
 from tubal.experiments.runner import resident_bytes
 from tubal.graph import Graph, candidate_recall, deformable_graph

@@ -36,7 +36,7 @@ from benchmarks.clustering import umap_and_hdbscan, umap_and_kmeans
 from benchmarks.scaling import log_log_slope
 from benchmarks.timing import Row, call_in_new_process, seconds, timed
 from tubal import ImageClusterer
-from tubal.backends.threads import thread_count
+from tubal.backends.arrays import thread_count
 from tubal.checkpoints import Checkpoint
 from tubal.experiments.runner import resident_bytes
 from tubal.graph.affine import bilinear_table

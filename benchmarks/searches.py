@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from benchmarks.clustering import describe_digits, share_of_lists
 from benchmarks.timing import Row, call_in_new_process, timed
-from tubal.backends.threads import own_threads, thread_count
+from tubal.backends.arrays import own_threads, thread_count
 from tubal.graph.cells import cell_candidates, most_similar
 
 Lists = NDArray[np.int32]

@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from tubal import TubSC
-from tubal.backends import threads as module
-from tubal.backends.threads import own_threads, parallel_ranges, thread_count
+from tubal.backends import arrays as module
+from tubal.backends.arrays import own_threads, parallel_ranges, thread_count
 
 
 def blas_threads():
@@ -26,7 +26,7 @@ def blas_threads():
 def test_number_of_threads_is_read_when_the_module_is_imported(value, expected):
     script = (
         "import os\n"
-        "from tubal.backends.threads import available_cores, thread_count\n"
+        "from tubal.backends.arrays import available_cores, thread_count\n"
         "first = thread_count()\n"
         "os.environ['OMP_NUM_THREADS'] = '1'  # as a local Dask cluster does\n"
         "print(first == thread_count(), first, available_cores())"
@@ -101,7 +101,7 @@ def test_work_may_be_divided_once_more():
 def test_a_forked_process_has_threads_of_its_own():
     script = (
         "import os, threading, time\n"
-        "from tubal.backends.threads import parallel_ranges\n"
+        "from tubal.backends.arrays import parallel_ranges\n"
         "def work(start, stop):\n"
         "    time.sleep(0.01)\n"
         "    return threading.get_ident()\n"
@@ -163,7 +163,7 @@ def test_short_switch_interval_and_that_of_one_thread_stay(switch_interval, seco
 OVERLAP = """
 import threading
 from threadpoolctl import threadpool_info
-from tubal.backends import threads as module
+from tubal.backends import arrays as module
 
 def blas_threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
@@ -213,7 +213,7 @@ def test_overlapping_threads_share_the_cores(overlap):
 
 
 def test_pool_workers_get_one_thread(monkeypatch):
-    monkeypatch.setattr("tubal.backends.threads.thread_count", lambda: 2)
+    monkeypatch.setattr("tubal.backends.arrays.thread_count", lambda: 2)
     caller, seen = threading.get_ident(), []
 
     def work(start, stop):

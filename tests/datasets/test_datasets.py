@@ -18,7 +18,7 @@ from scipy.io import savemat
 from sklearn.datasets import load_digits
 
 from tubal import datasets
-from tubal.cli.info import datasets as command
+from tubal.cli.reproduce import datasets as command
 from tubal.datasets import COLLECTIONS, fetchers
 from tubal.datasets.fetchers import read_collection
 

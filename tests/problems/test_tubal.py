@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from helpers import oracles
-from tubal.backends import threads
+from tubal.backends import arrays as threads
 from tubal.backends.arrays import to_numpy
 from tubal.problems import tubal as tubal_module
 from tubal.problems import tubal_torch

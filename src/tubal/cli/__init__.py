@@ -59,7 +59,8 @@ COMMANDS = {
     "help": "Explain the program, or one of its commands.",
 }
 # Commands that share a file; every other command has a file of its own name.
-HOMES = {"demo": "cluster", "datasets": "info"} | dict.fromkeys(("encode", "assign", "similar", "explain"), "models")
+HOMES = {"demo": "cluster", "datasets": "reproduce"}
+HOMES |= dict.fromkeys(("info", "encode", "assign", "similar", "explain"), "models")
 HOMES |= dict.fromkeys(("ask", "refine", "add"), "hints") | {"export": "open"}
 DOCUMENTATION = "https://tubal.readthedocs.io"
 ISSUES = "https://github.com/tubal-developers/tubal/issues"

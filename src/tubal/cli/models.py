@@ -1,7 +1,8 @@
-"""The commands that apply a saved model to images: ``tubal encode``, ``assign``, ``similar`` and ``explain``.
+"""The commands that read a saved model: ``tubal info``, and four that apply it to images.
 
 ``encode`` computes features, ``assign`` puts new images into the clusters, ``similar`` finds the nearest images,
-``explain`` draws with Pillow which atoms, at which shifts, build an image.
+``explain`` draws with Pillow which atoms, at which shifts, build an image. ``info`` shows what a model is, and what a
+report of a bug must name.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -23,10 +24,11 @@ from tubal.cli.options import (
     applying_options,
     count_option,
     force_option,
+    json_option,
     model_option,
     out_option,
 )
-from tubal.text import count, printable, table_cell
+from tubal.text import count, printable, shape_text, table_cell
 
 if TYPE_CHECKING:
     import numpy as np
@@ -373,3 +375,108 @@ def _paste(sheet: Image.Image, place: tuple[int, int], values: Pixels, limits: t
     scale = CELL / max(tile.size)
     size = (max(1, round(tile.width * scale)), max(1, round(tile.height * scale)))
     sheet.paste(tile.convert("RGB").resize(size, Image.Resampling.NEAREST), place)
+
+
+# --- info ----------------------------------------------------------------------------------------------------------
+# Packages whose versions matter for a report of a bug: those of PACKAGES in tubal.storage.files, and these.
+MORE_PACKAGES = (
+    *("click", "rich", "jinja2", "platformdirs", "threadpoolctl", "psutil", "lazy_loader"),
+    *("matplotlib", "h5py", "tifffile", "zarr", "dask", "distributed", "pynndescent", "umap-learn", "pillow-heif"),
+)
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path), required=False)
+@json_option
+@click.pass_context
+def info(context: click.Context, model: Path | None) -> None:
+    """Show what a model is, which images it was made from, and with which settings.
+
+    MODEL is a .tubal file or the results folder of tubal cluster. Without a MODEL, --debug shows what a report of a bug
+    must name: versions, machine and folders.
+
+    \b
+    Examples:
+      tubal info tubal-out/model.tubal
+      tubal info tubal-out --json
+      tubal info --debug
+    """
+    from tubal.cli.console import Terminal
+    from tubal.cli.inputs import open_model
+
+    state = context.ensure_object(State)
+    if model is None and not state.debug:
+        raise click.UsageError("Missing argument 'MODEL'; without a model, --debug shows the installation.", context)
+    facts = _describe_installation() if model is None else _describe_model(open_model(model), model)
+    if state.json:
+        Terminal(state).print_json(facts)
+    else:
+        _print_facts(facts)
+
+
+def _describe_model(model: BaseEstimator, path: Path) -> dict[str, Any]:
+    import numpy as np
+
+    from tubal.cli.inputs import coder_of, image_shape_of, model_file
+    from tubal.estimators.validation import code_shape
+    from tubal.storage.files import sha256_of
+
+    coder = coder_of(model)
+    file = model_file(path)
+    facts: dict[str, Any] = {
+        "kind": type(model).__name__,
+        "file": str(file),
+        "bytes": file.stat().st_size,
+        "sha256": sha256_of(file),
+        "image_shape": list(image_shape_of(model)),
+        "atoms": len(coder.atoms_),
+        "code_positions": list(code_shape(coder, coder._recipe())[1:]),
+        "iterations": len(getattr(coder, "objective_", ())),
+        "parameters": {name: _plain_or_repr(value) for name, value in model.get_params(deep=False).items()},
+    }
+    if hasattr(model, "labels_"):
+        sizes = np.bincount(model.labels_)
+        facts |= {"images": len(model.labels_), "clusters": len(sizes), "cluster_sizes": sizes.tolist()}
+    return facts
+
+
+def _describe_installation() -> dict[str, Any]:
+    import platform
+    import sys
+
+    import numpy as np
+    import scipy.linalg  # noqa: F401  (loads the BLAS library that is named below)
+    from threadpoolctl import threadpool_info
+
+    from tubal.backends.arrays import to_device
+    from tubal.datasets.fetchers import data_folder
+    from tubal.storage.files import PACKAGES, machine, versions
+
+    pools = threadpool_info()
+    return {
+        **versions((*PACKAGES, *MORE_PACKAGES)),
+        "platform": platform.platform(),
+        **machine(),
+        "libraries": sorted({f"{pool['internal_api']} {pool['version']}" for pool in pools}),
+        "threads": max(pool["num_threads"] for pool in pools),
+        "device": str(to_device(np.zeros(1), "auto").device),
+        "program": sys.executable,
+        "package": str(Path(__file__).parents[1]),
+        "data_folder": str(data_folder()),
+    }
+
+
+def _plain_or_repr(value: object) -> object:
+    return value if isinstance(value, (int, float, str, bool, type(None))) else repr(value)
+
+
+def _print_facts(facts: Mapping[str, Any]) -> None:
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            text = ", ".join(f"{key}={printable(str(part))}" for key, part in value.items())
+        elif isinstance(value, list):
+            text = shape_text(value) if name == "image_shape" else ", ".join(map(str, value))
+        else:
+            text = printable(str(value))
+        click.echo(f"{name.replace('_', ' '):{width}}  {text}")

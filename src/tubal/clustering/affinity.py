@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from tubal.backends.arrays import Array, restore_like, to_numpy
-from tubal.backends.threads import own_threads, parallel_ranges
-from tubal.clustering.groups import LEVELS_FROM
+from tubal.backends.arrays import Array, own_threads, parallel_ranges, restore_like, to_numpy
+from tubal.clustering.large import LEVELS_FROM
 from tubal.clustering.spectral import LabelArray
 from tubal.estimators.coders import GTSC
 from tubal.graph import Graph, Stage, deformable_graph, knn_graph

@@ -15,11 +15,10 @@ from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
-from tubal.backends.arrays import Array, as_like, is_torch, namespace, to_numpy
+from tubal.backends.arrays import Array, as_like, is_torch, namespace, own_threads, parallel_ranges, to_numpy
 from tubal.backends.cpu.deformation import add_edges
-from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.clustering.affinity import FeaturesOnDemand, equal_images, one_label_per_image
-from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels, refine_partition
+from tubal.clustering.large import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels, refine_partition
 from tubal.clustering.spectral import (
     SAMPLED_FROM,
     Float64Array,
@@ -242,7 +241,7 @@ def diffusion_cut(
     resolution 1, too. Above 20 000 images, where K-means runs on a sample, the candidates are K-means partitions of
     three samples for half the times, and the one with the largest modularity at resolution 1 is refined and returned:
     each image moves to the cluster where it adds most to the modularity. Above 100 000 images a graph of groups is cut
-    in this way, with more samples, and labels are refined level by level, see :mod:`tubal.clustering.groups`.
+    in this way, with more samples, and labels are refined level by level, see :mod:`tubal.clustering.large`.
 
     Parameters
     ----------

@@ -13,8 +13,15 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.special import gammaln, xlogy
 
-from tubal.backends.arrays import Array, is_torch, namespace, restore_like, to_numpy
-from tubal.backends.threads import own_threads, parallel_ranges
+from tubal.backends.arrays import (
+    Array,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    restore_like,
+    to_numpy,
+)
 from tubal.clustering.affinity import FeaturesOnDemand
 from tubal.clustering.cuts import Pieces, cluster_shares, diffusion_coordinates
 from tubal.clustering.spectral import (

@@ -20,11 +20,18 @@ from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from tubal.backends.arrays import Array, as_like, is_torch, namespace, restore_like, to_numpy
+from tubal.backends.arrays import (
+    Array,
+    as_like,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    restore_like,
+    to_numpy,
+)
 from tubal.backends.cpu.deformation import place_on_map, ward_merges
-from tubal.backends.threads import own_threads, parallel_ranges
-from tubal.clustering.eigensolver import leading_eigenpairs
-from tubal.clustering.groups import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels
+from tubal.clustering.large import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels, leading_eigenpairs
 from tubal.graph import Stage
 from tubal.graph.structure import IndexArray, SparseMatrix, components_of
 
@@ -83,7 +90,7 @@ def spectrum(adjacency: SparseMatrix, n_vectors: int, *, seed: int = 0, like: Ar
     are not searched for: a Lanczos iteration finds a repeated eigenvalue only through its rounding errors. An isolated
     image is a component of its own.
 
-    Above 100 000 images the eigenpairs are those of a graph of groups of images, see :mod:`tubal.clustering.groups`.
+    Above 100 000 images the eigenpairs are those of a graph of groups of images, see :mod:`tubal.clustering.large`.
 
     Parameters
     ----------

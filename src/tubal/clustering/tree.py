@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import cdist
 
-from tubal.backends.threads import own_threads
+from tubal.backends.arrays import own_threads
 from tubal.clustering.cuts import diffusion_coordinates, n_diffusion_vectors, order_by_size
 from tubal.clustering.quality import members_of
 from tubal.clustering.spectral import (

@@ -10,9 +10,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tubal.backends.arrays import Array, to_numpy
+from tubal.backends.arrays import Array, own_threads, parallel_ranges, to_numpy
 from tubal.backends.cpu.coding import descend
-from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.estimators.validation import check_new_stack
 from tubal.graph.structure import Stage
 from tubal.learning.alternation import digest_arrays

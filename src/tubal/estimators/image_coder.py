@@ -16,8 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, to_numpy
-from tubal.backends.threads import own_threads
+from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, own_threads, to_numpy
 from tubal.estimators.explanation import Explanation, explain_images
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.validation import (

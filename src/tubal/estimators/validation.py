@@ -19,8 +19,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 
-from tubal.backends.arrays import Array, is_floating, is_torch, namespace, to_numpy
-from tubal.backends.threads import own_threads, parallel_ranges
+from tubal.backends.arrays import (
+    Array,
+    is_floating,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    to_numpy,
+)
 from tubal.graph import Graph
 from tubal.graph.structure import Report
 from tubal.learning.alternation import PassTotals, code_chunk

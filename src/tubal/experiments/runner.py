@@ -22,7 +22,7 @@ from typing import Literal, cast
 
 from sklearn.exceptions import ConvergenceWarning
 
-from tubal.backends.threads import available_cores
+from tubal.backends.arrays import available_cores
 from tubal.datasets import fetch
 from tubal.experiments import find_table
 from tubal.experiments.methods import evenly_spaced

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tubal.backends.arrays import Workspace
+from tubal.backends.arrays import Workspace, own_threads, parallel_ranges
 from tubal.backends.cpu import deformation as _kernels
-from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.graph.structure import IndexArray
 
 Float32 = NDArray[np.float32]

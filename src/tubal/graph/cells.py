@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.cluster.hierarchy import leaves_list, linkage
 
-from tubal.backends.arrays import Array, is_torch, namespace, restore_like, to_numpy
+from tubal.backends.arrays import Array, is_torch, namespace, own_threads, parallel_ranges, restore_like, to_numpy
 from tubal.backends.cpu import deformation as _kernels
 from tubal.backends.cpu.jit import compiled
-from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.graph.affine import Float32, Int32, field_stack
 from tubal.graph.structure import IndexArray
 

@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, Workspace
-from tubal.backends.threads import in_order, own_threads, parallel_ranges
+from tubal.backends.arrays import Array, Workspace, in_order, own_threads, parallel_ranges
 from tubal.graph.affine import (
     Float32,
     Int32,

@@ -17,8 +17,17 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from tubal.backends.arrays import Array, as_double, as_like, is_floating, is_torch, namespace, to_numpy
-from tubal.backends.threads import own_threads, parallel_ranges
+from tubal.backends.arrays import (
+    Array,
+    as_double,
+    as_like,
+    is_floating,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    to_numpy,
+)
 from tubal.graph.structure import (
     Graph,
     IndexArray,

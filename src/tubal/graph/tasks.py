@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.threads import own_threads
+from tubal.backends.arrays import own_threads
 from tubal.graph.affine import Float32, Int32, MotionCoefficients, WorkingImages, WorkingSize, channel_planes
 from tubal.graph.cells import (
     MOST_FITTED,

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, SparseMatrix, namespace, to_numpy
-from tubal.backends.threads import own_threads
+from tubal.backends.arrays import Array, SparseMatrix, namespace, own_threads, to_numpy
 from tubal.problems.base import CodingProblem, Dictionary, DualityGap, ImageModel, Laplacian, Statistics, Summary
 from tubal.problems.linear_map import SharedLaplacian
 from tubal.solvers.base import CodeSolver, DictionarySolver, DictionaryState, SolverState

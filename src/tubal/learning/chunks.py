@@ -18,8 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tubal.backends.arrays import Array, SparseMatrix, is_torch, to_numpy
-from tubal.backends.threads import own_threads
+from tubal.backends.arrays import Array, SparseMatrix, is_torch, own_threads, to_numpy
 from tubal.graph import Graph, laplacian
 from tubal.graph.build import RowFile, chunked_knn_graph, order_along_graph
 from tubal.graph.neighbors import as_float_stack

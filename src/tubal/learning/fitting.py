@@ -24,8 +24,16 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from tubal.backends.arrays import Array, SparseMatrix, as_like, is_torch, namespace, to_numpy
-from tubal.backends.threads import own_threads, parallel_ranges
+from tubal.backends.arrays import (
+    Array,
+    SparseMatrix,
+    as_like,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    to_numpy,
+)
 from tubal.graph import Graph, Stage, deformable_graph, knn_graph, laplacian
 from tubal.graph.neighbors import METRICS
 from tubal.learning.alternation import (

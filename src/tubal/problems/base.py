@@ -13,8 +13,15 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tubal.backends.arrays import Array, SparseMatrix, is_torch, namespace, to_numpy_together
-from tubal.backends.threads import own_threads, parallel_ranges
+from tubal.backends.arrays import (
+    Array,
+    SparseMatrix,
+    is_torch,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    to_numpy_together,
+)
 
 # A dictionary is what its model says: one array, or one array per part. Learning only passes it on.
 Dictionary: TypeAlias = "Array | tuple[Array, ...]"

@@ -35,12 +35,13 @@ from tubal.backends.arrays import (
     is_torch,
     namespace,
     new_zeros,
+    own_threads,
+    parallel_ranges,
     rfft2,
     spectrum_weights,
     to_numpy,
 )
 from tubal.backends.cpu import convolution as kernels
-from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.problems.base import SpectralStatistics, SplitState, movement_from_squares
 from tubal.problems.layout import ImageShape, Layout, planes_first, samples_last
 from tubal.problems.linear_map import GraphTerm, LinearMapCoding, LinearMapModel

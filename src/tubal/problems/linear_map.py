@@ -35,6 +35,8 @@ from tubal.backends.arrays import (
     machine_epsilon,
     namespace,
     new_zeros,
+    own_threads,
+    parallel_ranges,
     rfft,
     sparse_like,
     to_numpy,
@@ -42,7 +44,6 @@ from tubal.backends.arrays import (
 )
 from tubal.backends.cpu import coding as kernels
 from tubal.backends.cpu.coding import BUNDLE, LANES
-from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.graph import laplacian_norm
 from tubal.problems.base import CodingProblem, Dictionary, ImageModel, Laplacian, ModelStatistics, SplitState, Summary
 

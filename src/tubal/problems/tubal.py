@@ -29,13 +29,14 @@ from tubal.backends.arrays import (
     irfft,
     is_torch,
     namespace,
+    own_threads,
+    parallel_ranges,
     restore_like,
     rfft,
     spectrum_weights,
     to_numpy,
 )
 from tubal.backends.cpu import coding as kernels
-from tubal.backends.threads import own_threads, parallel_ranges
 from tubal.problems.base import (
     GapTerms,
     MomentumState,

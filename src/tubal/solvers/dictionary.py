@@ -13,8 +13,18 @@ from operator import add
 
 import numpy as np
 
-from tubal.backends.arrays import Array, adjoint, as_double, as_like, is_torch, machine_epsilon, namespace, to_numpy
-from tubal.backends.threads import own_threads, parallel_ranges
+from tubal.backends.arrays import (
+    Array,
+    adjoint,
+    as_double,
+    as_like,
+    is_torch,
+    machine_epsilon,
+    namespace,
+    own_threads,
+    parallel_ranges,
+    to_numpy,
+)
 from tubal.problems.base import DictionaryProblem
 from tubal.problems.tubal import TubalDictionary
 from tubal.solvers.base import (

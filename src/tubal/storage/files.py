@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias, TypedDict
 
 from tubal import __version__
-from tubal.backends.threads import available_cores
+from tubal.backends.arrays import available_cores
 
 __all__ = [
     "answers_beside",

@@ -4,7 +4,7 @@
 Each kernel copies a block of images into buffers that fit into the cache and makes all its steps there. The Fourier
 transform is a matrix product with the k × k real basis, the dictionary is one small matrix per frequency pair (see
 ``tubal.problems.linear_map``), and the element-wise part is a single pass. Threads run a kernel on disjoint ranges of
-images, with BLAS limited to one thread each (``tubal.backends.threads.own_threads``).
+images, with BLAS limited to one thread each (``tubal.backends.arrays.own_threads``).
 
 With a graph, coefficient rows are kept side by side in slabs ``(slab, image, lane)``, one row per lane. A product with
 the sparse Laplacian then reads contiguous memory, and all steps on one slab stay in the cache. ``graph`` is the tuple

@@ -29,7 +29,7 @@ import numba as nb
 from numba.core.caching import FunctionCache
 from numba.core.registry import cpu_target
 
-from tubal.backends.threads import available_cores
+from tubal.backends.arrays import available_cores
 
 # The GIL is released, so that threads of ours can run kernels side by side.
 OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": True, "error_model": "numpy"}

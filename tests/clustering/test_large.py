@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from tubal import clustering
-from tubal.clustering import cuts, groups, spectral
+from tubal.clustering import cuts, large, spectral
 from tubal.clustering.affinity import with_second_order, with_short_paths
 from tubal.graph.structure import components_of
 from tubal.metrics import clustering_accuracy
@@ -56,7 +56,7 @@ def best_single_move(adjacency, labels):
 # --- levels ----------------------------------------------------------------------------------------------
 def test_every_level_has_the_weights_of_the_images(rng):
     adjacency = random_graph(rng, 300, 0.02)
-    levels = groups.Levels.of(adjacency, most=10)
+    levels = large.Levels.of(adjacency, most=10)
     assert len(levels.groups) > 1
     place = np.arange(300)
     for graph, group in zip(levels.graphs[1:], levels.groups, strict=True):
@@ -68,7 +68,7 @@ def test_every_level_has_the_weights_of_the_images(rng):
 
 def test_an_image_is_in_one_group_with_its_strongest_neighbor(rng):
     adjacency = random_graph(rng, 200, 0.03)
-    group = groups.Levels.of(adjacency, most=199).groups[0]
+    group = large.Levels.of(adjacency, most=199).groups[0]
     degrees = adjacency.toarray().sum(axis=1)
     relative = adjacency.toarray() / np.where(degrees > 0.0, degrees, 1.0)
     joined = np.flatnonzero(degrees > 0.0)
@@ -76,8 +76,8 @@ def test_an_image_is_in_one_group_with_its_strongest_neighbor(rng):
 
 
 def test_there_are_no_levels_without_edges_or_with_too_few_groups(rng):
-    assert groups.Levels.of(sparse.csr_matrix((50, 50)), most=10).groups == ()
-    assert groups.Levels.of(random_graph(rng, 60, 0.2), least=50, most=10).groups == ()
+    assert large.Levels.of(sparse.csr_matrix((50, 50)), most=10).groups == ()
+    assert large.Levels.of(random_graph(rng, 60, 0.2), least=50, most=10).groups == ()
 
 
 def test_a_large_graph_has_no_paths_of_length_two(rng, monkeypatch):
@@ -92,7 +92,7 @@ def test_eigenvectors_of_groups_are_orthonormal_and_know_components(rng, monkeyp
     parts = [random_graph(rng, size, 0.1) for size in (150, 90)]
     adjacency = sparse.block_diag([*parts, np.zeros((1, 1))], format="csr")
     monkeypatch.setattr(spectral, "LEVELS_FROM", 200)
-    monkeypatch.setattr(groups, "MOST_GROUPS", 100)
+    monkeypatch.setattr(large, "MOST_GROUPS", 100)
     monkeypatch.setattr(spectral, "GROUPS_PER_CLUSTER", 1)
     found = clustering.spectrum(adjacency, 6)
     assert_allclose(found.vectors.T @ found.vectors, np.eye(6), atol=1e-5)
@@ -113,7 +113,7 @@ def test_small_separate_groups_do_not_hide_the_clusters_of_a_large_graph(rng, mo
     assert np.median(1.0 / (vectors**4).sum(axis=0)) < 40
     # When the graph is cut by levels, the clusters are found
     monkeypatch.setattr(cuts, "LEVELS_FROM", n_images - 1)
-    monkeypatch.setattr(groups, "MOST_GROUPS", 350)
+    monkeypatch.setattr(large, "MOST_GROUPS", 350)
     by_levels = cuts.diffusion_cut(adjacency, 4, seed=0)
     assert clustering_accuracy(truth, by_levels) > 0.99
 
@@ -121,7 +121,7 @@ def test_small_separate_groups_do_not_hide_the_clusters_of_a_large_graph(rng, mo
 # --- refinement ------------------------------------------------------------------------------------------
 def test_no_single_move_improves_refined_labels(rng):
     adjacency, labels = random_graph(rng, 60, 0.15), rng.integers(4, size=60)
-    refined = groups.refine_partition(adjacency, labels)
+    refined = large.refine_partition(adjacency, labels)
     value = cuts.modularity(adjacency, refined)
     assert value > cuts.modularity(adjacency, labels)
     assert best_single_move(adjacency, refined) <= value + 1e-9
@@ -130,19 +130,19 @@ def test_no_single_move_improves_refined_labels(rng):
 def test_weight_inside_a_group_does_not_hold_it_in_its_cluster():
     # The third node has nearly all of its weight on itself; its only edge leads to the second cluster.
     adjacency = np.array([[0, 5, 0, 0], [5, 0, 0, 0], [0, 0, 90, 4], [0, 0, 4, 0]], dtype=float)
-    labels = groups.refine_partition(sparse.csr_matrix(adjacency), np.array([0, 0, 0, 1]))
+    labels = large.refine_partition(sparse.csr_matrix(adjacency), np.array([0, 0, 0, 1]))
     assert labels[2] == labels[3]
 
 
 @pytest.mark.parametrize("n_clusters", [2, 7])
 def test_refinement_keeps_all_clusters(rng, n_clusters):
     labels = np.arange(30) % n_clusters
-    refined = groups.refine_partition(random_graph(rng, 30, 0.3), labels)
+    refined = large.refine_partition(random_graph(rng, 30, 0.3), labels)
     assert_array_equal(np.unique(refined), np.arange(n_clusters))
 
 
 def moved_one_after_the_other(adjacency, labels, n_passes):
-    """Move nodes as :func:`groups.refine_partition` says, with all weights added up for every node again."""
+    """Move nodes as :func:`large.refine_partition` says, with all weights added up for every node again."""
     weights, labels = adjacency.toarray(), labels.copy()
     np.fill_diagonal(weights, 0.0)
     degrees = np.asarray(adjacency.sum(axis=1)).ravel()
@@ -165,11 +165,11 @@ def moved_one_after_the_other(adjacency, labels, n_passes):
 
 @pytest.mark.parametrize(("shared", "rows"), [(2**20, 512), (1, 512), (1, 7)])
 def test_nodes_move_one_after_the_other(rng, monkeypatch, shared, rows):
-    monkeypatch.setattr(groups, "_SHARED", shared)
-    monkeypatch.setattr(groups, "_LEAST_ROWS", rows)
+    monkeypatch.setattr(large, "_SHARED", shared)
+    monkeypatch.setattr(large, "_LEAST_ROWS", rows)
     adjacency = random_graph(rng, 600, 0.02)
     adjacency.setdiag(rng.random(600))
     labels = rng.integers(5, size=600)
-    found = groups.refine_partition(adjacency, labels)
+    found = large.refine_partition(adjacency, labels)
     assert_array_equal(found, moved_one_after_the_other(adjacency, labels, 10))
     assert (found != labels).mean() > 0.2
