@@ -167,7 +167,7 @@ SECTIONS: Mapping[str, Section] = {
     "threads": {
         "title": "Speed-up from two threads to many",
         "text": "Steps of a fit of Fashion-MNIST on two threads and on all, compared with the speed-up of a matrix "
-        "product in the same run. Seconds are those of the second fit in a process.",
+        "product in the same run. Seconds are the least of three fits in a process, after a fit of few images.",
     },
     "million": {
         "title": "Deformed copies of Fashion-MNIST from a file",

@@ -17,7 +17,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from tubal import clustering
-from tubal.clustering import affinity, cuts, quality, spectral
+from tubal.clustering import affinity, cuts, large, quality, spectral
 from tubal.clustering.affinity import crowding_groups, lists_of_groups, near_copies
 from tubal.clustering.cuts import cheapest_links, join_components, warn_if_lopsided
 from tubal.clustering.quality import OUTLIER_CUTOFF

@@ -39,6 +39,8 @@ DUAL_SHIFT = 1e-3
 NEXT_CORRECTION = (6.0, 2.0, 0.0)
 # Images whose gradients one thread measures at a time.
 _MEASURED_AT_A_TIME = 256
+# Values that a thread moves towards zero at a time.
+_MOVED_AT_A_TIME = 2**17
 
 
 # --- the l1 norm and the unit ball ------------------------------------------------------------------------------------
@@ -48,8 +50,17 @@ def soft_threshold(values: Array, threshold: float) -> Array:
     >>> soft_threshold(np.array([-3.0, 0.5, 2.0]), 1.0)
     array([-2.,  0.,  1.])
     """
-    clipped = clip_to(values, threshold)
-    return np.subtract(values, clipped, out=clipped) if isinstance(clipped, np.ndarray) else values - clipped
+    if is_torch(values) or values.size <= _MOVED_AT_A_TIME:
+        return values - clip_to(values, threshold)
+    moved = np.empty_like(values)
+
+    def work(start: int, stop: int) -> None:
+        part = clip_to(values[start:stop], threshold)
+        np.subtract(values[start:stop], part, out=moved[start:stop])
+
+    with own_threads() as threads:
+        parallel_ranges(work, len(values), grain=max(1, _MOVED_AT_A_TIME * len(values) // values.size), threads=threads)
+    return moved
 
 
 def clip_to(values: Array, bound: float) -> Array:
@@ -416,7 +427,9 @@ class CodingProblem(ABC):
         array of shape codes_shape
             The gradient.
         """
-        return self.hessian_product(codes) - self.linear
+        gradient = self.hessian_product(codes)
+        gradient -= self.linear
+        return gradient
 
     def duality_gap(self, codes: Array, *, wanted: float | None = None, summary: Summary | None = None) -> DualityGap:
         """Return a bound on how far codes are from the minimum.

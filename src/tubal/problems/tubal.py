@@ -131,7 +131,9 @@ class TubalCoding(LinearMapCoding):
     def hessian_product(self, codes: Array) -> Array:
         """Return ``D† * D * B + 2 α B L`` (eq. 13)."""
         product = _applied(self.map.gram, codes)
-        return product if self.graph is None else product + self.graph.product(codes)
+        if self.graph is not None:
+            product += self.graph.product(codes)
+        return product
 
     def solve_shifted(self, right: Array, penalty: float) -> Array:
         """Solve ``D† * D * B + 2 α B L + penalty B = right``.
