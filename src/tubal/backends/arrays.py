@@ -37,6 +37,9 @@ Array: TypeAlias = Any
 # Any sparse array or matrix of SciPy.
 SparseMatrix: TypeAlias = "sp.sparray | sp.spmatrix"
 
+# Numbers that a thread copies at a time.
+_COPIED_AT_A_TIME = 2**17
+
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 
@@ -204,8 +207,20 @@ def as_complex(real: Array, imag: Array) -> Array:
 
 
 def contiguous(array: Array) -> Array:
-    """Return the array in C order, copied if necessary."""
-    return array.contiguous() if is_torch(array) else np.ascontiguousarray(array)
+    """Return the array in C order, copied if necessary; a large one of NumPy on all threads."""
+    if is_torch(array):
+        return array.contiguous()
+    if array.flags.c_contiguous or array.size <= _COPIED_AT_A_TIME:
+        return np.ascontiguousarray(array)
+    copy = np.empty(array.shape, array.dtype)
+
+    def fill(start: int, stop: int) -> None:
+        copy[start:stop] = array[start:stop]
+
+    with own_threads() as threads:
+        grain = max(1, _COPIED_AT_A_TIME * len(array) // array.size)
+        parallel_ranges(fill, len(array), grain=grain, threads=threads)
+    return copy
 
 
 def new_zeros(shape: tuple[int, ...], reference: Array) -> Array:
