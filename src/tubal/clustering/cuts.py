@@ -586,7 +586,7 @@ def diffusion_coordinates(pairs: Spectrum, n_clusters: int, time: float) -> Arra
         coordinates /= xp.where(lengths > 0.0, lengths, 1.0)
         return coordinates
 
-    return over_rows(diffuse, vectors)
+    return over_rows(diffuse, vectors, _ROWS_AT_A_TIME)
 
 
 def _diffusion_partitions(pairs: Spectrum, n_clusters: int, seed: int) -> Iterator[Callable[[], LabelArray]]:

@@ -464,7 +464,7 @@ _TREE_LIMIT, _SAMPLE_PER_CLUSTER = 2000, 25
 _KMEANS_ITERATIONS = 100
 # Above this many points K-means runs on a sample of half as many.
 SAMPLED_FROM = 20_000
-# Rows that one thread works on at a time.
+# Rows whose nearest centres one thread looks for at a time: so many that it seldom waits for Python's lock.
 _BLOCK = 16384
 
 
@@ -580,10 +580,9 @@ def cluster_means(points: Array, labels: Array, n_clusters: int) -> Array:
         belongs = (restore_like(labels, points)[None, :] == numbers[:, None]).to(points.dtype)
         return belongs @ points / belongs.sum(axis=1, keepdims=True).clip(1.0)
     counts = np.bincount(labels, minlength=n_clusters).astype(np.float64)
-    clusters_of = sparse.csr_matrix(
-        (np.ones(len(labels)), labels, np.arange(len(labels) + 1)), (len(labels), n_clusters)
-    )
-    sums = clusters_of.T @ np.asarray(points, dtype=np.float64)
+    ends = np.arange(len(labels) + 1, dtype=np.int32)
+    members = sparse.csc_matrix((np.ones(len(labels)), labels.astype(np.int32), ends), (n_clusters, len(labels)))
+    sums = members @ np.asarray(points, dtype=np.float64)
     means: Float64Array = sums / np.maximum(counts, 1.0)[:, None]
     return means
 
@@ -600,17 +599,18 @@ def nearest_centers(points: Array, centers: Array) -> Array:
     def find(start: int, stop: int) -> Array:
         blocks = (points[first : min(first + step, stop)] for first in range(start, stop, step))
         found = [(block @ centers.T - half_squares).argmax(axis=1) for block in blocks]
-        return namespace(points).concatenate(found)
+        return found[0] if len(found) == 1 else namespace(points).concatenate(found)
 
-    return over_rows(find, points)
+    return over_rows(find, points, _BLOCK)
 
 
-def over_rows(work: Callable[[int, int], Array], rows: Array) -> Array:
+def over_rows(work: Callable[[int, int], Array], rows: Array, grain: int) -> Array:
     """Return ``work(start, stop)`` of all rows: by ranges on all threads, or of a tensor at once."""
     if is_torch(rows):
         return work(0, len(rows))
     with own_threads() as threads:
-        return np.concatenate(parallel_ranges(work, len(rows), grain=_BLOCK, threads=threads))
+        parts = parallel_ranges(work, len(rows), grain=grain, threads=threads)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def groups_after_merges(merges: Float64Array, n_leaves: int) -> LabelArray:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tubal.backends.arrays import Array, SparseMatrix, namespace, own_threads, to_numpy
+from tubal.backends.arrays import Array, SparseMatrix, count_nonzero, namespace, own_threads, to_numpy
 from tubal.problems.base import CodingProblem, Dictionary, DualityGap, ImageModel, Laplacian, Statistics, Summary
 from tubal.problems.linear_map import SharedLaplacian
 from tubal.solvers.base import CodeSolver, DictionarySolver, DictionaryState, SolverState
@@ -262,7 +262,7 @@ class PassTotals:
         assert summary is not None
         worst = _largest(summary.residuals, to_numpy(summary.statistics.usage).size)
         places = np.stack([np.full_like(worst, index), worst], 1)
-        nonzero, n_codes = int(namespace(coded.codes).count_nonzero(coded.codes != 0)), int(np.prod(coded.codes.shape))
+        nonzero, n_codes = count_nonzero(coded.codes), int(np.prod(coded.codes.shape))
         objective = float(summary.values.sum()) + later_edges
         gap, gap_values = (0.0, 0.0) if coded.gap is None else (coded.gap.gaps.sum(), coded.gap.values.sum())
         return cls(

@@ -514,8 +514,19 @@ class NumbaTubalCoding:
             parallel_ranges(work, self.n_samples, grain=grain, threads=threads)
         if not statistics:
             return residuals, absolutes, []
-        sums = [hermitian_parts(BlockOperator(part.head.sum(0), part.pairs.sum(0))) for part in (gram, cross)]
+        sums = [hermitian_parts(BlockOperator(part.head.sum(0), _sum_of_parts(part.pairs))) for part in (gram, cross)]
         return residuals, absolutes, [(*sums, float(squares.sum()))]
+
+
+def _sum_of_parts(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sum over the first axis; the second one is divided among threads."""
+    total = np.empty(parts.shape[1:])
+    with own_threads() as threads:
+        parallel_ranges(
+            lambda start, stop: parts[:, start:stop].sum(axis=0, out=total[start:stop]), len(total), grain=1,
+            threads=threads,
+        )  # fmt: skip
+    return total
 
 
 def _squared_norms(array: NDArray[Any]) -> NDArray[np.float64]:
