@@ -52,6 +52,13 @@ def test_pieces_do_not_depend_on_thread_count():
         assert all(start % 32 == 0 for start, _ in pieces[0])
 
 
+@pytest.mark.parametrize("total", [64, 65, 127, 129, 157])
+def test_pieces_are_of_nearly_equal_length(total):
+    pieces = parallel_ranges(lambda start, stop: stop - start, total, grain=1, threads=1)
+    assert len(pieces) == 64
+    assert max(pieces) - min(pieces) <= 1
+
+
 def test_error_in_a_piece_is_raised():
     def work(start, stop):
         raise RuntimeError(f"piece {start} failed")

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, lru_cache
+from itertools import pairwise
 from math import prod
 from queue import SimpleQueue
 from types import ModuleType
@@ -529,13 +530,14 @@ if hasattr(os, "register_at_fork"):  # a forked process has no threads but its o
 def parallel_ranges(work: Callable[[int, int], Result], total: int, *, grain: int, threads: int) -> list[Result]:
     """Run ``work(start, stop)`` over ``range(total)`` cut at multiples of ``grain``; return the results in order.
 
-    The cuts depend on ``total`` and ``grain`` only, not on ``threads``. So sums over the results are the same for any
-    number of threads.
+    There are at most 64 pieces, and none is longer than another by more than ``grain``. The cuts depend on ``total``
+    and ``grain`` only, not on ``threads``. So sums over the results are the same for any number of threads.
     """
-    pieces = max(1, min(-(-total // grain), 64))
-    step = -(-total // (pieces * grain)) * grain if total else grain
-    bounds = [(start, min(start + step, total)) for start in range(0, total, step)]
-    if threads == 1 or len(bounds) == 1:
+    n_grains = -(-total // grain)
+    pieces = min(n_grains, 64)
+    edges = [min(grain * (piece * n_grains // pieces), total) for piece in range(pieces + 1)] if pieces else []
+    bounds = list(pairwise(edges))
+    if threads == 1 or len(bounds) <= 1:
         return [work(start, stop) for start, stop in bounds]
     found: list[Result | None] = [None] * len(bounds)
     # All threads share one iterator and take the next piece when they are free. So each thread is woken only once.

@@ -52,7 +52,7 @@ _N_SAMPLES = 3
 # share of groups with the same cluster from which on two partitions are taken for the same one.
 _SAMPLES_OF_GROUPS, _MOST_REFINED, _SAME = 24, 8, 0.95
 # Rows of a graph that one thread sums at a time; small graphs are summed at once.
-_ROWS_AT_A_TIME = 4096
+_ROWS_AT_A_TIME = 1024
 # Representative images per component, and of all components together.
 _PER_COMPONENT, _IN_ALL = 8, 800
 
@@ -586,7 +586,7 @@ def diffusion_coordinates(pairs: Spectrum, n_clusters: int, time: float) -> Arra
         coordinates /= xp.where(lengths > 0.0, lengths, 1.0)
         return coordinates
 
-    return over_rows(diffuse, vectors, _ROWS_AT_A_TIME)
+    return over_rows(diffuse, vectors, 4 * _ROWS_AT_A_TIME)
 
 
 def _diffusion_partitions(pairs: Spectrum, n_clusters: int, seed: int) -> Iterator[Callable[[], LabelArray]]:

@@ -504,11 +504,11 @@ def ward_tree(points: Float64Array, *, of_many: bool) -> Float64Array:
     ward_merges(np.ascontiguousarray(points, dtype=np.float64), np.empty((n_points, n_points)), merges, heights)
     order = np.argsort(heights, kind="stable")
     # Merges name one point of each cluster; in the tree each merge makes a cluster of the next number.
-    node, found = list(range(n_points)), np.empty((n_points - 1, 2))
+    node, found = list(range(n_points)), []
     for step, (one, other) in enumerate(merges[order].tolist()):
-        found[step] = node[one], node[other]
+        found.append((node[one], node[other]))
         node[other] = n_points + step
-    return found
+    return np.array(found, dtype=np.float64)
 
 
 @lru_cache(maxsize=4)
