@@ -1,4 +1,4 @@
-"""Graphs of groups: their weights, eigenvectors and cuts, and the refinement of labels."""
+"""Large graphs: products of tall matrices; graphs of groups, their eigenvectors and cuts; the refinement of labels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from tubal import clustering
+from tubal.backends.arrays import to_numpy
 from tubal.clustering import cuts, large, spectral
 from tubal.clustering.affinity import with_second_order, with_short_paths
 from tubal.graph.structure import components_of
@@ -173,3 +174,66 @@ def test_nodes_move_one_after_the_other(rng, monkeypatch, shared, rows):
     found = large.refine_partition(adjacency, labels)
     assert_array_equal(found, moved_one_after_the_other(adjacency, labels, 10))
     assert (found != labels).mean() > 0.2
+
+
+# --- products of tall matrices -----------------------------------------------------------------------------
+@pytest.fixture(params=["ranges of rows", "tensors"])
+def tall_products(request, rng, monkeypatch):
+    """A scaled matrix as dense array, its products, and a function from arrays to what these take."""
+    monkeypatch.setattr(large, "_MOST_RANGES", 2)  # several tiles of rows in each
+    adjacency, scaling = random_graph(rng, 700, 0.03), rng.random(700) + 0.5
+    dense = scaling[:, None] * adjacency.toarray() * scaling
+    if request.param == "ranges of rows":
+        return dense, large.RowRanges.scaled(adjacency, scaling)
+    torch = pytest.importorskip("torch")
+    return dense, large.DeviceMatrix.scaled(adjacency, scaling, torch.empty(0))
+
+
+def close_to(found, expected):
+    """Check a result in single precision; its errors are relative to the largest entry."""
+    assert_allclose(to_numpy(found), expected, atol=2e-5 * abs(expected).max())
+
+
+def test_products_of_tall_matrices_are_those_of_dense_ones(rng, tall_products):
+    # Given a space of 3 known columns and 20 of a basis, and behind them numbers that an earlier one has left
+    dense, products = tall_products
+    space, moved = rng.standard_normal((700, 43)).astype(np.float32), rng.standard_normal((700, 40)).astype(np.float32)
+    block = rng.standard_normal((700, 16)).astype(np.float32)
+    turn = np.linalg.qr(rng.standard_normal((16, 16)))[0].astype(np.float32)
+    whole, carried, tall = (products.from_numpy(array.copy()) for array in (space, moved, block))
+    # When a block is appended, then columns 23 to 38 of the space and 20 to 35 of the products are new, no others
+    shares = products.extend(tall, turn, 23, whole, carried)
+    space[:, 23:39], moved[:, 20:36] = block @ turn, dense @ (block @ turn)
+    close_to(whole, space)
+    close_to(carried, moved)
+    close_to(shares[:39], space[:, :39].T @ moved[:, 20:36])
+    assert_array_equal(shares[39:], 0.0)
+    # When it is made orthogonal, then shares of the filled columns are taken away
+    rest, gram = products.without(carried, 20, whole, shares.astype(np.float32))
+    expected = moved[:, 20:36] - space[:, :39] @ shares[:39]
+    close_to(rest, expected)
+    close_to(gram, expected.T @ expected)
+    close_to(products.inner(whole, 39, tall)[:39], space[:, :39].T @ block)
+    close_to(products.turned(tall, turn[:, :5]), block @ turn[:, :5])
+
+
+def test_restart_turns_the_basis_and_mixes_what_it_lacks(rng, tall_products):
+    # Given a full space of 3 known columns and 40 of the basis
+    _, products = tall_products
+    space, moved = rng.standard_normal((700, 43)).astype(np.float32), rng.standard_normal((700, 40)).astype(np.float32)
+    whole, carried = (products.from_numpy(array.copy()) for array in (space, moved))
+    rotation, values = rng.standard_normal((40, 22)).astype(np.float32), rng.random(6).astype(np.float32)
+    # When 22 combinations are kept, then they come first, and lengths of what six of them lack are returned
+    squares = products.turn_both(whole, carried, large._placed(rotation, space, 3), values)
+    space[:, 3:25], moved[:, :22] = space[:, 3:] @ rotation, moved @ rotation
+    close_to(whole, space)
+    close_to(carried, moved)
+    lacks = moved[:, :6] - values * space[:, 3:9]
+    close_to(squares, (lacks**2).sum(axis=0))
+    # When these are mixed, then the block is a combination of them
+    mix = rng.standard_normal((6, 16)).astype(np.float32)
+    of_space, of_moved = large._placed(values[:, None] * mix, space, 3), large._placed(mix, moved, 0)
+    block, shares = products.combine(whole, 25, carried, of_space, of_moved)
+    close_to(block, lacks @ mix)
+    close_to(shares[:25], space[:, :25].T @ (lacks @ mix))
+    assert_array_equal(shares[25:], 0.0)

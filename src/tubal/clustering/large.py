@@ -90,7 +90,8 @@ def leading_eigenpairs(
     space, moved = new_zeros((len(known), n_known + most), first), new_zeros((len(known), most), first)
     space[:, :n_known] = products.from_numpy(known.astype(np.float32))
     projected, n_filled = np.zeros((most, most)), 0
-    block, turn = _orthonormal(products, first, 0, space, products.inner(space, n_known, first))
+    shares = products.inner(space, n_known, first)
+    block, turn = _orthonormal(products, first, 0, space, n_known, shares)
     for _ in range(_MOST_RESTARTS):
         while True:
             shares = products.extend(block, turn, n_known + n_filled, space, moved)
@@ -98,7 +99,7 @@ def leading_eigenpairs(
             projected[:n_filled, own:n_filled] = shares[n_known : n_known + n_filled]
             if n_filled + width > most:
                 break
-            block, turn = _orthonormal(products, moved, own, space, shares)
+            block, turn = _orthonormal(products, moved, own, space, n_known + n_filled, shares)
         values, rotation = np.linalg.eigh(projected[:n_filled, :n_filled], UPLO="U")
         values, rotation = values[: -n_kept - 1 : -1], rotation[:, : -n_kept - 1 : -1].astype(np.float32)
         leading = values[:n_vectors]
@@ -113,21 +114,20 @@ def leading_eigenpairs(
         mix[unfinished] = rng.standard_normal((len(unfinished), width), np.float32)
         of_space = _placed(leading[:, None].astype(np.float32) * mix, space, n_known)
         block, shares = products.combine(space, n_known + n_kept, moved, of_space, _placed(mix, moved, 0))
-        block, turn = _orthonormal(products, block, 0, space, shares)
+        block, turn = _orthonormal(products, block, 0, space, n_known + n_kept, shares)
     vectors = space[:, n_known : n_known + n_vectors]
     return leading, vectors if is_torch(vectors) else vectors.astype(np.float64)
 
 
 def _orthonormal(
-    products: RowRanges | DeviceMatrix, columns: Array, first: int, space: Array, shares: Float64Array
+    products: RowRanges | DeviceMatrix, columns: Array, first: int, space: Array, n_filled: int, shares: Float64Array
 ) -> tuple[Array, Float32Array]:
     """Return a block and a small matrix whose product is an orthonormal basis of what some columns add to the space.
 
-    These are the columns from ``first`` on, and ``shares`` their inner products with the space, zero for columns that
-    are not filled. What remains of a direction that loses nearly all its length is mostly rounding errors, so all is
-    done once more.
+    These are the columns from ``first`` on, and ``shares`` their inner products with the space. What remains of a
+    direction that loses nearly all its length is mostly rounding errors, so all is done once more.
     """
-    for is_second in (False, True):
+    for _ in range(2):
         block, gram = products.without(columns, first, space, shares.astype(np.float32))
         squares, axes = np.linalg.eigh(gram)
         # Rounding errors take the place of directions that a block lacks.
@@ -136,9 +136,7 @@ def _orthonormal(
         if squares[0] * len(squares) > _ENOUGH_LEFT * (squares.sum() + (shares**2).sum()):
             return block, turn
         columns, first = products.turned(block, turn), 0
-        if not is_second:
-            n_filled = int(np.flatnonzero(shares.any(axis=1)).max(initial=-1)) + 1
-            shares = products.inner(space, n_filled, columns)
+        shares = products.inner(space, n_filled, columns)
     return columns, np.eye(len(turn), dtype=np.float32)
 
 
