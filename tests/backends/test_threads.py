@@ -97,6 +97,20 @@ def test_threads_are_used_again():
     assert waiting_threads() <= max(before, 5)
 
 
+def test_no_thread_is_lost_where_another_cannot_be_started(monkeypatch):
+    parallel_ranges(lambda start, stop: time.sleep(1e-3), 20, grain=1, threads=6)
+
+    def refuse():
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "_Helper", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            parallel_ranges(lambda start, stop: None, 64, grain=1, threads=64)
+    meeting = threading.Barrier(6, timeout=30)
+    parallel_ranges(lambda start, stop: meeting.wait(), 6, grain=1, threads=6)
+
+
 def test_work_may_be_divided_once_more():
     def work(start, stop):
         return sum(parallel_ranges(lambda low, high: start * (high - low), 12, grain=2, threads=4))
@@ -107,13 +121,12 @@ def test_work_may_be_divided_once_more():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_a_forked_process_has_threads_of_its_own():
     script = (
-        "import os, threading, time\n"
+        "import os, threading\n"
         "from tubal.backends.arrays import parallel_ranges\n"
-        "def work(start, stop):\n"
-        "    time.sleep(0.01)\n"
-        "    return threading.get_ident()\n"
         "def used():\n"
-        "    return len(set(parallel_ranges(work, 8, grain=1, threads=4)))\n"
+        "    meeting = threading.Barrier(4, timeout=30)\n"
+        "    parallel_ranges(lambda start, stop: meeting.wait(), 4, grain=1, threads=4)\n"
+        "    return 4\n"
         "first, child = used(), os.fork()\n"
         "if child == 0:\n"
         "    os._exit(used())\n"
@@ -219,7 +232,7 @@ def test_overlapping_threads_share_the_cores(overlap):
     assert overlap[:3] == ["first 8", "second 1", "second, when the first has left 8"]
 
 
-def test_pool_workers_get_one_thread(monkeypatch):
+def test_helpers_get_one_thread(monkeypatch):
     monkeypatch.setattr("tubal.backends.arrays.thread_count", lambda: 2)
     caller, seen = threading.get_ident(), []
 

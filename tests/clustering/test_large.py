@@ -237,3 +237,11 @@ def test_restart_turns_the_basis_and_mixes_what_it_lacks(rng, tall_products):
     close_to(block, lacks @ mix)
     close_to(shares[:25], space[:, :25].T @ (lacks @ mix))
     assert_array_equal(shares[25:], 0.0)
+
+
+def test_every_candidate_is_computed_once_on_any_number_of_threads(monkeypatch):
+    sources = [lambda number=number: np.full(3, number) for number in range(72)]
+    for threads in (1, 3, 72, 200):
+        monkeypatch.setattr("tubal.backends.arrays.thread_count", lambda threads=threads: threads)
+        found = cuts._find_candidates(sources, 3, None)
+        assert_array_equal(np.stack(found)[:, 0], np.arange(72))

@@ -10,10 +10,12 @@ use it.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +40,7 @@ Array: TypeAlias = Any
 # Any sparse array or matrix of SciPy.
 SparseMatrix: TypeAlias = "sp.sparray | sp.spmatrix"
 
-# Numbers that a thread copies or counts at a time.
+# Numbers that a thread copies or counts at a time, at least.
 _COPIED_AT_A_TIME = 2**17
 
 Value = TypeVar("Value")
@@ -208,7 +210,7 @@ def as_complex(real: Array, imag: Array) -> Array:
 
 
 def contiguous(array: Array) -> Array:
-    """Return the array in C order, copied if necessary; a large one of NumPy on all threads."""
+    """Return the array in C order, copied if necessary; threads share a large one of NumPy along its first axis."""
     if is_torch(array):
         return array.contiguous()
     if array.flags.c_contiguous or array.size <= _COPIED_AT_A_TIME:
@@ -225,7 +227,7 @@ def contiguous(array: Array) -> Array:
 
 
 def count_nonzero(array: Array) -> int:
-    """Return how many entries are not zero; threads count those of a large array of NumPy.
+    """Return how many entries are not zero; threads share a large array of NumPy along its first axis.
 
     >>> count_nonzero(np.array([[0.0, 2.0], [3.0, 0.0]]))
     2
@@ -480,6 +482,7 @@ class _Job:
             error = raised
         leave()
         self._ended.put(error)
+        error = None  # its traceback leads back here, and would keep all arrays
 
     def finish(self) -> list[BaseException]:
         """Let no other helper join, wait for all that have, and return their errors."""
@@ -492,7 +495,7 @@ class _Job:
 
 
 class _Helper:
-    """A thread that waits for jobs; it begins sooner than one of a pool, which would take several locks for each."""
+    """A thread that waits for jobs. It begins sooner than a thread of a pool, which takes several locks for a job."""
 
     def __init__(self) -> None:
         self._woken = threading.Lock()
@@ -554,29 +557,45 @@ def parallel_ranges(work: Callable[[int, int], Result], total: int, *, grain: in
 
     helpers = _idle_helpers(min(threads, len(bounds)) - 1)
     job = _Job(take_pieces, len(helpers))
-    for helper in helpers:
-        helper.wake(job)
     try:
+        while helpers:
+            helpers.pop().wake(job)
         take_pieces()
     finally:
+        _idle.extend(helpers)  # those that an interrupt has left asleep
         errors = job.finish()  # no thread may still run after this call: it writes to arrays that the caller reads
-    if errors:
-        raise errors[0]
+    try:
+        for error in errors:
+            raise error
+    finally:
+        errors.clear()  # a traceback leads to this list, and would keep all arrays
     return cast("list[Result]", found)
 
 
 def _idle_helpers(wanted: int) -> list[_Helper]:
     """Return helpers that have nothing to do: as many as wanted, fewer while other work is going on."""
     found: list[_Helper] = []
-    while len(found) < wanted:
-        try:
-            found.append(_idle.pop())
-        except IndexError:
-            if len(_helpers) >= wanted:
-                break
-            found.append(_Helper())
-            _helpers.append(found[-1])
+    try:
+        while len(found) < wanted:
+            try:
+                found.append(_idle.pop())
+            except IndexError:
+                if len(_helpers) >= wanted:
+                    break
+                found.append(_Helper())
+                _helpers.append(found[-1])
+    except BaseException:
+        _idle.extend(found)
+        raise
     return found
+
+
+@atexit.register
+def _await_helpers() -> None:
+    """Let helpers that an interrupt has left at work end their pieces, five seconds at most, before Python ends."""
+    end = time.monotonic() + 5.0
+    while len(_idle) < len(_helpers) and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def in_order(

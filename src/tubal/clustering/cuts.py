@@ -718,11 +718,10 @@ def _find_candidates(
 def _found_together(sources: Sequence[LabelArray | Callable[[], LabelArray]], threads: int) -> list[LabelArray]:
     """Return some candidate partitions, one on each thread: the tree that each of them needs uses one thread alone."""
 
-    def find(first: int, _: int) -> LabelArray:
-        source = sources[first]
-        return source() if callable(source) else source
+    def find(first: int, last: int) -> list[LabelArray]:
+        return [source() if callable(source) else source for source in sources[first:last]]
 
-    return parallel_ranges(find, len(sources), grain=1, threads=threads)
+    return list(itertools.chain.from_iterable(parallel_ranges(find, len(sources), grain=1, threads=threads)))
 
 
 # --- K-means on codes -----------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ _MOST_RESTARTS = 100
 _SHARE_OF_COST, _LEAST_TOLERANCE, _MOST_TOLERANCE = 0.2, 2e-3, 1e-2
 # A block is made orthogonal once if in every direction at least this share of its mean squared length remains.
 _ENOUGH_LEFT = 1e-2
-# Ranges of rows: enough for many threads, and so few that starting the work on each takes no time.
+# Ranges of rows: enough for many threads, and so few that starting the work on each takes no time. At most 64.
 _MOST_RANGES = 32
 
 
@@ -122,12 +122,15 @@ def leading_eigenpairs(
 def _orthonormal(
     products: RowRanges | DeviceMatrix, columns: Array, first: int, space: Array, n_filled: int, shares: Float64Array
 ) -> tuple[Array, Float32Array]:
-    """Return a block and a small matrix whose product is an orthonormal basis of what some columns add to the space.
+    """Return a block and a small matrix whose product is an orthonormal basis of what 16 columns add to the space.
 
-    These are the columns from ``first`` on, and ``shares`` their inner products with the space. What remains of a
-    direction that loses nearly all its length is mostly rounding errors, so all is done once more.
+    The columns are those of ``columns`` from number ``first`` on; ``shares`` are the inner products of the space with
+    them. What remains of a direction that loses nearly all its length is mostly rounding errors, so all is done once
+    more.
     """
-    for _ in range(2):
+    for is_second in (False, True):
+        if is_second:
+            shares = products.inner(space, n_filled, columns)
         block, gram = products.without(columns, first, space, shares.astype(np.float32))
         squares, axes = np.linalg.eigh(gram)
         # Rounding errors take the place of directions that a block lacks.
@@ -136,7 +139,6 @@ def _orthonormal(
         if squares[0] * len(squares) > _ENOUGH_LEFT * (squares.sum() + (shares**2).sum()):
             return block, turn
         columns, first = products.turned(block, turn), 0
-        shares = products.inner(space, n_filled, columns)
     return columns, np.eye(len(turn), dtype=np.float32)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,6 @@ from tubal.graph import Stage
 from tubal.graph.structure import IndexArray, SparseMatrix, components_of
 
 Float64Array: TypeAlias = NDArray[np.float64]
-Float32Array: TypeAlias = NDArray[np.float32]
-Result = TypeVar("Result")
 LabelArray: TypeAlias = IndexArray
 
 

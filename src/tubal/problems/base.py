@@ -37,15 +37,17 @@ DUAL_SHIFT = 1e-3
 # After each of three corrections the next is made if the bound is at most this many times the wanted one. The second
 # usually makes it three times smaller and the third half as large again.
 NEXT_CORRECTION = (6.0, 2.0, 0.0)
-# Images whose gradients one thread measures at a time.
+# Images whose gradients one thread measures at a time, at least.
 _MEASURED_AT_A_TIME = 256
-# Values that a thread moves towards zero at a time.
+# Values that a thread moves towards zero at a time, at least.
 _MOVED_AT_A_TIME = 2**17
 
 
 # --- the l1 norm and the unit ball ------------------------------------------------------------------------------------
 def soft_threshold(values: Array, threshold: float) -> Array:
     """Move each value towards zero by ``threshold``: the prox of the l1 norm (eq. 12).
+
+    Threads share a large array of NumPy along its first axis.
 
     >>> soft_threshold(np.array([-3.0, 0.5, 2.0]), 1.0)
     array([-2.,  0.,  1.])
@@ -427,9 +429,7 @@ class CodingProblem(ABC):
         array of shape codes_shape
             The gradient.
         """
-        gradient = self.hessian_product(codes)
-        gradient -= self.linear
-        return gradient
+        return self.hessian_product(codes) - self.linear
 
     def duality_gap(self, codes: Array, *, wanted: float | None = None, summary: Summary | None = None) -> DualityGap:
         """Return a bound on how far codes are from the minimum.

@@ -71,12 +71,12 @@ GRAPH_REDUCTION = 0.3
 FEW_CODES_SPARSITY = 0.05
 # The width of a block is a multiple of this number: whole vector registers.
 WIDTH_UNIT = 4
-# Images to which a thread applies an operator at a time.
+# Images to which a thread applies an operator at a time, at least.
 _APPLIED_AT_A_TIME = 256
 # Images summed in single precision before they are added to the double-precision totals.
 STATISTICS_BLOCK = 512
-# Statistics are summed in at most this many parts, of at least this many images each. Every part needs arrays of its
-# own, which take at most this many bytes together.
+# Terms of the objective and statistics are summed in at most this many parts, of at least this many images each. Every
+# part needs arrays of its own for statistics, which take at most this many bytes together.
 MAX_PARTS, MIN_PART, PART_BYTES = 16, 96, 2**28
 
 
@@ -134,6 +134,12 @@ class TubalCoding(LinearMapCoding):
         if self.graph is not None:
             product += self.graph.product(codes)
         return product
+
+    def gradient(self, codes: Array) -> Array:
+        """Return the gradient of f (eq. 13)."""
+        gradient = self.hessian_product(codes)
+        gradient -= self.linear  # in the memory of the product, because new memory takes time
+        return gradient
 
     def solve_shifted(self, right: Array, penalty: float) -> Array:
         """Solve ``D† * D * B + 2 α B L + penalty B = right``.
@@ -196,8 +202,7 @@ def _applied(operator: BlockOperator, array: Array) -> Array:
     """Return an operator applied to an array (tube, row, image); NumPy arrays are divided among threads."""
     if is_torch(array):
         return from_coefficients(operator @ to_coefficients(array))
-    n_rows = operator.head.shape[1] if operator.head.shape[0] else operator.pairs.shape[1] // 2
-    result = np.empty((array.shape[0], n_rows, array.shape[2]), array.dtype)
+    result = np.empty((array.shape[0], operator.head.shape[1], array.shape[2]), array.dtype)
 
     def work(start: int, stop: int) -> None:
         result[:, :, start:stop] = from_coefficients(operator @ to_coefficients(array[:, :, start:stop]))
@@ -530,7 +535,7 @@ def _sum_of_parts(parts: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _squared_norms(array: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the squared norm of every image of an array (tube, row, image), in double precision but for rows."""
+    """Return the squared norm of every image of an array (tube, row, image); squares of rows are added as they are."""
     return np.asarray(np.einsum("tms,tms->ts", array, array).sum(axis=0, dtype=np.float64))
 
 

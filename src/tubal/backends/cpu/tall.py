@@ -13,7 +13,7 @@ import numpy as np
 from tubal.backends.cpu.jit import compiled, inlined
 
 WIDTH = 16  # columns in a block: a row of it is one line of the cache
-ROWS = 256  # rows that are in the cache together; sums over them are in single precision, all others in double
+ROWS = 256  # rows that are in the cache together; kernels add them in single precision, and their sums in double
 
 
 @compiled
@@ -50,8 +50,8 @@ def _put(tile, target, first, last, first_column):
 def extend(pointers, neighbors, weights, block, turn, filled, space, moved, start, stop, shares):
     """Append ``block @ turn`` to the filled columns of ``space``, and the matrix's product with it to ``moved``.
 
-    The matrix is sparse: ``pointers``, ``neighbors``, which are unsigned, and ``weights`` are its parts in CSR form.
-    ``shares`` are the inner products of all columns of the space with the new ones of ``moved``.
+    The parts of the sparse matrix in CSR form are ``pointers``, ``neighbors`` (unsigned) and ``weights``. ``shares``
+    are the inner products of all columns of the space with the new ones of ``moved``.
     """
     own = filled - (space.shape[1] - moved.shape[1])
     product, turned = np.empty((ROWS, WIDTH), block.dtype), np.empty((ROWS, WIDTH), block.dtype)
