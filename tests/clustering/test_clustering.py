@@ -23,7 +23,6 @@ from tubal.clustering.cuts import cheapest_links, join_components, warn_if_lopsi
 from tubal.clustering.quality import OUTLIER_CUTOFF
 from tubal.clustering.spectral import _DENSE_LIMIT, lloyd, ward_kmeans
 from tubal.graph import knn_graph
-from tubal.graph.structure import components_of
 from tubal.metrics import clustering_accuracy
 
 
@@ -117,9 +116,24 @@ def test_isolated_images_are_components():
 
 def test_components_are_numbered_by_first_appearance(rng):
     adjacency, order = blocks(5, 1, 3, 8), rng.permutation(17)
-    found = components_of(sparse.csr_matrix(adjacency[order][:, order]))
+    found = spectral.components_of(sparse.csr_matrix(adjacency[order][:, order]))
     _, wanted = connected_components(adjacency[order][:, order], directed=False)
     assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("edges_per_image", [0.5, 1.5, 3.0, 4.0, 6.0, 20.0])
+def test_components_are_those_of_scipy(rng, edges_per_image):
+    ends = rng.integers(500, size=(2, int(250 * edges_per_image)))
+    edges = sparse.csr_matrix((np.ones(ends.shape[1]), ends), shape=(500, 500))
+    _, wanted = connected_components(edges, directed=False)
+    assert_array_equal(spectral.components_of(edges + edges.T), wanted)
+
+
+def test_components_follow_edges_beyond_the_first(rng):
+    """Nodes of ten hubs know each other first; only their last edges lead to the rest."""
+    adjacency = blocks(*[4] * 10, 500).tolil()
+    adjacency[np.arange(0, 40, 4), 500] = adjacency[500, np.arange(0, 40, 4)] = 1.0
+    assert_array_equal(spectral.components_of(sparse.csr_matrix(adjacency)), 0)
 
 
 # --- cuts ------------------------------------------------------------------------------------------------

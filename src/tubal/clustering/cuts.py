@@ -24,13 +24,14 @@ from tubal.clustering.spectral import (
     Float64Array,
     LabelArray,
     Spectrum,
+    components_of,
     groups_after_merges,
     over_rows,
     spectrum,
     ward_kmeans,
 )
 from tubal.graph import Graph, Stage, deformable_graph
-from tubal.graph.structure import IndexArray, SparseMatrix, components_of
+from tubal.graph.structure import IndexArray, SparseMatrix
 from tubal.text import count
 
 # Diffusion times of the candidate partitions, in units of the first eigenvalue gap.

@@ -22,6 +22,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from tubal.backends.arrays import (
     Array,
@@ -36,7 +37,7 @@ from tubal.backends.arrays import (
 )
 from tubal.backends.cpu import tall as kernels
 from tubal.backends.cpu.deformation import move_to_best_clusters, weights_to_clusters
-from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix, components_of
+from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
 
 Float64Array: TypeAlias = NDArray[np.float64]
 Float32Array: TypeAlias = NDArray[np.float32]
@@ -457,7 +458,7 @@ def _pairs_and_more(adjacency: SparseMatrix) -> IndexArray:
     degrees = np.asarray(adjacency.sum(axis=1), dtype=np.float64).ravel()
     ends = np.arange(n_nodes), strongest_neighbors(adjacency, degrees)
     links = sparse.csr_matrix((np.ones(n_nodes, np.float32), ends), shape=adjacency.shape)
-    return components_of(links + links.T)
+    return np.asarray(connected_components(links, directed=False)[1], np.intp)
 
 
 def _graph_of_groups(adjacency: SparseMatrix, group: IndexArray) -> SparseMatrix:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
+from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from tubal.backends.arrays import (
@@ -33,7 +34,7 @@ from tubal.backends.arrays import (
 from tubal.backends.cpu.deformation import place_on_map, ward_merges
 from tubal.clustering.large import GROUPS_PER_CLUSTER, LEVELS_FROM, Levels, leading_eigenpairs
 from tubal.graph import Stage
-from tubal.graph.structure import IndexArray, SparseMatrix, components_of
+from tubal.graph.structure import IndexArray, SparseMatrix
 
 Float64Array: TypeAlias = NDArray[np.float64]
 LabelArray: TypeAlias = IndexArray
@@ -70,6 +71,45 @@ class Spectrum:
             The ``n_vectors`` eigenpairs with the largest eigenvalues.
         """
         return Spectrum(self.values[:n_vectors], self.vectors[:, :n_vectors])
+
+
+# --- connected components -----------------------------------------------------------------------------------------
+# Edges of each image that join most images, and the share of images that may then be left.
+_EDGES_TO_JOIN, _FEW_LEFT = 3, 0.1
+
+
+def components_of(adjacency: SparseMatrix) -> LabelArray:
+    """Return the connected component (n,) of each image, numbered by first appearance.
+
+    A few edges of every image often join nearly all of them. Then only the edges of the others are read.
+
+    >>> components_of(sparse.csr_matrix(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])))
+    array([0, 1, 0])
+    """
+    matrix = sparse.csr_matrix(adjacency)
+    found: LabelArray = connected_components(_first_edges(matrix), directed=False)[1]
+    others = np.flatnonzero(found != np.bincount(found).argmax())
+    if len(others) > _FEW_LEFT * len(found):
+        # Edges go both ways, so strong components are the same, and SciPy need not transpose the matrix to find them.
+        _, found = connected_components(matrix, directed=True, connection="strong")
+    elif len(others):
+        edges = matrix[others].tocoo()
+        links = (np.ones(len(edges.row)), (found[others[edges.row]], found[edges.col]))
+        _, group = connected_components(sparse.csr_matrix(links, shape=(found.max() + 1,) * 2), directed=False)
+        found = group[found]
+    first = np.empty(found.max() + 1, np.intp)
+    first[found[::-1]] = np.arange(len(found))[::-1]  # of equal entries the last one counts
+    rank = np.empty_like(first)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[found]
+
+
+def _first_edges(matrix: SparseMatrix) -> SparseMatrix:
+    """Return a few edges of each image, the first ones."""
+    counts = np.minimum(np.diff(matrix.indptr), _EDGES_TO_JOIN)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    places = np.arange(starts[-1]) + np.repeat(matrix.indptr[:-1] - starts[:-1], counts)
+    return sparse.csr_matrix((np.ones(len(places), np.int8), matrix.indices[places], starts), shape=matrix.shape)
 
 
 # --- eigenvectors -------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
 from tubal.backends.arrays import Array
@@ -575,20 +574,6 @@ def check_count(name: str, value: object, least: int, most: int) -> None:
 
 
 # --- adjacency matrices ----------------------------------------------------------------------------------
-def components_of(adjacency: SparseMatrix) -> IndexArray:
-    """Return the connected component (n,) of each image, numbered by first appearance.
-
-    >>> components_of(sparse.csr_matrix(np.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])))
-    array([0, 1, 0])
-    """
-    # Edges go both ways, so strong components are the same, and SciPy need not transpose the matrix to find them.
-    _, found = connected_components(adjacency, directed=True, connection="strong")
-    _, first, group = np.unique(found, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.intp)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[group]
-
-
 def symmetric_adjacency(indices: IndexArray, weights: FloatArray) -> SparseMatrix:
     """Return ``max(W, Wᵀ)`` of the directed edges ``i -> indices[i, slot]``; negative indices are no edge.
 
