@@ -125,7 +125,7 @@ def answer_by_typing(driver: Any, name: str, *, scroll: bool = True) -> dict[str
 
 
 def select(driver: Any, images: list[int]) -> None:
-    """Select exactly these images: found by their file names, then chosen with Ctrl and a click."""
+    """Select exactly these images: found by the beginning of their file names, then chosen with Ctrl and a click."""
     js(
         driver,
         """
@@ -138,11 +138,14 @@ def select(driver: Any, images: list[int]) -> None:
           field.dispatchEvent(new Event('input', {bubbles: true}));
           return new Promise(done => setTimeout(done, 200));
         };
+        // Up to a hundred names that differ in their last two digits alone are found together.
+        const beginning = (image) => names[image].replace(/\\d\\d\\.\\w+$/, '') || names[image];
         return (async () => {
-          for (const image of images) {
-            await show(names[image]);
-            box.querySelector(`.thumb[data-image="${image}"]`).dispatchEvent(
-              new MouseEvent('click', {ctrlKey: true, bubbles: true, cancelable: true}));
+          for (const text of new Set(images.map(beginning))) {
+            await show(text);
+            for (const image of images.filter(image => beginning(image) === text))
+              box.querySelector(`.thumb[data-image="${image}"]`).dispatchEvent(
+                new MouseEvent('click', {ctrlKey: true, bubbles: true, cancelable: true}));
           }
           await show('');
         })()
