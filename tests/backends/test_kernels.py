@@ -129,6 +129,14 @@ def test_kernels_of_other_processes_are_used(tmp_path):
     assert subprocess.check_output([sys.executable, "-c", CALL_AHEAD], env=environment) == b"1 1 True\n"
 
 
+@pytest.mark.parametrize("length", range(1, 21))
+def test_short_products_are_those_of_numpy(rng, length):
+    matrix, source = rng.standard_normal((3, length)), rng.standard_normal((length, 2 * coding.TILE + 5))
+    target = np.full((3, source.shape[1]), np.nan)
+    coding._multiply(matrix, source, target)
+    np.testing.assert_allclose(target, matrix @ source, atol=1e-13)
+
+
 def test_clustering_uses_the_kernels_compiled_ahead(rng):
     """Other types would be compiled by other processes in vain, and once more here."""
     images = rng.random((20, 6, 6), dtype=np.float32)

@@ -12,7 +12,7 @@ import tubal
 from helpers import oracles
 from tubal import CSC
 from tubal.backends.arrays import to_numpy
-from tubal.backends.cpu import convolution as kernels
+from tubal.backends.cpu import by_image as kernels
 from tubal.datasets import fetch_orl
 from tubal.learning.alternation import InMemory, MemoryStore, Weights, initial_state, learn
 from tubal.problems import convolutional, linear_map

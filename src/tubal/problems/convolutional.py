@@ -41,7 +41,7 @@ from tubal.backends.arrays import (
     spectrum_weights,
     to_numpy,
 )
-from tubal.backends.cpu import convolution as kernels
+from tubal.backends.cpu import by_image as kernels
 from tubal.problems.base import SpectralStatistics, SplitState, movement_from_squares
 from tubal.problems.layout import ImageShape, Layout, planes_first, samples_last
 from tubal.problems.linear_map import GraphTerm, LinearMapCoding, LinearMapModel

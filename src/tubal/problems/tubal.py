@@ -37,6 +37,7 @@ from tubal.backends.arrays import (
     to_numpy,
 )
 from tubal.backends.cpu import coding as kernels
+from tubal.backends.cpu.by_image import code_few
 from tubal.problems.base import (
     GapTerms,
     MomentumState,
@@ -433,7 +434,7 @@ class NumbaTubalCoding:
         shifted_gram = np.ascontiguousarray(np.swapaxes(gram, 1, 2), self.dtype)
         linear, codes = np.ascontiguousarray(linear), np.zeros(linear.shape, self.dtype)
         self._over_images(
-            lambda start, stop: kernels.code_few(
+            lambda start, stop: code_few(
                 shifted_gram, linear, self.sparsity, FEW_CODES_SPARSITY, tolerance, start, stop, codes
             )
         )

@@ -24,8 +24,7 @@ from numba.types import Tuple
 from tubal.backends.cpu.jit import compiled, inlined
 
 BLOCK = 32  # images per block: wide enough for fast matrix products, small enough for the cache
-FEW = 48  # non-zero codes of one image that :func:`code_few` finds at most
-RIDGE = 10.0  # its ridge, in units of tolerance · sparsity / largest slope; it uses about half of the gap allowed
+FEW_ROWS, TILE = 12, 256  # of a matrix that is multiplied without BLAS, and columns of its other factor at a time
 LANES = 64  # coefficient rows in a slab: a multiple of the width of vector registers
 BUNDLE = 4  # neighbours that the loops below read in one pass; the loops are written out for this number
 
@@ -188,13 +187,58 @@ def _measure_folded(point, folded, bound, first, last, change, size):
                 total[column] += value * value
 
 
+@compiled
+def _multiply(matrix, source, target):
+    """Set ``target`` to ``matrix @ source`` for a small matrix: at most FEW_ROWS rows and columns.
+
+    Products of BLAS are twice as slow where sums are this short. A tile of columns stays in the fastest cache.
+    """
+    n_rows, length = matrix.shape
+    in_eights = 1 + (length - 1) // 8 * 8
+    for first in range(0, source.shape[1], TILE):
+        last = min(first + TILE, source.shape[1])
+        for row in range(n_rows):
+            factors, sums = matrix[row], target[row, first:last]
+            f0, s0 = factors[0], source[0, first:last]
+            for c in range(last - first):
+                sums[c] = f0 * s0[c]
+            for n in range(1, in_eights, 8):
+                f0, f1, f2, f3 = factors[n], factors[n + 1], factors[n + 2], factors[n + 3]
+                f4, f5, f6, f7 = factors[n + 4], factors[n + 5], factors[n + 6], factors[n + 7]
+                s0, s1 = source[n, first:last], source[n + 1, first:last]
+                s2, s3 = source[n + 2, first:last], source[n + 3, first:last]
+                s4, s5 = source[n + 4, first:last], source[n + 5, first:last]
+                s6, s7 = source[n + 6, first:last], source[n + 7, first:last]
+                for c in range(last - first):
+                    half = f0 * s0[c] + f1 * s1[c] + f2 * s2[c] + f3 * s3[c]
+                    sums[c] += half + f4 * s4[c] + f5 * s5[c] + f6 * s6[c] + f7 * s7[c]
+            for n in range(in_eights, length - 1, 2):
+                f0, f1, s0, s1 = factors[n], factors[n + 1], source[n, first:last], source[n + 1, first:last]
+                for c in range(last - first):
+                    sums[c] += f0 * s0[c] + f1 * s1[c]
+            if (length - in_eights) % 2:
+                f0, s0 = factors[length - 1], source[length - 1, first:last]
+                for c in range(last - first):
+                    sums[c] += f0 * s0[c]
+
+
+@inlined
+def _transform_part(basis, source, target):
+    """Set the rows of ``target`` to combinations of those of ``source``."""
+    rows, found = source.reshape(basis.shape[1], -1), target.reshape(basis.shape[0], -1)
+    if basis.shape[0] <= FEW_ROWS:
+        _multiply(basis, rows, found)
+    else:
+        np.dot(basis, rows, found)
+
+
 @inlined
 def _transform_folded(even_basis, odd_basis, source, target):
     """Set ``target`` to the coefficients of a folded ``source`` or, with transposed bases, the other way round."""
-    n_even, n_odd = even_basis.shape[0], odd_basis.shape[0]
-    np.dot(even_basis, source[:n_even].reshape(n_even, -1), target[:n_even].reshape(n_even, -1))
-    if n_odd:
-        np.dot(odd_basis, source[n_even:].reshape(n_odd, -1), target[n_even:].reshape(n_odd, -1))
+    n_even = even_basis.shape[0]
+    _transform_part(even_basis, source[:n_even], target[:n_even])
+    if odd_basis.shape[0]:
+        _transform_part(odd_basis, source[n_even:], target[n_even:])
 
 
 @inlined
@@ -666,134 +710,6 @@ def dual_terms(gram, cross, counts, multipliers, start, stop, dictionary_hat, fi
         for row in range(n_rows):
             for column in range(n_atoms):
                 dictionary_hat[frequency, row, column] = complex(hat_real[row, column], hat_imag[row, column])
-
-
-# --- few codes per image ----------------------------------------------------------------------------------------------
-@compiled
-def _set_slopes(shifted_gram, linear, ridge, times, atoms, values, count, slopes):
-    """Set ``slopes`` (tube, atom) to the gradient at ``count`` codes given by their times, atoms and values.
-
-    Return the time and the atom of the steepest one.
-    """
-    tube_length, n_atoms = slopes.shape
-    for time in range(tube_length):
-        for atom in range(n_atoms):
-            slopes[time, atom] = -linear[time, atom]
-    for place in range(count):
-        value = slopes.dtype.type(values[place])
-        for time in range(tube_length):
-            row, here = shifted_gram[(time - times[place]) % tube_length, atoms[place]], slopes[time]
-            for atom in range(n_atoms):
-                here[atom] += value * row[atom]
-        slopes[times[place], atoms[place]] += ridge * value
-    steepest, at_time, at_atom = slopes.dtype.type(-1.0), 0, 0
-    for time in range(tube_length):
-        for atom in range(n_atoms):
-            if abs(slopes[time, atom]) > steepest:
-                steepest, at_time, at_atom = abs(slopes[time, atom]), time, atom
-    return at_time, at_atom
-
-
-@compiled
-def _solve_used(shifted_gram, linear, sparsity, ridge, times, atoms, signs, count, factor, solution):
-    """Set ``solution`` to the minimum over the codes in use with fixed signs; return False if it is not unique.
-
-    ``factor`` (FEW, FEW) holds the Cholesky factor of their Gram matrix.
-    """
-    tube_length = shifted_gram.shape[0]
-    for row in range(count):
-        solution[row] = linear[times[row], atoms[row]] - sparsity * signs[row]
-        for column in range(row + 1):
-            shift = (times[row] - times[column]) % tube_length
-            total = float(shifted_gram[shift, atoms[column], atoms[row]])
-            if row == column:
-                total += ridge
-                whole = total
-            for inner in range(column):
-                total -= factor[row, inner] * factor[column, inner]
-            if row > column:
-                factor[row, column] = total / factor[column, column]
-            elif total > 1e-7 * whole:
-                factor[row, row] = np.sqrt(total)
-            else:
-                return False
-        for inner in range(row):
-            solution[row] -= factor[row, inner] * solution[inner]
-        solution[row] /= factor[row, row]
-    for row in range(count - 1, -1, -1):
-        for inner in range(row + 1, count):
-            solution[row] -= factor[inner, row] * solution[inner]
-        solution[row] /= factor[row, row]
-    return True
-
-
-@compiled
-def _settle_signs(shifted_gram, linear, sparsity, ridge, times, atoms, signs, values, count, factor, solution):
-    """Move ``values`` to the minimum over the codes in use; codes that reach zero on the way are dropped.
-
-    Return the number of codes left, or -1 if there is no way down.
-    """
-    while _solve_used(shifted_gram, linear, sparsity, ridge, times, atoms, signs, count, factor, solution):
-        step, first = 1.0, -1
-        for place in range(count):
-            if solution[place] * signs[place] <= 0.0:
-                reach = abs(values[place]) / (abs(values[place]) + abs(solution[place]) + 1e-300)
-                if reach < step:
-                    step, first = reach, place
-        for place in range(count):
-            values[place] += step * (solution[place] - values[place])
-        if first < 0:
-            return count
-        if step == 0.0 or count == 1:
-            return -1
-        count -= 1
-        for place in range(first, count):
-            times[place], atoms[place] = times[place + 1], atoms[place + 1]
-            signs[place], values[place] = signs[place + 1], values[place + 1]
-    return -1
-
-
-@compiled
-def code_few(shifted_gram, linear, sparsity, least, tolerance, start, stop, codes):
-    """Find the codes of images [start, stop) directly, where at most FEW of them are not zero.
-
-    This is the feature-sign search of Lee et al. (2006): codes come into use one by one, the steepest first, and the
-    minimum over those in use is solved directly. ``shifted_gram`` (tube, atom, other atom) holds the inner products of
-    an atom with the other one moved by so many places, ``linear`` and ``codes`` are (tube, atom, image). No slope of
-    the result exceeds ``1 + tolerance`` times the sparsity. A small ridge penalty divides a code between atoms that are
-    nearly equal, instead of choosing one of them by chance.
-
-    Images whose sparsity is below ``least`` times their largest slope at zero are left out, because they need many
-    codes. Like all for which the search fails, they keep their former codes.
-    """
-    tube_length, n_atoms, _ = linear.shape
-    slopes, here = np.empty((tube_length, n_atoms), linear.dtype), np.empty((tube_length, n_atoms), linear.dtype)
-    times, atoms = np.empty(FEW, np.int64), np.empty(FEW, np.int64)
-    signs, values, solution = np.empty(FEW), np.empty(FEW), np.empty(FEW)
-    factor = np.empty((FEW, FEW))
-    for image in range(start, stop):
-        for time in range(tube_length):
-            for atom in range(n_atoms):
-                here[time, atom] = linear[time, atom, image]
-        count, found, ridge = 0, False, 0.0
-        for _ in range(4 * FEW):
-            time, atom = _set_slopes(shifted_gram, here, slopes.dtype.type(ridge), times, atoms, values, count, slopes)
-            steepest = abs(slopes[time, atom])
-            found = steepest <= (1.0 + tolerance) * sparsity
-            if found or count == FEW or (count == 0 and sparsity < least * steepest):
-                break
-            if count == 0:
-                ridge = RIDGE * tolerance * sparsity / steepest
-            times[count], atoms[count], values[count] = time, atom, 0.0
-            signs[count] = -1.0 if slopes[time, atom] > 0.0 else 1.0
-            count = _settle_signs(
-                shifted_gram, here, sparsity, ridge, times, atoms, signs, values, count + 1, factor, solution
-            )
-            if count < 0:
-                break
-        if found:
-            for place in range(count):
-                codes[times[place], atoms[place], image] = values[place]
 
 
 # --- one image, few atoms ---------------------------------------------------------------------------------------------

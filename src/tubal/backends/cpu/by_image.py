@@ -1,10 +1,9 @@
-"""Kernels of convolutional coding, image by image.
+"""Kernels that code one image after another: convolutional models, and few codes per image.
 
-Filters are small, so a convolution is one matrix product between filters and code planes, followed by a sum of shifted
-planes. That is faster than a Fourier transform of every code plane, and the codes of one image stay in the cache for
-all steps of a burst. Only the images, one plane per channel, are transformed.
-
-Arrays are sample-first: codes (image, atom, h·w), data (image, channel, h, w), filters (channel·down·across, atom).
+Filters of convolutional models are small, so a convolution is one matrix product between filters and code planes,
+followed by a sum of shifted planes. That is faster than a Fourier transform of every code plane, and the codes of one
+image stay in the cache for all steps of a burst. Only the images, one plane per channel, are transformed. Their arrays
+are sample-first: codes (image, atom, h·w), data (image, channel, h, w), filters (channel·down·across, atom).
 ``support`` is the shape (down, across) of a filter.
 """
 
@@ -14,9 +13,12 @@ import numpy as np
 
 from tubal.backends.cpu.jit import compiled
 
+FEW = 48  # non-zero codes of one image that :func:`code_few` finds at most
+RIDGE = 10.0  # its ridge, in units of tolerance · sparsity / largest slope; it uses about half of the gap allowed
 STRIP = 128  # coefficients solved side by side in the graph systems: long runs of memory that still fit into the cache
 
 
+# --- convolutional models ---------------------------------------------------------------------------------------------
 @compiled
 def _add_shifts(patches, n_down, n_across, planes):
     """Set ``planes`` (channel, h, w) to the sum of ``patches`` (channel·down·across, h·w), each circularly shifted."""
@@ -262,3 +264,131 @@ def relax_images(solved, planes, filters_t, support, bound, relaxation, active, 
             length += value * value
             target[index] = value + relaxation * move
         change[image], size[image] = moved, length
+
+
+# --- few codes per image ----------------------------------------------------------------------------------------------
+@compiled
+def _set_slopes(shifted_gram, linear, ridge, times, atoms, values, count, slopes):
+    """Set ``slopes`` (tube, atom) to the gradient at ``count`` codes given by their times, atoms and values.
+
+    Return the time and the atom of the steepest one.
+    """
+    tube_length, n_atoms = slopes.shape
+    for time in range(tube_length):
+        for atom in range(n_atoms):
+            slopes[time, atom] = -linear[time, atom]
+    for place in range(count):
+        value = slopes.dtype.type(values[place])
+        for time in range(tube_length):
+            row, here = shifted_gram[(time - times[place]) % tube_length, atoms[place]], slopes[time]
+            for atom in range(n_atoms):
+                here[atom] += value * row[atom]
+        slopes[times[place], atoms[place]] += ridge * value
+    steepest, at_time, at_atom = slopes.dtype.type(-1.0), 0, 0
+    for time in range(tube_length):
+        for atom in range(n_atoms):
+            if abs(slopes[time, atom]) > steepest:
+                steepest, at_time, at_atom = abs(slopes[time, atom]), time, atom
+    return at_time, at_atom
+
+
+@compiled
+def _solve_used(shifted_gram, linear, sparsity, ridge, times, atoms, signs, count, factor, solution):
+    """Set ``solution`` to the minimum over the codes in use with fixed signs; return False if it is not unique.
+
+    ``factor`` (FEW, FEW) holds the Cholesky factor of their Gram matrix.
+    """
+    tube_length = shifted_gram.shape[0]
+    for row in range(count):
+        solution[row] = linear[times[row], atoms[row]] - sparsity * signs[row]
+        for column in range(row + 1):
+            shift = (times[row] - times[column]) % tube_length
+            total = float(shifted_gram[shift, atoms[column], atoms[row]])
+            if row == column:
+                total += ridge
+                whole = total
+            for inner in range(column):
+                total -= factor[row, inner] * factor[column, inner]
+            if row > column:
+                factor[row, column] = total / factor[column, column]
+            elif total > 1e-7 * whole:
+                factor[row, row] = np.sqrt(total)
+            else:
+                return False
+        for inner in range(row):
+            solution[row] -= factor[row, inner] * solution[inner]
+        solution[row] /= factor[row, row]
+    for row in range(count - 1, -1, -1):
+        for inner in range(row + 1, count):
+            solution[row] -= factor[inner, row] * solution[inner]
+        solution[row] /= factor[row, row]
+    return True
+
+
+@compiled
+def _settle_signs(shifted_gram, linear, sparsity, ridge, times, atoms, signs, values, count, factor, solution):
+    """Move ``values`` to the minimum over the codes in use; codes that reach zero on the way are dropped.
+
+    Return the number of codes left, or -1 if there is no way down.
+    """
+    while _solve_used(shifted_gram, linear, sparsity, ridge, times, atoms, signs, count, factor, solution):
+        step, first = 1.0, -1
+        for place in range(count):
+            if solution[place] * signs[place] <= 0.0:
+                reach = abs(values[place]) / (abs(values[place]) + abs(solution[place]) + 1e-300)
+                if reach < step:
+                    step, first = reach, place
+        for place in range(count):
+            values[place] += step * (solution[place] - values[place])
+        if first < 0:
+            return count
+        if step == 0.0 or count == 1:
+            return -1
+        count -= 1
+        for place in range(first, count):
+            times[place], atoms[place] = times[place + 1], atoms[place + 1]
+            signs[place], values[place] = signs[place + 1], values[place + 1]
+    return -1
+
+
+@compiled
+def code_few(shifted_gram, linear, sparsity, least, tolerance, start, stop, codes):
+    """Find the codes of images [start, stop) directly, where at most FEW of them are not zero.
+
+    This is the feature-sign search of Lee et al. (2006): codes come into use one by one, the steepest first, and the
+    minimum over those in use is solved directly. ``shifted_gram`` (tube, atom, other atom) holds the inner products of
+    an atom with the other one moved by so many places, ``linear`` and ``codes`` are (tube, atom, image). No slope of
+    the result exceeds ``1 + tolerance`` times the sparsity. A small ridge penalty divides a code between atoms that are
+    nearly equal, instead of choosing one of them by chance.
+
+    Images whose sparsity is below ``least`` times their largest slope at zero are left out, because they need many
+    codes. Like all for which the search fails, they keep their former codes.
+    """
+    tube_length, n_atoms, _ = linear.shape
+    slopes, here = np.empty((tube_length, n_atoms), linear.dtype), np.empty((tube_length, n_atoms), linear.dtype)
+    times, atoms = np.empty(FEW, np.int64), np.empty(FEW, np.int64)
+    signs, values, solution = np.empty(FEW), np.empty(FEW), np.empty(FEW)
+    factor = np.empty((FEW, FEW))
+    for image in range(start, stop):
+        for time in range(tube_length):
+            for atom in range(n_atoms):
+                here[time, atom] = linear[time, atom, image]
+        count, found, ridge = 0, False, 0.0
+        for _ in range(4 * FEW):
+            time, atom = _set_slopes(shifted_gram, here, slopes.dtype.type(ridge), times, atoms, values, count, slopes)
+            steepest = abs(slopes[time, atom])
+            found = steepest <= (1.0 + tolerance) * sparsity
+            if found or count == FEW or (count == 0 and sparsity < least * steepest):
+                break
+            if count == 0:
+                ridge = RIDGE * tolerance * sparsity / steepest
+            times[count], atoms[count], values[count] = time, atom, 0.0
+            signs[count] = -1.0 if slopes[time, atom] > 0.0 else 1.0
+            count = _settle_signs(
+                shifted_gram, here, sparsity, ridge, times, atoms, signs, values, count + 1, factor, solution
+            )
+            if count < 0:
+                break
+        if found:
+            for place in range(count):
+                codes[times[place], atoms[place], image] = values[place]
