@@ -24,7 +24,8 @@ from numba.types import Tuple
 from tubal.backends.cpu.jit import compiled, inlined
 
 BLOCK = 32  # images per block: wide enough for fast matrix products, small enough for the cache
-FEW_ROWS, TILE = 12, 256  # of a matrix that is multiplied without BLAS, and columns of its other factor at a time
+FEW_ROWS = 12  # a square matrix with at most so many rows is multiplied without BLAS
+TILE = 256  # columns of its other factor that are multiplied at a time
 LANES = 64  # coefficient rows in a slab: a multiple of the width of vector registers
 BUNDLE = 4  # neighbours that the loops below read in one pass; the loops are written out for this number
 
@@ -189,9 +190,10 @@ def _measure_folded(point, folded, bound, first, last, change, size):
 
 @compiled
 def _multiply(matrix, source, target):
-    """Set ``target`` to ``matrix @ source`` for a small matrix: at most FEW_ROWS rows and columns.
+    """Set ``target`` to ``matrix @ source``, faster than BLAS where each sum has few terms.
 
-    Products of BLAS are twice as slow where sums are this short. A tile of columns stays in the fastest cache.
+    A tile of columns stays in the fastest cache. The first term is written, and then eight terms are added in one pass,
+    then two, then the last one.
     """
     n_rows, length = matrix.shape
     in_eights = 1 + (length - 1) // 8 * 8
