@@ -33,7 +33,7 @@ $(VENV)/.pip: $(VENV)/.core
 	touch $@
 
 $(VENV)/.test: $(VENV)/.pip
-	$(PIP) install --quiet --editable '.[plot,io]' --group test
+	$(PIP) install --quiet --editable '.[app,plot,io]' --group test
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.test
