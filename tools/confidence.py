@@ -3,7 +3,7 @@
 On every pile (see :mod:`tools.piles`) and collection: the mean confidence against the accuracy, how well confidence
 tells right from wrong images, the numbers of clusters it names, and how many of 20 pictures of another pile are among
 the first 30 by ``stranger_scores``. An image is right if its label is the one matched with its cluster, one to one.
-Results go to ``confidence.json`` and ``confidence.md``.
+The network sees the piles, and not the collections. Results go to ``confidence.json`` and ``confidence.md``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import roc_auc_score
 
-from tools.piles import Pile, read_pile, views_of
+from tools.piles import TUBAL, Pile, read_pile, views_of
 from tubal import ImageClusterer
 from tubal.clustering import stranger_scores
 from tubal.datasets import fetch
@@ -28,6 +28,7 @@ from tubal.storage.files import versions
 
 COLLECTIONS = ("digits", "coil20", "usps", "orl", "yale")
 N_STRANGERS, N_FIRST = 20, 30
+_HEAD = ("", "classes", "numbers named", "without the network", "accuracy", "confidence", "AUROC", "strangers")
 Labels = NDArray[np.intp]
 
 
@@ -40,6 +41,7 @@ class Measured(TypedDict):
     confidence: float
     auroc: float | None
     candidates: list[int]
+    candidates_alone: list[int] | None  # without the network, where it is used
     strangers: int | None
 
 
@@ -68,11 +70,10 @@ def right_images(labels: Labels, target: Labels) -> NDArray[np.bool_]:
 def measure(pile: Pile, seed: int) -> Measured:
     """Return what a clusterer says of a pile with the number of clusters given, and which numbers it names itself."""
     images, target = pile["images"], pile["target"]
-    names = ("shape", "colour", *(("semantic", "layout") if len(pile["described"]) else ()), "texture")
-    chosen = views_of(pile, names)
+    has_network = len(pile["described"]) > 0
+    chosen = views_of(pile, ("shape", "colour", *(("semantic", "layout") if has_network else ()), "texture"))
     n_classes = len(np.unique(target))
     fitted = ImageClusterer(n_classes, views=chosen, random_state=seed).fit(images)
-    counted = ImageClusterer(views=chosen, random_state=seed).fit(images)
     right = right_images(fitted.labels_, target)
     return Measured(
         images=len(images),
@@ -80,9 +81,16 @@ def measure(pile: Pile, seed: int) -> Measured:
         accuracy=float(right.mean()),
         confidence=float(fitted.confidence_.mean()),
         auroc=float(roc_auc_score(right, fitted.confidence_)) if 0 < right.sum() < len(right) else None,
-        candidates=counted.n_clusters_candidates_.tolist(),
+        candidates=_named(images, chosen, seed),
+        candidates_alone=_named(images, views_of(pile, TUBAL["tubal"]), seed) if has_network else None,
         strangers=None,
     )
+
+
+def _named(images: NDArray[np.float32], views: dict[str, NDArray[Any] | None], seed: int) -> list[int]:
+    """Return the numbers of clusters that a clusterer names itself."""
+    candidates = ImageClusterer(views=views, random_state=seed).fit(images).n_clusters_candidates_
+    return [int(number) for number in candidates]
 
 
 def found_strangers(images: NDArray[np.float32], others: NDArray[np.float32], seed: int) -> int:
@@ -141,6 +149,7 @@ def page(summary: Summary) -> str:
             name,
             str(item["classes"]),
             ", ".join(map(str, item["candidates"])),
+            "–" if item["candidates_alone"] is None else ", ".join(map(str, item["candidates_alone"])),
             f"{100 * item['accuracy']:.1f}",
             f"{100 * item['confidence']:.1f}",
             "–" if item["auroc"] is None else f"{item['auroc']:.2f}",
@@ -152,7 +161,7 @@ def page(summary: Summary) -> str:
         [
             "# What the clusterer says of its own result",
             __doc__.split("\n\n", 1)[1].replace("(see :mod:`tools.piles`) ", "").strip(),
-            markdown_table(["", "classes", "numbers named", "accuracy", "confidence", "AUROC", "strangers"], rows),
+            markdown_table(_HEAD, rows),
             _means(measured),
             list_versions(summary["versions"]),
         ]
