@@ -467,7 +467,9 @@ def page(summary: Summary) -> str:
         "person answers from the labels. *Chosen* answers are to the questions of `ImageClusterer.questions`, in "
         "rounds of ten. *Random* ones are drawn from every class alike, which tells a method which classes there are. "
         "Clusters without a name are matched with classes the best way, one to one; elsewhere an image is right if "
-        "its name is right. A dash stands where nothing was measured, or where every image was asked about.",
+        "its name is right. A dash stands where nothing was measured, or where every image was asked about. Pictures "
+        "of piles have 48 pixels on their longer side; in the [table of piles](piles.md) they have 32, so that its "
+        "scores without answers differ.",
     ]
     for per_class in (2, 5):
         parts += [f"## {per_class} answers per class", _score_table(summary, per_class, "all")]
