@@ -68,7 +68,7 @@ from tubal.problems.tubal_torch import TorchTubalCoding
 # together with the changes of ADMM, so ADMM converges as with exact solves.
 GRAPH_REDUCTION = 0.3
 # Codes are few if the sparsity is at least this fraction of the value at which all are zero. At 0.1 an image of the
-# paper's collections needs about 15 codes, often found many times sooner than by ADMM; below 0.05 ADMM is faster.
+# paper's collections needs 7 to 14 codes, often found many times sooner than by ADMM; below 0.05 ADMM is faster.
 FEW_CODES_SPARSITY = 0.05
 # The width of a block is a multiple of this number: whole vector registers.
 WIDTH_UNIT = 4
