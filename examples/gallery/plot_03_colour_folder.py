@@ -31,7 +31,7 @@ pictures = load_image_folder(folder)
 print(pictures.images.shape, "images; skipped:", pictures.skipped)
 
 # %%
-# Colour counts as much as shape. A file that is no picture was listed with a reason, and nothing stopped.
+# Pictures are compared by shape and by colour. The file that is no picture was skipped and listed with a reason.
 clusterer = ImageClusterer(n_clusters=4, random_state=0).fit(pictures.images)
 print("sizes of the clusters:", np.bincount(clusterer.labels_))
 print(f"agreement with the four kinds: {clustering_accuracy(shapes.target, clusterer.labels_):.0%}")

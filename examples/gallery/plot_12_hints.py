@@ -20,7 +20,7 @@ print(f"no answers: accuracy {clustering_accuracy(digits.target, clusterer.label
 
 # %%
 # ``questions`` returns the images whose names would tell most, the first of them first. ``refine`` takes the names.
-# Every named image keeps its name, and the images that belong to it follow.
+# Every named image keeps its name, and similar images follow.
 rounds = []
 for _ in range(2):
     asked = clusterer.questions(10)
@@ -49,7 +49,7 @@ except ValueError as error:
     print(error)
 
 # %%
-# An answer can be taken back, and a pile can grow. New images join the clusters they resemble; names and answers stay.
+# An answer can be taken back.
 clusterer.forget([first])
 names = np.array(clusterer.names_, dtype=object)
 print("names of the clusters:", ", ".join(map(str, names)))
