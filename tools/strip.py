@@ -42,7 +42,7 @@ def write_pile(folder: Path) -> np.ndarray:
 
 
 def names(server: Server) -> np.ndarray:
-    """Return the name of each image; empty where nobody said."""
+    """Return the name of each image; empty where none was given."""
     import base64
 
     state = json.loads(server.get("state"))

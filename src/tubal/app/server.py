@@ -45,8 +45,7 @@ Value = TypeVar("Value")
 
 # A request of a page that moves all of 100 000 pictures is smaller.
 MOST_BYTES = 2 << 20
-# Seconds in which the head of a request, and its body, must have come, and in which a client must take a part of an
-# answer.
+# Limits in seconds: for the head of a request, for its body, and for a client to accept a part of an answer.
 HEAD_SECONDS, BODY_SECONDS, SEND_SECONDS = 10.0, 15.0, 60.0
 # Requests that wait for the worker, connections at a time, and pages that listen to events.
 MOST_WAITING, MOST_CONNECTIONS, MOST_LISTENERS = 64, 512, 64
@@ -102,8 +101,8 @@ class Address:
     def knows(self, host: str) -> bool:
         """Tell whether a request was sent to this server by a name of its own.
 
-        A page of a stranger whose name was made to lead here sends the stranger's name. Names are therefore fixed; if
-        the server listens on all addresses of the machine, every number is one of its own.
+        A foreign page whose name resolves to this machine (DNS rebinding) sends that name, so only known names are
+        accepted. If the server listens on all addresses of the machine, every number is accepted.
 
         Parameters
         ----------

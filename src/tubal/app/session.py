@@ -499,7 +499,7 @@ class Session:
         return min(int(groups.max()) + 1, MOST_PIECES // 2)
 
     def warm_up(self) -> list[Callable[[], object]]:
-        """Return what acts need and is slow the first time; another thread may call it, one after the other.
+        """Return functions that compute what acts need; another thread may call them, one after the other.
 
         Returns
         -------

@@ -207,7 +207,7 @@ def completion(shell: str) -> None:
 
 
 class DeferredImports:
-    """Finds the modules of ``RARELY_USED`` such that they are loaded when something of them is used."""
+    """Finds the modules of ``RARELY_USED`` and defers their loading to their first use."""
 
     @staticmethod
     def find_spec(
@@ -334,8 +334,8 @@ class StopSignal(KeyboardInterrupt):
 def _handle_signals(state: State) -> Iterator[None]:
     """Treat Ctrl-C and SIGTERM alike: raise KeyboardInterrupt once, so that temporary files are removed.
 
-    The exception is raised where it is safe. If it gets lost, for example in a callback from a compiled library, it is
-    raised again. A timer, which starts with the first signal, looks after both; Python's profiler finds short moments.
+    The exception is raised where it is safe, and raised again if it gets lost, for example in a callback from a
+    compiled library. A timer that starts with the first signal does both; Python's profiler finds short safe moments.
     """
     raised: weakref.ref[StopSignal] | None = None
     before: dict[int, Any] = {}

@@ -1,8 +1,8 @@
 """From images to the weighted graph that is cut: neighbour lists, weights of their edges, and copies that count once.
 
 A neighbour list is short. Copies of an image would fill it, and it would then say nothing of what the image is like:
-with six copies of every image a graph of five neighbours is nothing but separate groups of copies. So groups of copies
-are found first, the graph that is cut joins one representative of each, and the whole group gets its label.
+with six copies of every image a graph of five neighbours falls apart into groups of copies. So groups of copies are
+found first, the graph that is cut joins one representative of each, and the whole group gets its label.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ Given: TypeAlias = str | Graph | SparseMatrix | NDArray[Any]
 # --- neighbour lists -------------------------------------------------------------------------------------
 # Lists are this many times longer than needed; the second half can move up when distances are rescaled.
 LIST_FACTOR = 2
-# Collections above this size get more candidates than a graph alone would; above 20 000 images, where neighbours are
-# many and close, the distances of this many are measured.
+# Collections above the first number get more candidates than a graph alone would. Above 20 000 images, where neighbours
+# are many and close, the distances of only so many candidates are measured.
 _SMALL, _KEPT_OF_MANY = 2000, 20
 # Exponent of the local scale that is divided out of distances; an exponent of 1 would bring outliers close to all.
 _SCALE_EXPONENT = 0.25
@@ -68,8 +68,8 @@ _ROWS_AT_A_TIME = 2048
 def clustering_effort(n_images: int, n_neighbors: int) -> Effort:
     """Return the effort of a deformable graph for clustering.
 
-    Above 2000 images there are more candidates than usual, above 20 000 as many, and the distances of only 20 are
-    measured.
+    From 2000 to 20 000 images there are more candidates than usual. Above, there are as many as usual, and the
+    distances of only 20 are measured.
     """
     usual = Effort.for_collection(n_images, n_neighbors)
     if n_images > usual.exact_limit:
@@ -651,7 +651,7 @@ def copy_groups(*groupings: IndexArray) -> LabelArray:
 
 
 def crowding_groups(group: LabelArray, n_neighbors: int) -> LabelArray:
-    """Return groups (n,) of copies with those that do no harm taken apart.
+    """Return groups (n,) of copies; groups that do no harm are divided into single images.
 
     Copies do harm where they take at least half of an image's ``n_neighbors`` places. A pair here and there does not:
     most neighbours of its images are still others. Where most images have copies, all groups are kept.

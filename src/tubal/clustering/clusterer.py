@@ -212,7 +212,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
     labels_ : ndarray of shape (n_images,)
         Cluster of each image; after ``fit`` and ``refine`` cluster 0 is the largest.
     names_ : list of str or None
-        Name of each cluster; None where nobody said.
+        Name of each cluster; None where none was given.
     hints_ : Hints
         Everything that was said in ``refine``.
     n_doubtful_ : int

@@ -101,11 +101,11 @@ class GrowingClusters(Viewed):
     ) -> IndexArray | tuple[IndexArray, Float64Array]:
         """Return images whose names would tell most about all others, the most informative first.
 
-        Questions take into account what is known: clusters are asked for a name, large and uniform ones first, then
-        pieces of clusters that may have another one. Up to two answers per cluster are planned on average, more for
-        mixed clusters, which are asked about all their planned pieces at once: one answer would give the name of one
-        piece to all. Work in rounds: ask some questions, pass the answers to :meth:`refine`, and ask again. Stop when
-        ``n_doubtful_`` or the gains are small: further answers then hardly change anything.
+        The order depends on what is known. First each cluster needs a name, large and uniform ones first; then pieces
+        of clusters that may have another name. Up to two answers per cluster are planned on average, more for mixed
+        clusters, and all planned pieces of a cluster are asked about in a row: a single answer would give the name of
+        one piece to all. Work in rounds: ask some questions, pass the answers to :meth:`refine`, and ask again. Stop
+        when ``n_doubtful_`` or the gains are small: further answers then hardly change anything.
 
         Parameters
         ----------
@@ -352,8 +352,8 @@ class GrowingClusters(Viewed):
     def _coded(self, images: Array, graph: Graph, neighbors: IndexArray) -> tuple[GTSC, FloatArray | None]:
         """Return the coder of old and new images, and the features of the new ones; None if no image has any yet.
 
-        A coder that keeps no codes computes them when they are asked for, those of all images at once, and the graph
-        term makes codes of neighbours alike: until then, features are the mean of the neighbours'.
+        A coder that keeps no codes computes those of all images on first use. Until then, the features of a new image
+        are the mean of its neighbours', because the graph term makes codes of neighbours alike.
         """
         if self.model_._codes_on_demand_:
             features = vars(self).get("features_")

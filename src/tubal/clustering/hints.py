@@ -391,7 +391,7 @@ class Outcome:
     labels : ndarray of shape (n_images,)
         Cluster of each image; cluster 0 is the largest.
     names : list of str or None
-        Name of each cluster; None where nobody said.
+        Name of each cluster; None where none was given.
     """
 
     labels: LabelArray

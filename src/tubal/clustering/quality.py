@@ -86,7 +86,7 @@ def confidence(adjacency: SparseMatrix, labels: LabelArray) -> Float64Array:
 def stability(eigenpairs: Spectrum, labels: LabelArray, *, seed: int = 0) -> Float64Array:
     """Return, for each image, the share of other partitions of the graph that agree with its cluster.
 
-    The others have up to a third fewer or more clusters, and diffuse for a shorter or longer time. Their clusters are
+    These have up to a third fewer or more clusters, and shorter or longer diffusion times. Their clusters are
     matched with the given ones, one to one, so that as many images as possible agree. Where two groups may as well be
     one cluster, or one cluster two, some partitions disagree with the smaller part. Edges alone do not show this: a
     group that was joined to a wrong cluster has all its edges inside it.

@@ -1,7 +1,7 @@
-"""The leading eigenvectors of a graph's normalised adjacency, and what is read from them.
+"""The leading eigenvectors of a graph's normalised adjacency, and what follows from them.
 
 They give an estimate of the number of clusters, the start of a 2-D map of the graph, and, by K-means on their rows,
-clusters. Of a tensor everything is computed on its device, and stays there until labels are known.
+clusters. For a tensor, everything is computed on its device and stays there until labels are known.
 
 Eigenvectors that belong to connected components are exact. On the map edges attract and random pairs repel, as in UMAP
 and LargeVis.
@@ -298,7 +298,7 @@ class ClusterCount:
     eigenpairs: Spectrum | None = None
 
     def naming(self, number: int) -> ClusterCount:
-        """Return the same with a number that another criterion prefers as the second candidate.
+        """Return the same estimate with a number that another criterion prefers as the second candidate.
 
         The estimate stays the first. If the number is within 35 % of it, the two agree, and nothing is added. The
         candidates after them are the largest gaps between means of several costs: among many gaps between single
@@ -532,8 +532,8 @@ def ward_kmeans(points: Array, n_clusters: int, seed: int) -> LabelArray:
 def ward_tree(points: Float64Array, *, of_many: bool) -> Float64Array:
     """Return the merges (n - 1, 2 or more) of Ward's tree of points (n, d), in the form of SciPy's ``linkage``.
 
-    SciPy holds Python's lock, so several trees take as long one after the other. A sample ``of_many`` points is worth
-    a compiled kernel that does not.
+    SciPy holds Python's lock, so threads cannot build several trees at once. The tree of a sample ``of_many`` points
+    is built by a compiled kernel, which releases the lock.
     """
     n_points = len(points)
     if not of_many or n_points > 2 * _TREE_LIMIT or n_points < 2:
@@ -626,7 +626,7 @@ def cluster_means(points: Array, labels: Array, n_clusters: int) -> Array:
 
 
 def nearest_centers(points: Array, centers: Array) -> Array:
-    """Return the index (n,) of the center, of those in (c, d), that is nearest to each point (n, d).
+    """Return the index (n,) of the nearest of the centers (c, d) for each point (n, d).
 
     >>> nearest_centers(np.array([[0.0], [4.0], [9.0]]), np.array([[1.0], [8.0]]))
     array([0, 0, 1])

@@ -277,7 +277,7 @@ def ward_merges(points: NDArray[np.float64], weights: NDArray[np.float64]) -> ND
 # --- the tree of questions ---------------------------------------------------------------------------------
 # Ward's tree of a cluster is built on its images; a larger cluster is first cut into parts of about half this size.
 _TREE_LIMIT = 3000
-# Answers that are planned per cluster, on average: with one, nobody would see that a cluster has two names.
+# Answers that are planned per cluster, on average: one answer cannot show that a cluster has two names.
 _PLANNED_ANSWERS = 2
 # Squared distance of images that have nothing in common: their coordinates are at right angles.
 _UNRELATED = 2.0

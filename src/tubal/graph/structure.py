@@ -673,7 +673,7 @@ def check_adjacency(matrix: SparseMatrix | ArrayLike, n: int | None = None) -> S
 
 
 # --- hubs ------------------------------------------------------------------------------------------------
-# No image is the neighbour of more than this many times as many others as it has neighbours itself.
+# An image is in at most this many times as many neighbour lists as its own list has places.
 HUB_FACTOR = 5
 
 

@@ -5,7 +5,7 @@ the functions of :mod:`tubal.graph.deformable`. Images of one block are neighbou
 have most of their candidates in common. The task of a block reads these and computes their warps itself: that takes
 less time than to receive them from the workers of other blocks.
 
-This module knows nothing of a scheduler: :class:`Tasks` is all that it asks for.
+This module does not depend on a scheduler: it needs only :class:`Tasks`.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class TaskSearch(DeformableSearch):
     def _task_rows(self, prepared: PreparedImages) -> int:
         """Return how many images a task works on: in equal blocks, at least two for each thread, and eight in all.
 
-        There are no more than memory demands: the larger blocks are, the fewer images are candidates in several.
+        There are no more blocks than memory requires: the larger they are, the fewer images are candidates in several.
         """
         n_images, n_channels, n_pixels = prepared.images.shape
         numbers = n_channels * n_pixels + len(self.bank.warps) * prepared.coefficients.rank
@@ -384,7 +384,7 @@ def known_images(tools: Toolbox, originals: Images, threads: int) -> KnownImages
         moved, energies[part] = tools.coefficients.of_warps(found, threads)
         images[part] = found
         if tools.large:
-            # One process has kept them in half precision.
+            # Rounded as in one process, which keeps them in half precision.
             widened(narrowed(moved), np.arange(len(moved)), warped[part])
         else:
             warped[part] = moved
