@@ -37,7 +37,7 @@ def page(results: Path) -> str:
             "# The paper's claims",
             "Each claim of the paper beside what was measured: [Table 2](table2.md) with certified codes, the "
             "[family](family.md) for shifts, the [atlas](atlas.md) for Algorithm 1. A claim *holds* if every figure "
-            "named in its line agrees with it, *fails* if none does, and else *holds only* where the last column says.",
+            "named in its line agrees with it, and *fails* if none does; else the last column says where it holds.",
             markdown_table(
                 ["claim", "where printed", "measured", "verdict"], [list(finding) for finding in findings if finding]
             ),

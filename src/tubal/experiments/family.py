@@ -417,9 +417,9 @@ def page(summary: Summary) -> str:
         "of the runs. *Stored* is the number of coefficients of an image's code, *error* the share of the images' "
         "energy that the reconstruction misses. One rule sets the sparsity of all models "
         "(`tubal.experiments.methods`), every member makes the same number of coding steps, and no setting was chosen "
-        "by looking at labels. The number of steps (`family.toml`) is half of the default of `CSC`. In an earlier "
-        "comparison with the default number, CSC was up to four points of accuracy better on faces, with the graph "
-        "too, but still below GTSC in both mean scores.",
+        "by looking at labels. The number of steps (`family.toml`) is half of the default of `CSC`. With the default "
+        "number, which is not in this record, CSC was better on faces, with the graph too, but still below GTSC in "
+        "both mean scores.",
         _cost_note(summary),
         measured_note(summary, "final codes that were not yet certified"),
     ]
