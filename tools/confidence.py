@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import roc_auc_score
 
-from tools.piles import TUBAL, Pile, read_pile, views_of
+from tools.piles import TUBAL, Pile, load_pile, read_pile, views_of
 from tubal import ImageClusterer
 from tubal.clustering import stranger_scores
 from tubal.datasets import fetch
@@ -71,9 +71,8 @@ def measure(pile: Pile, seed: int) -> Measured:
     """Return what a clusterer says of a pile with the number of clusters given, and which numbers it names itself."""
     images, target = pile["images"], pile["target"]
     has_network = len(pile["described"]) > 0
-    chosen = views_of(pile, ("shape", "colour", *(("semantic", "layout") if has_network else ()), "texture"))
     n_classes = len(np.unique(target))
-    fitted = ImageClusterer(n_classes, views=chosen, random_state=seed).fit(images)
+    fitted = ImageClusterer(n_classes, views=_views(pile, has_network), random_state=seed).fit(images)
     right = right_images(fitted.labels_, target)
     return Measured(
         images=len(images),
@@ -81,16 +80,20 @@ def measure(pile: Pile, seed: int) -> Measured:
         accuracy=float(right.mean()),
         confidence=float(fitted.confidence_.mean()),
         auroc=float(roc_auc_score(right, fitted.confidence_)) if 0 < right.sum() < len(right) else None,
-        candidates=_named(images, chosen, seed),
-        candidates_alone=_named(images, views_of(pile, TUBAL["tubal"]), seed) if has_network else None,
+        candidates=named_numbers(pile, seed, with_network=has_network),
+        candidates_alone=named_numbers(pile, seed, with_network=False) if has_network else None,
         strangers=None,
     )
 
 
-def _named(images: NDArray[np.float32], views: dict[str, NDArray[Any] | None], seed: int) -> list[int]:
-    """Return the numbers of clusters that a clusterer names itself."""
-    candidates = ImageClusterer(views=views, random_state=seed).fit(images).n_clusters_candidates_
-    return [int(number) for number in candidates]
+def named_numbers(pile: Pile, seed: int, *, with_network: bool) -> list[int]:
+    """Return the numbers of clusters that a clusterer names itself, the one that it uses first."""
+    model = ImageClusterer(views=_views(pile, with_network), random_state=seed).fit(pile["images"])
+    return [int(number) for number in model.n_clusters_candidates_]
+
+
+def _views(pile: Pile, with_network: bool) -> dict[str, NDArray[Any] | None]:
+    return views_of(pile, TUBAL["tubal with network" if with_network else "tubal"])
 
 
 def found_strangers(images: NDArray[np.float32], others: NDArray[np.float32], seed: int) -> int:
@@ -118,7 +121,7 @@ def resized(images: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.f
 def run(folder: Path, out: Path, *, cache: Path, seed: int = 0, collections: Sequence[str] = COLLECTIONS) -> Summary:
     """Measure all piles of a folder and all collections, and write the record."""
     sources = sorted(path for path in folder.iterdir() if path.suffix == ".zip" or path.is_dir())
-    piles = {source.stem: _load(read_pile(source, cache)) for source in sources}
+    piles = {source.stem: load_pile(read_pile(source, cache)) for source in sources}
     measured: dict[str, Measured] = {}
     for number, (name, pile) in enumerate(piles.items()):
         others = list(piles.values())[(number + 1) % len(piles)]["images"]
@@ -134,11 +137,6 @@ def run(folder: Path, out: Path, *, cache: Path, seed: int = 0, collections: Seq
     )
     write_summary("confidence", summary, page(summary), out)
     return summary
-
-
-def _load(file: Path) -> Pile:
-    with np.load(file) as stored:
-        return Pile(images=stored["images"], described=stored["described"], target=stored["target"])
 
 
 def page(summary: Summary) -> str:

@@ -149,8 +149,7 @@ def fit_tubal(pile: Pile, n_clusters: int, seed: int, names: Sequence[str]) -> t
 
 def run_one(file: Path, name: str, method: str, seed: int) -> Run:
     """Return the score of one method with one seed on one pile, read from its cached file."""
-    with np.load(file) as stored:
-        pile = Pile(images=stored["images"], described=stored["described"], target=stored["target"])
+    pile = load_pile(file)
     n_clusters = len(np.unique(pile["target"]))
     start = time.perf_counter()
     views: dict[str, float] = {}
@@ -179,6 +178,12 @@ def read_pile(source: Path, cache: Path) -> Path:
         with atomic_write(file) as stream:
             np.savez(stream, images=stack.images, described=described, target=target)
     return file
+
+
+def load_pile(file: Path) -> Pile:
+    """Return a pile from the file that keeps it."""
+    with np.load(file) as stored:
+        return Pile(images=stored["images"], described=stored["described"], target=stored["target"])
 
 
 def read_collection(name: str, cache: Path) -> Path:
@@ -214,7 +219,7 @@ def run(folder: Path, out: Path, *, cache: Path, n_seeds: int = N_SEEDS, jobs: i
     sources = sorted(path for path in folder.iterdir() if path.suffix == ".zip" or path.is_dir())
     if not sources:
         raise FileNotFoundError(f"no zip archive and no folder in {str(folder)!r}; give the folder of the piles")
-    summary = _finish(
+    summary = finish(
         {source.stem: read_pile(source, cache) for source in sources}, METHODS, out / "piles.jsonl", n_seeds, jobs
     )
     write_summary("piles", summary, page(summary), out)
@@ -226,13 +231,13 @@ def run_collections(
 ) -> Summary:
     """Run the default of tubal on collections, and write the summary and its page."""
     files = {name: read_collection(name, cache / "collections") for name in names}
-    summary = _finish(files, DEFAULTS, out / "views.jsonl", n_seeds, jobs)
+    summary = finish(files, DEFAULTS, out / "views.jsonl", n_seeds, jobs)
     write_summary("views", summary, collections_page(summary), out)
     return summary
 
 
-def _finish(files: Mapping[str, Path], methods: Sequence[str], log: Path, n_seeds: int, jobs: int) -> Summary:
-    """Run what the log does not hold yet, and return everything."""
+def finish(files: Mapping[str, Path], methods: Sequence[str], log: Path, n_seeds: int, jobs: int) -> Summary:
+    """Run the methods on piles that were read, except what the log of finished runs holds, and return everything."""
     missing = {method: reason for method, reason in missing_methods().items() if method in methods}
     done = _read_log(log)
     wanted = [
@@ -297,14 +302,7 @@ def _describe(file: Path) -> dict[str, int]:
 # --- the page ------------------------------------------------------------------------------------------------
 def page(summary: Summary) -> str:
     """Return the page of a summary."""
-    methods = [method for method in METHODS if method not in summary["missing"]]
-    found = seed_scores(summary)
-    rows = []
-    for pile, facts in summary["piles"].items():
-        cells = [_cell(found[pile, method]) if (pile, method) in found else "–" for method in methods]
-        rows.append([pile, str(facts["images"]), str(facts["classes"]), *cells])
-    known = [[found[pile, method] for pile in summary["piles"] if (pile, method) in found] for method in methods]
-    rows.append(["**mean**", "", "", *map(_mean_cell, known)])
+    with_network = "tubal with network" not in summary["missing"]
     left_out = "; ".join(f"{method}: {reason}" for method, reason in summary["missing"].items())
     return join_parts(
         [
@@ -314,13 +312,26 @@ def page(summary: Summary) -> str:
             'and no other label is used. "pixels" are those of the working size, "network" the pooled features of '
             'EfficientNet-Lite0, of unit length. "tubal" is the default without the extra `photos`, "tubal with '
             'network" the default with it. The last two columns are the views by themselves.',
-            markdown_table(["pile", "images", "classes", *methods], rows),
-            "Trust in the views of tubal with network, mean of the seeds:" if "tubal with network" in methods else "",
-            _trust_table(summary) if "tubal with network" in methods else "",
+            score_table(summary),
+            "Trust in the views of tubal with network, mean of the seeds:" if with_network else "",
+            _trust_table(summary) if with_network else "",
             f"Left out: {left_out}." if left_out else "",
             f"{summary['platform']}; {list_versions(summary['versions'])}. Made by `make piles`.",
         ]
     )
+
+
+def score_table(summary: Summary) -> str:
+    """Return a table of the scores of all methods on all piles, and their means."""
+    methods = [method for method in METHODS if method not in summary["missing"]]
+    found = seed_scores(summary)
+    rows = []
+    for pile, facts in summary["piles"].items():
+        cells = [_cell(found[pile, method]) if (pile, method) in found else "–" for method in methods]
+        rows.append([pile, str(facts["images"]), str(facts["classes"]), *cells])
+    known = [[found[pile, method] for pile in summary["piles"] if (pile, method) in found] for method in methods]
+    rows.append(["**mean**", "", "", *map(_mean_cell, known)])
+    return markdown_table(["pile", "images", "classes", *methods], rows)
 
 
 def collections_page(summary: Summary) -> str:
