@@ -315,6 +315,16 @@ def test_sources_may_be_several_archives_or_a_list(
     assert "nowhere" in one_sentence(capsys)
 
 
+def test_folders_of_an_archive_are_labels(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive = shutil.make_archive(str(tmp_path / "shapes"), "zip", shapes.parent, shapes.name)
+    options = ["-k", "3", "--labels", "folders", "--quiet"]
+    assert run(["cluster", str(shapes), *options, "--out", str(tmp_path / "of folder")]) == 0
+    assert run(["cluster", archive, *options, "--out", str(tmp_path / "of archive")]) == 0
+    scores = [json.loads((tmp_path / out / "run.json").read_text())["scores"] for out in ("of folder", "of archive")]
+    assert scores[0] == scores[1]
+    assert scores[0]["labelled_images"] == 60
+
+
 @pytest.mark.parametrize("kind", ["zip", "gztar"])
 def test_sorted_pictures_of_an_archive_are_its_files(kind: str, shapes: Path, tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "shapes"), kind, shapes)

@@ -305,7 +305,7 @@ def read_labels(choice: str | None, stack: Bunch, *, is_collection: bool) -> lis
         return _as_text(stack.target) if is_collection and stack.target is not None else None
     if choice == "folders":
         parents = [PurePosixPath(name).parent.as_posix() for name in stack.names]
-        if not any(stack.files) or len(set(parents)) < 2:
+        if len(set(parents)) < 2:
             raise ValueError("--labels folders needs images in at least two sub-folders, one for each label")
         return parents
     if choice == "given":
