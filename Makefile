@@ -21,7 +21,7 @@ NEWEST_EXTRAS ?= app,plot,dask
 VERSION_TESTS ?= -n auto --dist loadfile
 
 .PHONY: demo test test-oldest test-newest lint types docs docs-check release-check bench bench-full \
-	search atlas reproduce beyond family criterion piles render torture clean
+	search atlas reproduce beyond family criterion piles open-piles render torture clean
 
 $(VENV)/.core: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -130,6 +130,10 @@ criterion: $(VENV)/.dev  ## the label-free criterion for the settings of the def
 
 piles: $(VENV)/.dev  ## tubal with and without the network, and its peers, on piles of pictures of every kind
 	$(BIN)/python -m tools.piles --piles $(PILES) --out results --jobs $(JOBS)
+	$(BIN)/python -m tools.render
+
+open-piles: $(VENV)/.dev  ## the same on piles from packages of Debian, npm and PyPI, which anybody can build
+	$(BIN)/python -m tools.open_piles --out results --jobs $(JOBS)
 	$(BIN)/python -m tools.render
 
 render: $(VENV)/.dev  ## the pages of results/ and the tables of README and site, again from the stored JSON

@@ -236,6 +236,9 @@ def _debian(*names: str) -> tuple[Package, ...]:
     return tuple(Package("deb", name) for name in names)
 
 
+# A number of clusters is near that of the classes if it differs by at most 20 %; rounding must not decide.
+_NEAR = 0.2 + 1e-9
+
 SPRITES = (Package("npm", "pokesprite-images", "2.7.0"),)
 RECIPES: Mapping[str, Recipe] = {
     "creatures": Recipe("icons of 60 creatures, with transparency", SPRITES, creatures),
@@ -330,9 +333,23 @@ def page(summary: Summary) -> str:
             "Numbers of clusters that are named without labels, the one that is used first, and in parentheses the "
             "number of classes (tubal with network, seed 0); the first digits of the SHA-256 of names and pixels:",
             markdown_table(["pile", "images", "what it is", "named numbers", "SHA-256"], found),
+            _counts(summary),
             f"Packages: {', '.join(archives)}.",
             f"{summary['platform']}; {list_versions(summary['versions'])}. Made by `make open-piles`.",
         ]
+    )
+
+
+def _counts(summary: Summary) -> str:
+    """Return on how many piles the first named number, and some named number, is near the number of classes."""
+    near = {
+        name: [abs(number / summary["piles"][name]["classes"] - 1.0) < _NEAR for number in numbers]
+        for name, numbers in summary["named"].items()
+    }
+    first, some = sum(found[0] for found in near.values()), sum(map(any, near.values()))
+    return (
+        f"The first number is within 20 % of the number of classes on {first} of {len(near)} piles, some named number "
+        f"on {some}."
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import bench_page, gpu_page, target_table
-from tools import app, claims, confidence, criterion, density, piles, release_record, scale_tables
+from tools import app, claims, confidence, criterion, density, open_piles, piles, release_record, scale_tables
 from tubal.experiments import atlas, beyond, family, finals, hints, protocol, search, table2
 from tubal.experiments.pages import dataset_title, markdown_table
 from tubal.storage.files import atomic_write
@@ -32,6 +32,7 @@ PAGES: Mapping[str, Callable[[Any], str]] = {
     "family": family.page,
     "criterion": criterion.page,
     "piles": piles.page,
+    "open_piles": open_piles.page,
     "views": piles.collections_page,
     "hints": hints.page,
     "confidence": confidence.page,

@@ -48,6 +48,7 @@ RESULTS = {
     "family": "The family of models",
     "criterion": "Settings judged without labels",
     "piles": "Piles of pictures",
+    "open_piles": "Piles that anybody can build",
     "views": "The default on the collections",
     "confidence": "How far to trust a result",
     "hints": "What a few answers are worth",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from zipfile import ZipFile
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from PIL import Image
 from scipy import sparse
 
 from helpers.experiment_records import make_record
+from tubal.datasets import load_images, make_shifted_shapes
 from tubal.experiments import find_table, hints
 from tubal.experiments.tables import Trial
 
@@ -141,6 +146,22 @@ def test_a_trial_measures_answers_and_growth():
     clusterer = hints.ImageClusterer(10, n_atoms=8, max_iter=1, random_state=0).fit(images)
     scores = hints._chosen_scores(target, clusterer)
     assert scores["chosen 50 all"] > scores["chosen 10 all"] - 1.0
+
+
+def test_a_pile_is_read_as_the_command_reads_it(tmp_path, monkeypatch):
+    shapes = make_shifted_shapes(12, n_classes=3, image_shape=(20, 20), random_state=0)
+    with ZipFile(tmp_path / "steel.zip", "w") as archive:
+        for index, (image, label) in enumerate(zip(shapes.images, shapes.target, strict=True)):
+            Image.fromarray(np.uint8(np.round(255 * image))).save(tmp_path / "picture.png")
+            archive.write(tmp_path / "picture.png", f"steel/{label}/{index}.png")
+    monkeypatch.setenv("TUBAL_PILES", str(tmp_path))
+
+    images, target, _ = hints.load("steel")
+
+    read = load_images(tmp_path / "steel.zip")
+    assert_array_equal(images, read.images)
+    assert_array_equal(target, [int(Path(name).parent.name) for name in read.names])
+    assert hints._views("steel", images) == "auto"  # the network is not shown such small pictures
 
 
 def test_a_missing_pile_is_named(monkeypatch):

@@ -19,6 +19,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -27,14 +28,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
+from sklearn.utils import Bunch
 
 from tubal import ImageClusterer
-from tubal.clustering.views import SEMANTIC, built_in_views, in_unit_range
+from tubal.backends.network import SIDE, SeenPictures, why_missing
+from tubal.clustering.views import (
+    COLOUR,
+    LEAST_SIDE,
+    SEMANTIC,
+    SHAPE,
+    built_in_views,
+    has_colour,
+    in_unit_range,
+    network_parts,
+)
 from tubal.datasets import fetch, load_images
 from tubal.experiments.methods import normalize_images
 from tubal.experiments.pages import join_parts, list_versions, markdown_table, write_summary
 from tubal.experiments.tables import Images, Labels, Method, Outcome, Record, Settings, Trial, standard_deviation
 from tubal.graph.structure import SparseMatrix
+from tubal.images.pictures import SecondLook
 from tubal.problems.layout import unit_rows
 
 TITLE = "What a few answers are worth"
@@ -85,11 +98,26 @@ def load(dataset: str) -> tuple[Images, Labels, str]:
     folder = os.environ.get("TUBAL_PILES")
     if not folder or not (Path(folder) / f"{dataset}.zip").is_file():
         raise FileNotFoundError(f"there is no {dataset}.zip; name the folder of the piles in TUBAL_PILES")
-    path = Path(folder) / f"{dataset}.zip"
-    stack = load_images(path, size=48)
-    classes = [Path(name).parent.name for name in stack.names]
-    target = np.unique(classes, return_inverse=True)[1]
-    return stack.images, target, hashlib.sha256(path.read_bytes()).hexdigest()
+    pile = _read_pile(Path(folder) / f"{dataset}.zip")
+    target = np.unique(pile.target, return_inverse=True)[1]
+    return pile.images, target, hashlib.sha256(Path(folder, f"{dataset}.zip").read_bytes()).hexdigest()
+
+
+@cache
+def _read_pile(path: Path) -> Bunch:
+    """Return a pile as ``tubal cluster`` reads it: the network, if it is installed, sees the pictures at full size."""
+    ready = not why_missing()
+    look = SecondLook(SeenPictures().describe, SIDE, least_side=LEAST_SIDE, ready=lambda _: ready)
+    return load_images(path, look=look)
+
+
+def _views(dataset: str, images: Images) -> dict[str, NDArray[Any] | None] | str:
+    """Return the views of a collection: of a pile, what the network saw; "auto" where it saw nothing."""
+    described = _read_pile(Path(os.environ["TUBAL_PILES"]) / f"{dataset}.zip").described if dataset in PILES else None
+    if described is None:
+        return "auto"
+    own = (SHAPE, COLOUR) if has_colour(images) else (SHAPE,)
+    return dict.fromkeys(own) | network_parts(described)
 
 
 def _load_fashion() -> tuple[Images, Labels, str]:
@@ -208,6 +236,8 @@ def name_clusters(clusters: Labels, answered: NDArray[np.intp], target: Labels) 
 
 def network_features(clusterer: ImageClusterer, images: Images) -> NDArray[np.floating[Any]] | None:
     """Return what the network sees in the images (n, d), rows of unit length; None if the fit had no such view."""
+    if isinstance(clusterer.views, dict):
+        return np.asarray(unit_rows(clusterer.views[SEMANTIC]))
     graph = clusterer.view_graphs_.get(SEMANTIC)
     if graph is None:
         return None
@@ -237,13 +267,17 @@ def _names_of(clusterer: ImageClusterer) -> Labels:
 # --- trials ------------------------------------------------------------------------------------------------------
 def measure(trial: Trial, images: Images, target: Labels) -> Outcome:
     """Run a trial; the labels are the answers of the simulated person."""
-    run = _measure_growth if trial["method"] == "growth" else _measure_answers
-    return run(images, np.asarray(target, dtype=np.intp), trial["run"])
+    labels = np.asarray(target, dtype=np.intp)
+    if trial["method"] == "growth":
+        return _measure_growth(images, labels, trial["run"])
+    return _measure_answers(images, labels, trial["run"], _views(trial["dataset"], images))
 
 
-def _measure_answers(images: Images, target: Labels, seed: int) -> Outcome:
+def _measure_answers(
+    images: Images, target: Labels, seed: int, views: dict[str, NDArray[Any] | None] | str = "auto"
+) -> Outcome:
     n_classes = len(np.unique(target))
-    clusterer = ImageClusterer(n_classes, random_state=seed).fit(images)
+    clusterer = ImageClusterer(n_classes, views=views, random_state=seed).fit(images)
     nobody = np.empty(0, np.intp)
     base = _both_scores(target, np.full(len(target), -1), clusterer.labels_, nobody)[0]
     details = {"base": base, "n_classes": float(n_classes), "n_images": float(len(images))}
@@ -467,9 +501,8 @@ def page(summary: Summary) -> str:
         "person answers from the labels. *Chosen* answers are to the questions of `ImageClusterer.questions`, in "
         "rounds of ten. *Random* ones are drawn from every class alike, which tells a method which classes there are. "
         "Clusters without a name are matched with classes the best way, one to one; elsewhere an image is right if "
-        "its name is right. A dash stands where nothing was measured, or where every image was asked about. Pictures "
-        "of piles have 48 pixels on their longer side; in the [table of piles](piles.md) they have 32, so that its "
-        "scores without answers differ.",
+        "its name is right. A dash stands where nothing was measured, or where every image was asked about. Piles "
+        "are read as `tubal cluster` reads them, as in the [table of piles](piles.md).",
     ]
     for per_class in (2, 5):
         parts += [f"## {per_class} answers per class", _score_table(summary, per_class, "all")]
