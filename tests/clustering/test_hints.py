@@ -15,6 +15,7 @@ from helpers.hint_sequences import check_facts, run_sequence, small_collection
 from tubal import ImageClusterer
 from tubal.clustering import Hints
 from tubal.clustering.affinity import copy_groups
+from tubal.clustering.cuts import order_by_size
 from tubal.clustering.growth import inverse_motions, keep_numbers
 from tubal.clustering.hints import Evidence, Interview, Outcome, apply_hints
 from tubal.clustering.quality import most_typical, neighbor_outlier_scores, stranger_scores
@@ -468,6 +469,26 @@ def test_tree_follows_refined_labels(model):
     assert_array_equal(model.labels_for(model.n_clusters_), model.labels_)
 
 
+def test_labels_for_the_present_number_are_the_labels(digits):
+    fitted, images, _ = digits
+    grown = copy.copy(fitted).update(images[500:])
+    reduced = copy.copy(fitted).remove(range(0, 500, 3))
+    for model in (grown, reduced):
+        assert_array_equal(model.labels_for(model.n_clusters_), model.labels_)
+        model.labels_for(model.n_clusters_)[:] = -1
+        assert model.labels_.min() == 0
+
+
+def test_tree_divides_copies_that_hints_divide(digits):
+    _, images, _ = digits
+    # Images 0, 60 and 70 are equal.
+    collection = np.concatenate([images[:60], images[:10], images[:5]])
+    fitted = ImageClusterer(10, n_atoms=8, max_iter=1, random_state=0).fit(collection)
+    for hints in ({"names": {0: "a", 60: "b"}}, {"different": [(0, 60), (60, 70), (0, 70)]}):
+        model = copy.copy(fitted).refine(**hints)
+        assert_array_equal(order_by_size(model.labels_), model.tree_.labels(model.n_clusters_))
+
+
 def test_rows_are_compared_by_their_values_after_a_removal():
     rng = np.random.default_rng(0)
     rows = np.repeat(np.eye(3, 20), 20, axis=0) + 0.1 + 0.05 * rng.random((60, 20))
@@ -500,6 +521,34 @@ def test_impossible_removals_change_nothing(model, indices, error):
     before = model.labels_
     with pytest.raises(error):
         model.remove(indices)
+    assert model.labels_ is before
+
+
+@pytest.mark.parametrize("images", [5, None, "ab", [5.0], [1.5], [[3]], np.arange(60) < 9, [True], [60], [-1]], ids=str)
+@pytest.mark.parametrize("use", ["skip", "remove", "forget"])
+def test_only_indices_are_taken_for_images(model, images, use):
+    before = model.refine({3: "a", 5: "b", 1: "c"}).labels_
+    calls = {"skip": lambda: model.questions(3, skip=images), "remove": lambda: model.remove(images)}
+    calls["forget"] = lambda: model.forget(images)
+    with pytest.raises((TypeError, ValueError), match="indices of images are wanted|the images are 0 to 59"):
+        calls[use]()
+    assert model.labels_ is before
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model: model.refine(same=3), "same=3; a list of pairs"),
+        (lambda model: model.refine(different=None), "different=None; a list of pairs"),
+        (lambda model: model.forget(pairs=(3, 4)), "pairs holds 3; pairs of two indices"),
+        (lambda model: model.forget(pairs=[(3, 60)]), "the images are 0 to 59"),
+        (lambda model: model.forget(pairs=[(5, 3)]), r"nothing was said about the pair \(3, 5\)"),
+    ],
+)
+def test_only_pairs_are_taken_for_pairs(model, call, message):
+    before = model.refine(same=[(3, 4)]).labels_
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(model)
     assert model.labels_ is before
 
 

@@ -438,9 +438,11 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         Returns
         -------
         ndarray of shape (n_images,)
-            Cluster of each training image; cluster 0 is the largest.
+            Cluster of each training image; cluster 0 is the largest, unless they are ``labels_``.
         """
         check_is_fitted(self, "affinity_")
+        if check_integer("n_clusters", n_clusters) == self.n_clusters_:
+            return self.labels_.copy()  # after update and remove, clusters keep their numbers
         return self.tree_.labels(n_clusters)
 
     @cached_property
@@ -454,9 +456,13 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
 
         # Models stored by earlier versions do not know copies.
         copy_of = getattr(self, "copy_of_", np.arange(len(labels)))
-        kept, group = np.unique(copy_of, return_inverse=True)
+        # Copies are one leaf, unless hints have put them into different clusters.
+        n_clusters = int(labels.max()) + 1
+        group = np.unique(copy_of * n_clusters + labels, return_inverse=True)[1]
+        order = np.lexsort((copy_of != np.arange(len(labels)), group))  # representatives first
+        kept = order[np.unique(group[order], return_index=True)[1]]
         affinity = self.affinity_[kept][:, kept]
-        together = equal_images(self.graph_)[kept]
+        together = (equal_images(self.graph_) * n_clusters + labels)[kept]
         tree = cluster_tree(affinity, labels[kept], together=together, seed=self.seed_)
         return replace(tree, pieces=tree.pieces[group])
 

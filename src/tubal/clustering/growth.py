@@ -10,6 +10,7 @@ import copy
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,6 +32,7 @@ from tubal.clustering.hints import (
     Pairs,
     Question,
     apply_hints,
+    unique_pairs,
 )
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
 from tubal.clustering.tree import ClusterTree, Coordinates, QuestionTree
@@ -125,10 +127,8 @@ class GrowingClusters(Viewed):
         """
         check_is_fitted(self, "labels_")
         n_questions = check_integer("n_questions", n_questions)
-        left_out = np.array([int(image) for image in skip], dtype=np.intp)
-        if len(left_out) and not 0 <= left_out.min() <= left_out.max() < len(self.labels_):
-            raise ValueError(f"skip names an image outside 0 to {len(self.labels_) - 1}")
-        interview = self._interview(left_out)
+        left_out = check_images("skip", skip, len(self.labels_))
+        interview = self._interview(np.array(left_out, dtype=np.intp))
         found: list[Question] = []
         while len(found) < n_questions and (question := interview.next()) is not None:
             found.append(question)
@@ -199,11 +199,14 @@ class GrowingClusters(Viewed):
             The clusterer itself.
         """
         check_is_fitted(self, "labels_")
-        gone, undone = list(images), list(pairs)
-        known = set(self.hints_.mentioned.tolist())
+        n_images, known = len(self.labels_), set(self.hints_.mentioned.tolist())
+        gone, undone = check_images("images", images, n_images), unique_pairs((), pairs, n_images, "pairs")
         unknown = [image for image in gone if image not in known]
         if unknown:
             raise ValueError(f"nothing was said about image {unknown[0]}; hints_ holds all hints")
+        unpaired = sorted(set(undone) - {*self.hints_.same, *self.hints_.different})
+        if unpaired:
+            raise ValueError(f"nothing was said about the pair {unpaired[0]}; hints_ holds all hints")
         self._set_hints(self.hints_.without(gone, undone))
         return self
 
@@ -379,9 +382,7 @@ class GrowingClusters(Viewed):
         """
         check_is_fitted(self, "labels_")
         n_images = len(self.labels_)
-        gone = sorted({check_integer("indices", index, least=0) for index in indices})
-        if gone and gone[-1] >= n_images:
-            raise ValueError(f"there is no image {gone[-1]}; the images are 0 to {n_images - 1}")
+        gone = check_images("indices", indices, n_images)
         kept = np.setdiff1d(np.arange(n_images), np.array(gone, dtype=np.intp))
         if len(kept) < 2:
             raise ValueError(f"{len(kept)} of {n_images} images would be left; a collection has at least two")
@@ -475,6 +476,23 @@ class GrowingClusters(Viewed):
 _DERIVED = frozenset({"embedding_", "tree_"})
 # What the command line stores about the file of each image.
 _OF_FILES = ("file_names_", "file_digests_")
+
+
+def check_images(name: str, images: Iterable[int], n_images: int) -> list[int]:
+    """Return indices of images, or raise an error that names the first that is none."""
+    if isinstance(images, str) or not isinstance(images, Iterable):
+        raise TypeError(f"{name}={images!r}; several indices of images are wanted, such as [3, 4]")
+    found: list[int] = []
+    for image in images:
+        if isinstance(image, bool) or not isinstance(image, Integral):
+            raise TypeError(
+                f"{name} holds {image!r}; indices of images are wanted, integers (numpy.flatnonzero gives those of a "
+                "mask)"
+            )
+        if not 0 <= image < n_images:
+            raise ValueError(f"{name} holds {image}, but the images are 0 to {n_images - 1}")
+        found.append(int(image))
+    return found
 
 
 def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:
