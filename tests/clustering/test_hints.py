@@ -530,7 +530,7 @@ def test_only_indices_are_taken_for_images(model, images, use):
     before = model.refine({3: "a", 5: "b", 1: "c"}).labels_
     calls = {"skip": lambda: model.questions(3, skip=images), "remove": lambda: model.remove(images)}
     calls["forget"] = lambda: model.forget(images)
-    with pytest.raises((TypeError, ValueError), match="indices of images are wanted|the images are 0 to 59"):
+    with pytest.raises((TypeError, ValueError), match=r"indices of images are wanted|the images are 0 to 59"):
         calls[use]()
     assert model.labels_ is before
 
