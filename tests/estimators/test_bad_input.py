@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tubal import GTSC, GraphSC, SparseCoding, TubSC
+from tubal import CSC, GTSC, GraphSC, SparseCoding, TubSC
 from tubal.backends.arrays import to_numpy
 from tubal.graph import knn_graph
 from tubal.solvers import Admm
@@ -171,7 +171,8 @@ def fitted():
         (lambda model: model.transform(IMAGES[:2], neighbors=[[-1], [0]]), ("-1", "0 to 11")),
         (lambda model: model.decode(np.zeros((2, 3))), ("(2, 3)", "(n, 3, 4)", "encode")),
         (lambda model: model.decode(np.zeros((2, 4, 4))), ("(2, 4, 4)", "(n, 3, 4)")),
-        (lambda model: model.decode(np.zeros((2, 3, 4)), norms=[1.0]), ("1 entries", "2 images")),
+        (lambda model: model.decode(np.zeros((2, 3, 4)), norms=[1.0]), ("(1,)", "2 images")),
+        (lambda model: model.decode(np.zeros((2, 3, 4)), norms=2.0), ("shape ()", "2 images")),
         (lambda model: model.explain(IMAGES), ("(12, 5, 4)", "(5, 4)")),
         (lambda model: model.explain(IMAGES[0, :4]), ("(4, 4)", "(5, 4)", "resize")),
     ],
@@ -180,6 +181,16 @@ def test_bad_arguments_of_a_fitted_model_raise(fitted, call, words):
     with pytest.raises(ValueError) as caught:
         call(fitted)
     check_sentence(caught, *words)
+
+
+@pytest.mark.parametrize("estimator", [*ALL, CSC])
+def test_codes_of_any_real_type_are_decoded(estimator):
+    model = estimator(n_atoms=3, max_iter=1, random_state=0).fit(IMAGES)
+    whole = np.round(model.codes_)
+    assert np.allclose(model.decode(whole.astype(int)), model.decode(whole))
+    assert model.decode(whole[:0]).shape == (0, 5, 4)
+    with pytest.raises(TypeError, match="complex128; real numbers are wanted"):
+        model.decode(whole + 1j)
 
 
 @pytest.mark.parametrize("method", ["transform", "encode", "decode", "explain"])

@@ -499,8 +499,10 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if norms is None:
             return images
         factors = as_like(norms, images)
-        if len(factors) != len(images):
-            raise ValueError(f"norms has {len(factors)} entries for {len(images)} images; one norm an image is wanted")
+        if tuple(factors.shape) != (len(images),):
+            raise ValueError(
+                f"norms has shape {tuple(factors.shape)} for {len(images)} images; one norm an image is wanted"
+            )
         return images * factors.reshape(-1, *[1] * (images.ndim - 1))
 
     def explain(self, image: Images, *, with_graph: bool = False) -> Explanation:

@@ -438,14 +438,16 @@ def check_parameters(parameters: Mapping[str, object], rules: Mapping[str, Rule]
 
 # --- arguments of fitted models ------------------------------------------------------------------------------
 def check_codes(codes: ArrayLike | Array, shape: tuple[int, ...]) -> Array:
-    """Return codes to decode, if they have the model's ``shape`` after the first axis."""
+    """Return codes to decode in floating point, if they have the model's ``shape`` after the first axis."""
     found: Array = codes if is_torch(codes) else np.asarray(codes)
     if tuple(found.shape[1:]) != shape:
         wanted = ", ".join(map(str, shape))
         raise ValueError(
             f"codes have shape {tuple(found.shape)}; (n, {wanted}) is wanted, as encode returns them, not features"
         )
-    return found
+    if found.is_complex() if is_torch(found) else found.dtype.kind not in "buif":
+        raise TypeError(f"codes have type {found.dtype}; real numbers are wanted, as encode returns them")
+    return found if is_floating(found) else found * 1.0
 
 
 def check_finite_codes(codes: Array) -> None:

@@ -518,12 +518,12 @@ def _over_images(work: Callable[[int, int], None], n_images: int) -> None:
 
 def _flat_planes(planes: NDArray[Any]) -> NDArray[Any]:
     """Return a view (image, plane, height · width)."""
-    return planes.reshape(*planes.shape[:2], -1)
+    return planes.reshape(*planes.shape[:2], prod(planes.shape[2:]))
 
 
 def _flat_images(planes: NDArray[Any]) -> NDArray[Any]:
     """Return a view (image, plane · height · width)."""
-    return planes.reshape(len(planes), -1)
+    return planes.reshape(len(planes), prod(planes.shape[1:]))
 
 
 class RowFactors:
