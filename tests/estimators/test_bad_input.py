@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,13 @@ def with_value(value, place=(3, 2, 1)):
     images = IMAGES.copy()
     images[place] = value
     return images
+
+
+def objects_of(images):
+    """Return an array of objects, each an image, as a column of a table is."""
+    found = np.empty(len(images), object)
+    found[:] = list(images)
+    return found
 
 
 def check_sentence(caught, *words):
@@ -49,6 +57,9 @@ BAD_IMAGES = [
     ("complex", IMAGES + 1j, ("complex128", "absolute value")),
     ("complex rows", (IMAGES + 1j).reshape(N, -1), ("complex128", "absolute value")),
     ("ragged list", [np.zeros((3, 3)), np.zeros((4, 4))], ("different shapes", "resize")),
+    ("a list with a gap", [IMAGES[0], None, IMAGES[1]], ("image 1 of the list is a NoneType", "leave it out")),
+    ("a list of paths", [Path("a.png"), Path("b.png")], ("2 objects such as a", "Path", "load_image_folder")),
+    ("objects that are images", objects_of(IMAGES), ("12 objects such as a ndarray", "numpy.stack(list(X))")),
     ("nothing", None, ("NoneType", "is wanted")),
     ("a dictionary", {"images": IMAGES}, ("dict", "is wanted")),
     ("a path", "pictures/", ("str", "is wanted")),
@@ -71,12 +82,14 @@ def test_bad_images_raise_a_one_sentence_error(estimator, images, words):
         (lambda tensor, torch: tensor + 1j, ("complex128", "absolute value")),
         (lambda tensor, torch: tensor[:0], ("(0, 5, 4)", "at least one")),
         (lambda tensor, torch: tensor[0, 0], ("(4,)", "is wanted")),
+        (lambda tensor, torch: tensor.to_sparse(), ("sparse tensor", "X.to_dense()")),
+        (lambda tensor, torch: list(tensor.requires_grad_()), ("requires gradients", "X.detach()")),
     ],
-    ids=["NaN", "infinity", "complex", "empty", "one vector"],
+    ids=["NaN", "infinity", "complex", "empty", "one vector", "sparse", "a list that requires gradients"],
 )
 def test_bad_tensors_raise_a_one_sentence_error(change, words):
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises((ValueError, TypeError)) as caught:
         GTSC(n_atoms=3).fit(change(torch.as_tensor(IMAGES), torch))
     check_sentence(caught, *words)
 
@@ -164,6 +177,8 @@ def fitted():
     ("call", "words"),
     [
         (lambda model: model.transform(IMAGES[:, :4]), ("(4, 4)", "(5, 4)", "resize")),
+        (lambda model: model.transform(IMAGES[0]), ("(1, 4)", "(5, 4)", "X[None] if it is one image")),
+        (lambda model: model.transform(IMAGES.reshape(N, -1)), ("(1, 20)", "(5, 4)", "reshape X to (n, 5, 4)")),
         (lambda model: model.transform(with_value(np.nan)), ("NaN", "image 3", "replace or drop")),
         (lambda model: model.transform(IMAGES[:2], neighbors=[0, 1]), ("(2,)", "integers (n, q)")),
         (lambda model: model.transform(IMAGES[:2], neighbors=[[0.5], [1.5]]), ("float64", "integers (n, q)")),
@@ -206,6 +221,17 @@ def test_new_images_with_a_matrix_as_graph_need_neighbours():
         model.transform(IMAGES[:2] + 0.1)
     check_sentence(caught, "matrix", "neighbors=", "knn_graph()")
     assert model.transform(IMAGES[:2] + 0.1, neighbors=[[0, 1], [2, 3]]).shape == (2, 3)
+
+
+def test_images_after_rows_must_be_reshaped():
+    model = TubSC(n_atoms=3, max_iter=1, random_state=0).fit(IMAGES.reshape(N, -1))
+    with pytest.raises(ValueError) as caught:
+        model.transform(IMAGES)
+    check_sentence(caught, "(5, 4)", "(1, 20)", "reshape X to (n, 20)")
+
+
+def test_shape_of_a_stack_may_be_a_list():
+    assert TubSC(n_atoms=3, max_iter=1, image_shape=[5, 4]).fit(IMAGES).image_shape_ == (5, 4)
 
 
 # --- unusual but valid ------------------------------------------------------------------------------------------
