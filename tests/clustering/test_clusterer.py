@@ -508,6 +508,15 @@ def test_fewer_distinct_images_than_clusters(rng):
     assert_array_equal(model.labels_, np.repeat([0, 1, 2], 10))
 
 
+@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("pixel", [0.0, 1.0])
+@pytest.mark.filterwarnings("error")
+def test_estimate_for_equal_images_is_one_cluster_without_a_warning(preset, pixel):
+    model = ImageClusterer(preset=preset, random_state=0).fit(np.full((9, 8, 8), pixel))
+    assert model.n_clusters_ == 1
+    assert_array_equal(model.n_clusters_candidates_, [1])
+
+
 def test_tight_classes_are_not_taken_for_copies(rng):
     images = np.repeat(rng.normal(size=(12, 12, 12)), 8, axis=0) + 0.01 * rng.normal(size=(96, 12, 12))
     for n_clusters in (12, None):

@@ -397,13 +397,13 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         eigenpairs = counted.eigenpairs if counted else self._eigenpairs(affinity, n_clusters, seed, stages, images)
         among, affinity = affinity, distinct.spread(affinity)
         pieces = Pieces(affinity, graph, features, distinct.copy_of, eigenpairs, among=among)
-        labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
+        labels = self._assign(settings.assignment, n_clusters, pieces, seed, stages)
 
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**({} if in_parts else column_names(X)), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_}
         fitted |= {**views.fitted(), "affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
-        fitted |= describe_count(counted, n_clusters)
+        fitted |= describe_count(counted, n_clusters, labels)
         fitted |= {"features_": features} if isinstance(features, np.ndarray) else {}
         if are_rows and not isinstance(stack, StackInParts):
             stack = stack.reshape(len(images), -1)
@@ -636,6 +636,13 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         found = estimate_n_clusters(affinity, max_clusters=self.max_clusters, seed=seed, stage=shown, like=images)
         return found.n_clusters, found
 
+    def _assign(self, assignment: str, n_clusters: int, pieces: Pieces, seed: int, stages: Stages) -> LabelArray:
+        """Return the labels; without a warning about fewer clusters than the estimate, which nobody asked for."""
+        with warnings.catch_warnings():
+            if self.n_clusters is None:
+                warnings.filterwarnings("ignore", ".* clusters were asked for", ConvergenceWarning)
+            return assign_labels(assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
+
     def _eigenpairs(
         self, affinity: SparseMatrix, n_clusters: int, seed: int, stages: Stages, images: Array
     ) -> Spectrum:
@@ -807,9 +814,12 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return tags
 
 
-def describe_count(counted: ClusterCount | None, n_clusters: int) -> dict[str, Any]:
+def describe_count(counted: ClusterCount | None, n_clusters: int, labels: LabelArray) -> dict[str, Any]:
     """Return the fitted attributes that describe how the number of clusters was chosen."""
     if counted is None:
         return {"n_clusters_candidates_": np.array([n_clusters], dtype=np.intp), "n_clusters_scores_": None}
     curves = {"n_clusters": counted.numbers, "gap": counted.gap}
-    return {"n_clusters_candidates_": counted.candidates, "n_clusters_scores_": curves}
+    candidates, n_found = counted.candidates, int(labels.max()) + 1
+    if n_found < n_clusters:  # there are not so many different images
+        candidates = np.array([n_found, *candidates[candidates < n_found]], dtype=np.intp)
+    return {"n_clusters_candidates_": candidates, "n_clusters_scores_": curves}
