@@ -306,7 +306,16 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         warn_if_not_converged(recipe, fitted)
         return self
 
-    def fit_transform(self, X: Images | ImageSource, y: object = None) -> Array:
+    def fit_transform(
+        self,
+        X: Images | ImageSource,
+        y: object = None,
+        *,
+        chunk_size: int | None = None,
+        folder: PathLike | None = None,
+        checkpoint: Checkpoint | PathLike | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> Array:
         """Fit, and return the features of the training images.
 
         Parameters
@@ -315,13 +324,22 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             Images, or anything else that :meth:`fit` accepts.
         y : None
             Ignored.
+        chunk_size : int, optional
+            Passed to :meth:`fit`, as are the following.
+        folder : str or path-like, optional
+            Folder for codes that do not fit in memory.
+        checkpoint : str, path-like or Checkpoint, optional
+            File to which the state of the fit is saved.
+        progress : callable, optional
+            Called as ``progress(stage, done, total)``.
 
         Returns
         -------
         array of shape (n, n_features_out)
             Features, as :meth:`transform` computes them.
         """
-        return self.fit(X)._features(self.codes_)
+        self.fit(X, chunk_size=chunk_size, folder=folder, checkpoint=checkpoint, progress=progress)
+        return self._features(self.codes_)
 
     @available_if(_learns_from_batches)
     def partial_fit(self, X: Images, y: object = None, *, horizon: float | None = None) -> Self:
