@@ -236,6 +236,9 @@ def test_bad_input_raises_a_one_sentence_error(images, n_clusters, message):
         ({"n_clusters": 2.5}, TypeError, "an integer"),
         ({"code_power": -1.0}, ValueError, "code_power"),
         ({"graph": "nearest"}, ValueError, "known names"),
+        ({"views": 3}, TypeError, "views=3; 'auto', the name of a view"),
+        ({"views": None}, TypeError, "views=None"),
+        ({"callbacks": 3}, TypeError, "^callbacks=3 holds a int"),
     ],
 )
 def test_bad_parameters_raise_a_one_sentence_error(rng, parameters, error, message):

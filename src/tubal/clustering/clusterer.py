@@ -81,6 +81,7 @@ from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.validation import (
     StackInParts,
+    check_callbacks,
     check_new_stack,
     check_parameters,
     check_stored,
@@ -500,6 +501,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         if self.max_clusters is not None:
             check_integer("max_clusters", self.max_clusters)
         check_number("code_power", self.code_power, least=0.0)
+        check_callbacks("callbacks", self.callbacks)
         if self.n_neighbors is not None and check_integer("n_neighbors", self.n_neighbors) >= n_images:
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} but n_samples = {n_images}: an image has at most n_samples - 1 "
@@ -764,7 +766,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         distances : ndarray of shape (m, n_neighbors)
             Distances, nearest first; only if ``return_distance``.
         indices : ndarray of shape (m, n_neighbors)
-            Indices of training images.
+            Indices of training images. Lists of training images that lost neighbours in :meth:`remove` end with -1,
+            at infinite distance.
         """
         check_is_fitted(self, "labels_")
         if X is None:

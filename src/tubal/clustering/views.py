@@ -21,7 +21,7 @@ colour count at most 0.35 of its edges, edges of texture at most as much.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -172,6 +172,8 @@ def requested_views(views: str | Sequence[str] | Mapping[str, Any], images: Arra
     if isinstance(views, str) and views == "auto":
         useful = _useful(images)
         return Request(True, {name: known[name] for name in useful}, {}) if useful else ONLY_SHAPE
+    if not isinstance(views, (str, Mapping, Iterable)):
+        raise TypeError(f"views={views!r}; 'auto', the name of a view, a list of names or a dict is wanted")
     wanted = dict.fromkeys([views] if isinstance(views, str) else views) if not isinstance(views, Mapping) else views
     if not wanted:
         raise ValueError("views is empty; name at least one, such as 'shape'")

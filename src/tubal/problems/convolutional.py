@@ -679,4 +679,6 @@ def _given_filters(init: Array, wanted: tuple[int, ...], data: Array) -> Array:
         filters = filters[..., None]
     if tuple(filters.shape) != wanted:
         raise ValueError(f"init has shape {tuple(filters.shape)}; (atom, height, width, channel) = {wanted} is wanted")
+    if not bool(namespace(filters).isfinite(filters).all()):
+        raise ValueError("init has a value that is infinite or not a number; every filter must be finite")
     return filters_to_ball(namespace(filters).moveaxis(filters, 0, 3))
