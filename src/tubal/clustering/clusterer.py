@@ -45,8 +45,10 @@ from tubal.clustering.cuts import Pieces, assign_labels, check_cluster_count, n_
 from tubal.clustering.growth import GrowingClusters
 from tubal.clustering.hints import Hints
 from tubal.clustering.quality import (
+    RestoredStack,
     check_loaded_clusters,
     describe_images,
+    peak_values,
     shortest_description,
     vote,
 )
@@ -406,6 +408,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         fitted |= {**views.fitted(), "affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
         fitted |= describe_count(counted, n_clusters, labels)
         fitted |= {"features_": features} if isinstance(features, np.ndarray) else {}
+        fitted["_brightness_"] = peak_values(stack)
         if are_rows and not isinstance(stack, StackInParts):
             stack = stack.reshape(len(images), -1)
         fitted |= describe_images(labels, pieces, seed, stack)
@@ -417,9 +420,11 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         search: Any = parts["graph_"].search
         # Which images are unusual depends on the images alone, so it changes only when images come or go.
         same = len(getattr(self, "outlier_scores_", ())) == len(labels)
-        images = None if same or search is None else to_numpy(search.images)
+        images: Any = None if same or search is None else to_numpy(search.images)
+        if images is not None and "_brightness_" in parts:  # models of earlier versions do not know it
+            images = RestoredStack(images, parts["_brightness_"])
         if images is not None and self.image_shape is None and self.image_shape_[0] == 1:
-            images = images.reshape(len(images), -1)  # rows of features, which are compared by their values
+            images = images[:].reshape(len(images), -1)  # rows of features, which are compared by their values
         stable = parts.get("stability_")  # hints say more about clusters, but nothing about other partitions
         pieces = Pieces(parts["affinity_"], parts["graph_"], self._features(parts), copy_of, stable=stable)
         known = (self.outlier_scores_, self.outliers_, self.duplicates_) if same and "duplicates_" in parts else None

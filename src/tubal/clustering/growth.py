@@ -34,6 +34,7 @@ from tubal.clustering.hints import (
     apply_hints,
     unique_pairs,
 )
+from tubal.clustering.quality import peak_values
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
 from tubal.clustering.tree import ClusterTree, Coordinates, QuestionTree
 from tubal.clustering.views import SHAPE, Viewed, best_edges, describe_new, picture_peaks
@@ -77,6 +78,7 @@ class GrowingClusters(Viewed):
     n_clusters_: int
     confidence_: NDArray[np.float64]
     stability_: Float64Array
+    _brightness_: Float64Array  # the largest absolute value of each image
     affinity_: SparseMatrix
     copy_of_: IndexArray
     graph_: Graph
@@ -342,6 +344,8 @@ class GrowingClusters(Viewed):
         parts.pop("_peaks_", None)
         if added is not None:
             parts["_peaks_"] = np.concatenate([self._peaks_, added])
+        if "_brightness_" in parts:
+            parts["_brightness_"] = np.concatenate([self._brightness_, peak_values(stack)])
         if "coordinates_" in parts:
             parts["coordinates_"] = grown_coordinates(self.coordinates_, affinity)
         if "stability_" in parts:
@@ -401,7 +405,7 @@ class GrowingClusters(Viewed):
         labels = self._found()[kept]
         parts["found_labels_"] = np.unique(labels, return_inverse=True)[1].astype(np.intp)
         parts["n_added_"] = int(np.count_nonzero(kept >= n_images - getattr(self, "n_added_", 0)))
-        for name in ("coordinates_", "stability_", "_peaks_", *_OF_FILES):
+        for name in ("coordinates_", "stability_", "_peaks_", "_brightness_", *_OF_FILES):
             if name in parts:
                 parts[name] = parts[name][kept]
         self._settle(parts, self.hints_.renumbered(new_index), self.labels_[kept])
