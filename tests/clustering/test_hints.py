@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -72,6 +73,16 @@ def test_two_names_divide_a_cluster_where_they_meet():
     found = apply_hints(line_of_points(), Hints((1, 8), ("a", "b")))
     names = [found.names[label] for label in found.labels]
     assert names[:10] == ["a"] * 5 + ["b"] * 5
+
+
+@pytest.mark.parametrize("n_found", [1, 2])
+def test_different_images_are_in_different_clusters_however_few_there_are(n_found):
+    evidence = line_of_points()
+    evidence = replace(evidence, labels=evidence.labels % n_found)
+    pairs = ((1, 8), (8, 15), (1, 15))
+    for different in (pairs[:1], pairs):
+        labels = apply_hints(evidence, Hints(different=different)).labels
+        assert all(labels[i] != labels[j] for i, j in different)
 
 
 def cluster_with_piece(angle):

@@ -521,7 +521,7 @@ def _place_unnamed(
         best = int(shares.argmax())
         shares[taken] = -1.0
         choice = int(shares.argmax())
-        if choice != best and shares[choice] < _WELCOME:
+        if best in taken and shares[choice] < _WELCOME:
             choice = len(names)
             names.append(None)
         column[place] = choice
