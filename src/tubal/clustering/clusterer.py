@@ -693,11 +693,11 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         """
         check_is_fitted(self, "labels_")
         stack = self._new_stack(X)
-        images = scale_images(stack, "unit")[0]
+        images, given = scale_images(stack, "unit")[0], self._given_views(views)
         if choose_preset(self.preset).assignment == "kmeans":
             labels = self._nearest_center(images)
         else:
-            labels = self._votes(stack, images, views or {}).argmax(axis=1).astype(np.intp)
+            labels = self._votes(stack, images, given).argmax(axis=1).astype(np.intp)
         same = self.graph_.identical(images)
         return np.where(same >= 0, self.labels_[same], labels).astype(np.intp)
 
@@ -749,7 +749,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         """
         check_is_fitted(self, "labels_")
         stack = self._new_stack(X)
-        return query_leading(self, stack, scale_images(stack, "unit")[0], views or {}, n_neighbors)
+        return query_leading(self, stack, scale_images(stack, "unit")[0], self._given_views(views), n_neighbors)
 
     def kneighbors(
         self, X: ArrayLike | None = None, n_neighbors: int | None = None, return_distance: bool = True

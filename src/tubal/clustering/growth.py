@@ -321,7 +321,7 @@ class GrowingClusters(Viewed):
         stack = self._new_stack(X)
         images = scale_images(stack, "unit")[0]
         n_old, n_neighbors = len(self.labels_), self.graph_.n_neighbors or 1
-        seen = self._grown_views(stack, images, views or {})
+        seen = self._grown_views(stack, images, self._given_views(views))
         graph, around = seen[SHAPE].graph, seen[SHAPE].around
         model, features = self._coded(images, graph, _known_only(around.indices, n_old, n_neighbors))
         affinity = grown_affinity(self.affinity_, seen, n_neighbors)
