@@ -18,7 +18,7 @@ from tubal import GTSC, GraphSC, ImageClusterer, load, save
 from tubal.clustering import affinity, clusterer, kmeans
 from tubal.clustering.affinity import choose_neighbors, keep_nearest, keep_nearest_rescaled, mutual_share
 from tubal.datasets import fetch, make_shifted_shapes
-from tubal.graph import Graph, Neighbors, Weighting
+from tubal.graph import Graph, Neighbors, Weighting, deformable_graph, knn_graph
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.problems.layout import unit_rows
 
@@ -179,6 +179,23 @@ def test_matrix_is_accepted_as_graph(rng):
     assert model.outliers_.shape == (len(images),)
     with pytest.raises(ValueError, match="given as a matrix"):
         model.kneighbors()
+
+
+@pytest.mark.parametrize("scale", [1.0, 16.0])
+@pytest.mark.parametrize("build", [knn_graph, deformable_graph])
+def test_graph_of_images_as_they_came_finds_them_again(rng, build, scale):
+    images, _ = shapes(rng)
+    images *= scale
+    graph = build(images[:40], 5)
+    model = ImageClusterer(4, graph=graph, random_state=0).fit(images[:40])
+    assert_array_equal(model.predict(images[:40]), model.labels_)
+    assert_array_equal(model.kneighbors(images[:40], 1, return_distance=False).ravel(), np.arange(40))
+    assert_array_equal(model.similar(images[40:], 3).indices, graph.query(images[40:], 3)[0])
+    coder = GTSC(4, graph=graph, max_iter=2, random_state=0)
+    assert_array_equal(coder.fit_transform(images[:40]), coder.transform(images[:40]))
+    grown = model.update(np.concatenate([images[:3], images[40:]]))
+    assert_array_equal(grown.labels_[40:43], grown.labels_[:3])
+    assert_array_equal(grown.predict(images), grown.labels_[[*range(40), *range(43, 51)]])
 
 
 def test_distances_are_rescaled_only_if_hubs_dominate(rng):

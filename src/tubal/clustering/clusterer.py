@@ -97,7 +97,7 @@ from tubal.graph import Graph, Neighbors
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
 from tubal.learning.alternation import digest_arrays
 from tubal.learning.checkpoints import Checkpoint, StageReport, Stages, as_checkpoint, fit_identity
-from tubal.learning.fitting import replace_fitted, scale_images
+from tubal.learning.fitting import as_in_graph, replace_fitted, scale_images
 from tubal.problems.layout import unit_rows
 from tubal.solvers import Admm
 from tubal.solvers.base import check_integer, check_number
@@ -694,11 +694,12 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         check_is_fitted(self, "labels_")
         stack = self._new_stack(X)
         images, given = scale_images(stack, "unit")[0], self._given_views(views)
+        asked = as_in_graph(self.graph_, stack, images, "unit")
         if choose_preset(self.preset).assignment == "kmeans":
             labels = self._nearest_center(images)
         else:
-            labels = self._votes(stack, images, given).argmax(axis=1).astype(np.intp)
-        same = self.graph_.identical(images)
+            labels = self._votes(stack, asked, given).argmax(axis=1).astype(np.intp)
+        same = self.graph_.identical(asked)
         return np.where(same >= 0, self.labels_[same], labels).astype(np.intp)
 
     def _votes(self, stack: Array, images: Array, given: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
@@ -749,7 +750,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         """
         check_is_fitted(self, "labels_")
         stack = self._new_stack(X)
-        return query_leading(self, stack, scale_images(stack, "unit")[0], self._given_views(views), n_neighbors)
+        asked = as_in_graph(self.graph_, stack, scale_images(stack, "unit")[0], "unit")
+        return query_leading(self, stack, asked, self._given_views(views), n_neighbors)
 
     def kneighbors(
         self, X: ArrayLike | None = None, n_neighbors: int | None = None, return_distance: bool = True

@@ -49,7 +49,7 @@ from tubal.graph.structure import (
     Neighbors,
     SparseMatrix,
 )
-from tubal.learning.fitting import replace_fitted, scale_images
+from tubal.learning.fitting import as_in_graph, replace_fitted, scale_images
 from tubal.problems.layout import unit_rows
 from tubal.solvers.base import check_integer
 
@@ -321,12 +321,13 @@ class GrowingClusters(Viewed):
         stack = self._new_stack(X)
         images = scale_images(stack, "unit")[0]
         n_old, n_neighbors = len(self.labels_), self.graph_.n_neighbors or 1
-        seen = self._grown_views(stack, images, self._given_views(views))
+        asked = as_in_graph(self.graph_, stack, images, "unit")
+        seen = self._grown_views(stack, asked, self._given_views(views))
         graph, around = seen[SHAPE].graph, seen[SHAPE].around
         model, features = self._coded(images, graph, _known_only(around.indices, n_old, n_neighbors))
         affinity = grown_affinity(self.affinity_, seen, n_neighbors)
         n_added = getattr(self, "n_added_", 0) + len(images)
-        copy_of = self._grown_copies(images)
+        copy_of = self._grown_copies(asked)
         best = max(seen.values(), key=lambda view: view.trust)
         strangers = strange_groups(choose_neighbors(best.graph, n_neighbors), best.around, n_added)
         labels = grown_labels(self._found(), affinity, strangers)[copy_of]

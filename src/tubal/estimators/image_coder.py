@@ -41,6 +41,7 @@ from tubal.learning.fitting import (
     GraphSettings,
     PathLike,
     Recipe,
+    as_in_graph,
     code_again,
     exceeds_memory,
     fit_in_memory,
@@ -428,8 +429,9 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             indices = check_neighbors(neighbors, len(images), self.codes_.shape[0])
             return NewNeighbors(indices, np.ones(indices.shape), np.full(len(images), -1))
         scaled, _ = scale_images(images, self.scale, self.scale_factor_)
-        indices, weights = self.graph_.query(scaled)
-        identical = np.asarray(self.graph_.identical(scaled))
+        asked = as_in_graph(self.graph_, images, scaled, self.scale)
+        indices, weights = self.graph_.query(asked)
+        identical = np.asarray(self.graph_.identical(asked))
         return NewNeighbors(np.asarray(indices), np.asarray(weights, np.float64), identical)
 
     def _encode_batch(self, images: Array, neighbors: NewNeighbors | None) -> Array:
