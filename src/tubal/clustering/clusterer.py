@@ -406,9 +406,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         fitted = {**({} if in_parts else column_names(X)), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_}
         fitted |= {**views.fitted(), "affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
-        fitted |= describe_count(counted, n_clusters, labels)
+        fitted |= {"_brightness_": peak_values(stack), **describe_count(counted, n_clusters, labels)}
         fitted |= {"features_": features} if isinstance(features, np.ndarray) else {}
-        fitted["_brightness_"] = peak_values(stack)
         if are_rows and not isinstance(stack, StackInParts):
             stack = stack.reshape(len(images), -1)
         fitted |= describe_images(labels, pieces, seed, stack)
