@@ -278,6 +278,12 @@ def test_unusual_images_give_finite_results(estimator, name):
     assert np.diff(model.objective_).max(initial=0.0) <= 1e-5 * abs(model.objective_[0]) + 1e-12
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_strong_sparsity_on_nearly_blank_images_gives_no_overflow():
+    model = TubSC(n_atoms=3, max_iter=2, scale=None, sparsity=1e10, random_state=0)
+    assert not model.fit_transform(1e-300 * IMAGES).any()
+
+
 def test_equal_images_get_equal_features():
     images = np.repeat(IMAGES[:3], 4, axis=0)
     for estimator in ALL:
