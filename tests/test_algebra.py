@@ -158,6 +158,44 @@ def test_transpose_of_a_matrix_raises():
         t_transpose(np.zeros((3, 2)))
 
 
+CUBE = np.arange(24.0).reshape(2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: t_product(CUBE.tolist(), CUBE), "got a list"),
+        (lambda: t_product(CUBE, CUBE.swapaxes(0, 1) + 1j), "real numbers, got complex128"),
+        (lambda: t_product(CUBE[:, :, :0], CUBE.swapaxes(0, 1)[:, :, :0]), "at least one number"),
+        (lambda: t_transpose(CUBE.tolist()), "got a list"),
+        (lambda: unfold(CUBE[0]), r"got shape \(3, 4\)"),
+        (lambda: fold(CUBE[0], tube_length=2), "3 rows for tube_length=2"),
+        (lambda: fold(CUBE[0], tube_length=0), "3 rows for tube_length=0"),
+        (lambda: fold(CUBE, tube_length=2), r"got shape \(2, 3, 4\)"),
+        (lambda: from_spectrum(to_spectrum(CUBE), tube_length=7), "3 frequencies for tube_length=7"),
+        (lambda: tube_norms(CUBE + 1j), "real numbers, got complex128"),
+        (lambda: tube_norms(CUBE.tolist()), "got a list"),
+    ],
+)
+def test_bad_tensors_raise_a_one_sentence_error(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
+
+
+def test_tensors_and_arrays_are_not_mixed(rng):
+    torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
+    array, tensor = rng.normal(size=(2, 2, 3)), torch.ones(2, 2, 3)
+    for left, right in ((array, tensor), (tensor, array), (tensor, tensor.double())):
+        with pytest.raises(TypeError, match="two NumPy arrays, or two torch tensors of one type"):
+            t_product(left, right)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64"])
+def test_norms_of_integers_do_not_overflow(backend, dtype):
+    values = np.full((2, 3, 4), 100, dtype)
+    assert_allclose(to_numpy(tube_norms(backend(values))), np.full((2, 3), 200.0))
+
+
 def test_operands_are_not_changed(rng):
     left, right = rng.normal(size=(4, 3, 5)), rng.normal(size=(3, 2, 5))
     copies = left.copy(), right.copy()

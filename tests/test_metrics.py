@@ -155,6 +155,10 @@ def test_large_partitions_do_not_overflow():
         ([], [], "labels_true has shape"),
         ([[0], [1]], [0, 1], "labels_true has shape"),
         ([0, 1], [0.0, np.nan], "labels_pred contains NaN"),
+        ([[0], [1, 2]], [0, 1], "labels_true holds lists of different lengths"),
+        (["a", None, "b"], [0, 1, 1], "labels_true has None for sample 1"),
+        ([0, 1], np.array(["a", np.nan], object), "labels_pred has nan for sample 1"),
+        (np.array(["2020-01-01", "NaT"], "M8[D]"), [0, 1], "NaT.* for sample 1; give every sample a label"),
     ],
 )
 def test_bad_labels_are_an_error(score, classes, clusters, message):
@@ -164,7 +168,7 @@ def test_bad_labels_are_an_error(score, classes, clusters, message):
 
 def test_labels_of_mixed_types_are_an_error():
     with pytest.raises(TypeError, match="labels_true mixes values"):
-        purity(np.array([1, "a", None], dtype=object), [0, 1, 2])
+        purity(np.array([1, "a", 2], dtype=object), [0, 1, 2])
 
 
 def test_unknown_average_is_an_error():

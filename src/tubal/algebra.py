@@ -9,6 +9,8 @@ from __future__ import annotations
 from tubal.backends.arrays import (
     Array,
     irfft,
+    is_floating,
+    is_torch,
     namespace,
     rfft,
     spectrum_weights,
@@ -72,9 +74,8 @@ def t_transpose(tensor: Array) -> Array:
     array of shape (columns, rows, tube)
         The transpose, of the same kind and type.
     """
+    _check_tensor("t_transpose", tensor)
     xp = namespace(tensor)
-    if tensor.ndim != 3:
-        raise ValueError(f"t_transpose takes a tensor (rows, columns, tube), got shape {tuple(tensor.shape)}")
     reversed_tail = xp.flip(tensor[:, :, 1:], (2,))
     return xp.swapaxes(xp.concatenate([tensor[:, :, :1], reversed_tail], -1), 0, 1)
 
@@ -92,6 +93,7 @@ def to_spectrum(tensor: Array) -> Array:
     array of shape (tube // 2 + 1, rows, columns)
         Complex spectrum, frequency first.
     """
+    _check_real("to_spectrum", tensor)
     return namespace(tensor).moveaxis(rfft(tensor, axis=-1), -1, 0)
 
 
@@ -110,6 +112,12 @@ def from_spectrum(spectrum: Array, *, tube_length: int) -> Array:
     array of shape (rows, columns, tube_length)
         The real tensor.
     """
+    _check_tensor("from_spectrum", spectrum, "(frequency, rows, columns)")
+    if tube_length < 1 or len(spectrum) != tube_length // 2 + 1:
+        raise ValueError(
+            f"from_spectrum got {len(spectrum)} frequencies for tube_length={tube_length}; tubes of length k have "
+            "k // 2 + 1 of them"
+        )
     return namespace(spectrum).moveaxis(irfft(spectrum, tube_length, axis=0), 0, -1)
 
 
@@ -126,6 +134,7 @@ def unfold(tensor: Array) -> Array:
     array of shape (tube * rows, columns)
         First all rows of slice 0, then those of slice 1, and so on.
     """
+    _check_tensor("unfold", tensor)
     rows, columns, tube_length = tensor.shape
     return namespace(tensor).moveaxis(tensor, -1, 0).reshape(tube_length * rows, columns)
 
@@ -145,7 +154,12 @@ def fold(matrix: Array, *, tube_length: int) -> Array:
     array of shape (rows, columns, tube_length)
         The tensor.
     """
+    _check_tensor("fold", matrix, "(tube_length * rows, columns)")
     total, columns = matrix.shape
+    if tube_length < 1 or total % tube_length:
+        raise ValueError(
+            f"fold got {total} rows for tube_length={tube_length}; their number must be a multiple of tube_length"
+        )
     return namespace(matrix).moveaxis(matrix.reshape(tube_length, total // tube_length, columns), 0, -1)
 
 
@@ -162,11 +176,44 @@ def tube_norms(tensor: Array) -> Array:
     array of shape (rows, columns)
         The norms.
     """
-    return namespace(tensor).sqrt((tensor**2).sum(-1))
+    _check_real("tube_norms", tensor)
+    values = tensor if is_floating(tensor) else tensor * 1.0  # squares of integers overflow
+    return namespace(values).sqrt((values**2).sum(-1))
+
+
+def _check_tensor(function: str, tensor: Array, axes: str = "(rows, columns, tube)") -> None:
+    """Raise an error unless the argument of a function is an array with the given axes."""
+    if not hasattr(tensor, "ndim") or not hasattr(tensor, "dtype"):
+        raise TypeError(
+            f"{function} takes a NumPy array or a torch tensor, got a {type(tensor).__name__}; convert it with "
+            "numpy.asarray"
+        )
+    if tensor.ndim != axes.count(",") + 1:
+        raise ValueError(f"{function} takes a tensor {axes}, got shape {tuple(tensor.shape)}")
+
+
+def _check_real(function: str, tensor: Array) -> None:
+    """Raise an error unless the argument of a function is a real array (rows, columns, tube) with tubes."""
+    _check_tensor(function, tensor)
+    if tensor.is_complex() if is_torch(tensor) else tensor.dtype.kind not in "buif":
+        raise TypeError(f"{function} takes real numbers, got {tensor.dtype}; pass real and imaginary parts one by one")
+    if tensor.shape[-1] == 0:
+        raise ValueError(f"{function} takes tubes of at least one number, got shape {tuple(tensor.shape)}")
 
 
 def _check_operands(left: Array, right: Array) -> None:
-    """Raise ``ValueError`` if the shapes of two operands do not fit a t-product."""
+    """Raise an error if the kinds, types or shapes of two operands do not fit a t-product."""
+    for operand in (left, right):
+        if not hasattr(operand, "ndim"):
+            raise TypeError(
+                f"t_product takes NumPy arrays or torch tensors, got a {type(operand).__name__}; convert it with "
+                "numpy.asarray"
+            )
+    if is_torch(left) != is_torch(right) or (is_torch(left) and left.dtype != right.dtype):
+        kinds = [f"{type(operand).__name__} of {getattr(operand, 'dtype', '?')}" for operand in (left, right)]
+        raise TypeError(
+            f"t_product got a {kinds[0]} and a {kinds[1]}; pass two NumPy arrays, or two torch tensors of one type"
+        )
     if left.ndim != 3 or right.ndim != 3:
         raise ValueError(
             f"t_product takes tensors (rows, columns, tube), got shapes {tuple(left.shape)} and "

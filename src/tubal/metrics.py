@@ -9,6 +9,7 @@ Scores that the command line prints are computed here: importing ``sklearn.metri
 from __future__ import annotations
 
 import math
+from operator import ne
 from typing import Literal, get_args
 
 import numpy as np
@@ -188,12 +189,27 @@ def _encode_both(labels_true: ArrayLike, labels_pred: ArrayLike) -> tuple[NDArra
 
 
 def _encode_labels(labels: ArrayLike, name: str) -> NDArray[np.intp]:
-    values = np.asarray(labels)
+    try:
+        values = np.asarray(labels)
+    except ValueError:
+        raise ValueError(f"{name} holds lists of different lengths; give one label per sample") from None
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"{name} has shape {values.shape}; give a non-empty list with one label per sample")
     if values.dtype.kind in "fc" and not np.isfinite(values).all():
         raise ValueError(f"{name} contains NaN or infinity; give every sample a label")
+    if values.dtype.kind in "OMm":
+        missing = next((sample for sample, value in enumerate(values) if _is_missing(value)), None)
+        if missing is not None:
+            raise ValueError(f"{name} has {values[missing]!r} for sample {missing}; give every sample a label")
     try:
         return np.unique(values, return_inverse=True)[1]
     except TypeError:
         raise TypeError(f"{name} mixes values that cannot be compared; give labels of one type") from None
+
+
+def _is_missing(value: object) -> bool:
+    """Tell whether a label is None, NaN, NaT or the NA of pandas, the only ones that are not equal to themselves."""
+    try:
+        return value is None or bool(ne(value, value))
+    except TypeError:  # NA is neither true nor false
+        return True

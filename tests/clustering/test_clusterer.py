@@ -18,7 +18,7 @@ from tubal import GTSC, GraphSC, ImageClusterer, load, save
 from tubal.clustering import affinity, clusterer, kmeans
 from tubal.clustering.affinity import choose_neighbors, keep_nearest, keep_nearest_rescaled, mutual_share
 from tubal.datasets import fetch, make_shifted_shapes
-from tubal.graph import Graph, Neighbors, Weighting
+from tubal.graph import Graph, Neighbors, Weighting, deformable_graph, knn_graph
 from tubal.metrics import clustering_accuracy, clustering_nmi
 from tubal.problems.layout import unit_rows
 
@@ -181,6 +181,23 @@ def test_matrix_is_accepted_as_graph(rng):
         model.kneighbors()
 
 
+@pytest.mark.parametrize("scale", [1.0, 16.0])
+@pytest.mark.parametrize("build", [knn_graph, deformable_graph])
+def test_graph_of_images_as_they_came_finds_them_again(rng, build, scale):
+    images, _ = shapes(rng)
+    images *= scale
+    graph = build(images[:40], 5)
+    model = ImageClusterer(4, graph=graph, random_state=0).fit(images[:40])
+    assert_array_equal(model.predict(images[:40]), model.labels_)
+    assert_array_equal(model.kneighbors(images[:40], 1, return_distance=False).ravel(), np.arange(40))
+    assert_array_equal(model.similar(images[40:], 3).indices, graph.query(images[40:], 3)[0])
+    coder = GTSC(4, graph=graph, max_iter=2, random_state=0)
+    assert_array_equal(coder.fit_transform(images[:40]), coder.transform(images[:40]))
+    grown = model.update(np.concatenate([images[:3], images[40:]]))
+    assert_array_equal(grown.labels_[40:43], grown.labels_[:3])
+    assert_array_equal(grown.predict(images), grown.labels_[[*range(40), *range(43, 51)]])
+
+
 def test_distances_are_rescaled_only_if_hubs_dominate(rng):
     # All images list image 0 first and image 1 second.
     n_images = 40
@@ -236,6 +253,9 @@ def test_bad_input_raises_a_one_sentence_error(images, n_clusters, message):
         ({"n_clusters": 2.5}, TypeError, "an integer"),
         ({"code_power": -1.0}, ValueError, "code_power"),
         ({"graph": "nearest"}, ValueError, "known names"),
+        ({"views": 3}, TypeError, "views=3; 'auto', the name of a view"),
+        ({"views": None}, TypeError, "views=None"),
+        ({"callbacks": 3}, TypeError, "^callbacks=3 holds a int"),
     ],
 )
 def test_bad_parameters_raise_a_one_sentence_error(rng, parameters, error, message):
@@ -506,6 +526,15 @@ def test_fewer_distinct_images_than_clusters(rng):
     with pytest.warns(ConvergenceWarning, match="5 clusters were asked for, but only 3 could be told apart"):
         model = ImageClusterer(5, random_state=0).fit(images)
     assert_array_equal(model.labels_, np.repeat([0, 1, 2], 10))
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+@pytest.mark.parametrize("pixel", [0.0, 1.0])
+@pytest.mark.filterwarnings("error")
+def test_estimate_for_equal_images_is_one_cluster_without_a_warning(preset, pixel):
+    model = ImageClusterer(preset=preset, random_state=0).fit(np.full((9, 8, 8), pixel))
+    assert model.n_clusters_ == 1
+    assert_array_equal(model.n_clusters_candidates_, [1])
 
 
 def test_tight_classes_are_not_taken_for_copies(rng):

@@ -346,6 +346,29 @@ def test_unknown_view_of_new_images_is_named(images, noise):
         fitted.predict(images, views={"other": noise})
 
 
+@pytest.mark.parametrize("method", ["predict", "similar", "update"])
+def test_bad_features_of_new_images_are_named(telling_features, method):
+    pictures = blank_shapes()
+    fitted = ImageClusterer(3, views={"own": telling_features}, random_state=0).fit(pictures)
+    before, new = fitted.labels_, np.clip(pictures + 0.001, 0.0, 1.0)
+    for views, message in (
+        ({"own": telling_features[:, :2]}, "the view 'own' has 2 features an image; 3 are wanted"),
+        ({"own": telling_features[:5]}, "one row of numbers per image"),
+        ([("own", telling_features)], "views is a list; a dict of features"),
+        ({"other": telling_features}, "no view of this model"),
+    ):
+        with pytest.raises((ValueError, TypeError), match=message):
+            getattr(fitted, method)(new, views=views)
+    assert fitted.labels_ is before
+
+
+def test_a_model_of_one_view_takes_no_features(images):
+    fitted = ImageClusterer(3, views="shape", random_state=0).fit(images)
+    for method in (fitted.predict, fitted.similar, fitted.update):
+        with pytest.raises(ValueError, match="'other', which is no view of this model"):
+            method(images, views={"other": images[:, 0]})
+
+
 # --- colour ------------------------------------------------------------------------------------------------------
 def test_lab_of_known_colours():
     known = {

@@ -224,6 +224,7 @@ def test_shapes_depend_on_the_seed():
         ({"n_samples": 0}, "n_samples is 0"),
         ({"image_shape": (4, 16)}, r"image_shape is \(4, 16\)"),
         ({"noise": -1.0}, "noise is -1.0"),
+        ({"max_shift": -1}, "max_shift is -1"),
     ],
 )
 def test_bad_parameters_of_shifted_shapes_raise(arguments, message):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from tubal import GTSC, GraphSC, SparseCoding, TubSC
+from tubal import CSC, GTSC, GraphSC, SparseCoding, TubSC
 from tubal.backends.arrays import to_numpy
 from tubal.graph import knn_graph
 from tubal.solvers import Admm
@@ -22,6 +23,13 @@ def with_value(value, place=(3, 2, 1)):
     images = IMAGES.copy()
     images[place] = value
     return images
+
+
+def objects_of(images):
+    """Return an array of objects, each an image, as a column of a table is."""
+    found = np.empty(len(images), object)
+    found[:] = list(images)
+    return found
 
 
 def check_sentence(caught, *words):
@@ -49,6 +57,9 @@ BAD_IMAGES = [
     ("complex", IMAGES + 1j, ("complex128", "absolute value")),
     ("complex rows", (IMAGES + 1j).reshape(N, -1), ("complex128", "absolute value")),
     ("ragged list", [np.zeros((3, 3)), np.zeros((4, 4))], ("different shapes", "resize")),
+    ("a list with a gap", [IMAGES[0], None, IMAGES[1]], ("image 1 of the list is a NoneType", "leave it out")),
+    ("a list of paths", [Path("a.png"), Path("b.png")], ("2 objects such as a", "Path", "load_image_folder")),
+    ("objects that are images", objects_of(IMAGES), ("12 objects such as a ndarray", "numpy.stack(list(X))")),
     ("nothing", None, ("NoneType", "is wanted")),
     ("a dictionary", {"images": IMAGES}, ("dict", "is wanted")),
     ("a path", "pictures/", ("str", "is wanted")),
@@ -71,12 +82,14 @@ def test_bad_images_raise_a_one_sentence_error(estimator, images, words):
         (lambda tensor, torch: tensor + 1j, ("complex128", "absolute value")),
         (lambda tensor, torch: tensor[:0], ("(0, 5, 4)", "at least one")),
         (lambda tensor, torch: tensor[0, 0], ("(4,)", "is wanted")),
+        (lambda tensor, torch: tensor.to_sparse(), ("sparse tensor", "X.to_dense()")),
+        (lambda tensor, torch: list(tensor.requires_grad_()), ("requires gradients", "X.detach()")),
     ],
-    ids=["NaN", "infinity", "complex", "empty", "one vector"],
+    ids=["NaN", "infinity", "complex", "empty", "one vector", "sparse", "a list that requires gradients"],
 )
 def test_bad_tensors_raise_a_one_sentence_error(change, words):
     torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'tubal[torch]'")
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises((ValueError, TypeError)) as caught:
         GTSC(n_atoms=3).fit(change(torch.as_tensor(IMAGES), torch))
     check_sentence(caught, *words)
 
@@ -164,6 +177,8 @@ def fitted():
     ("call", "words"),
     [
         (lambda model: model.transform(IMAGES[:, :4]), ("(4, 4)", "(5, 4)", "resize")),
+        (lambda model: model.transform(IMAGES[0]), ("(1, 4)", "(5, 4)", "X[None] if it is one image")),
+        (lambda model: model.transform(IMAGES.reshape(N, -1)), ("(1, 20)", "(5, 4)", "reshape X to (n, 5, 4)")),
         (lambda model: model.transform(with_value(np.nan)), ("NaN", "image 3", "replace or drop")),
         (lambda model: model.transform(IMAGES[:2], neighbors=[0, 1]), ("(2,)", "integers (n, q)")),
         (lambda model: model.transform(IMAGES[:2], neighbors=[[0.5], [1.5]]), ("float64", "integers (n, q)")),
@@ -171,7 +186,8 @@ def fitted():
         (lambda model: model.transform(IMAGES[:2], neighbors=[[-1], [0]]), ("-1", "0 to 11")),
         (lambda model: model.decode(np.zeros((2, 3))), ("(2, 3)", "(n, 3, 4)", "encode")),
         (lambda model: model.decode(np.zeros((2, 4, 4))), ("(2, 4, 4)", "(n, 3, 4)")),
-        (lambda model: model.decode(np.zeros((2, 3, 4)), norms=[1.0]), ("1 entries", "2 images")),
+        (lambda model: model.decode(np.zeros((2, 3, 4)), norms=[1.0]), ("(1,)", "2 images")),
+        (lambda model: model.decode(np.zeros((2, 3, 4)), norms=2.0), ("shape ()", "2 images")),
         (lambda model: model.explain(IMAGES), ("(12, 5, 4)", "(5, 4)")),
         (lambda model: model.explain(IMAGES[0, :4]), ("(4, 4)", "(5, 4)", "resize")),
     ],
@@ -180,6 +196,16 @@ def test_bad_arguments_of_a_fitted_model_raise(fitted, call, words):
     with pytest.raises(ValueError) as caught:
         call(fitted)
     check_sentence(caught, *words)
+
+
+@pytest.mark.parametrize("estimator", [*ALL, CSC])
+def test_codes_of_any_real_type_are_decoded(estimator):
+    model = estimator(n_atoms=3, max_iter=1, random_state=0).fit(IMAGES)
+    whole = np.round(model.codes_)
+    assert np.allclose(model.decode(whole.astype(int)), model.decode(whole))
+    assert model.decode(whole[:0]).shape == (0, 5, 4)
+    with pytest.raises(TypeError, match="complex128; real numbers are wanted"):
+        model.decode(whole + 1j)
 
 
 @pytest.mark.parametrize("method", ["transform", "encode", "decode", "explain"])
@@ -195,6 +221,17 @@ def test_new_images_with_a_matrix_as_graph_need_neighbours():
         model.transform(IMAGES[:2] + 0.1)
     check_sentence(caught, "matrix", "neighbors=", "knn_graph()")
     assert model.transform(IMAGES[:2] + 0.1, neighbors=[[0, 1], [2, 3]]).shape == (2, 3)
+
+
+def test_images_after_rows_must_be_reshaped():
+    model = TubSC(n_atoms=3, max_iter=1, random_state=0).fit(IMAGES.reshape(N, -1))
+    with pytest.raises(ValueError) as caught:
+        model.transform(IMAGES)
+    check_sentence(caught, "(5, 4)", "(1, 20)", "reshape X to (n, 20)")
+
+
+def test_shape_of_a_stack_may_be_a_list():
+    assert TubSC(n_atoms=3, max_iter=1, image_shape=[5, 4]).fit(IMAGES).image_shape_ == (5, 4)
 
 
 # --- unusual but valid ------------------------------------------------------------------------------------------
@@ -239,6 +276,12 @@ def test_unusual_images_give_finite_results(estimator, name):
         assert np.isfinite(to_numpy(values)).all()
     assert features.shape == (len(images), 6)
     assert np.diff(model.objective_).max(initial=0.0) <= 1e-5 * abs(model.objective_[0]) + 1e-12
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_strong_sparsity_on_nearly_blank_images_gives_no_overflow():
+    model = TubSC(n_atoms=3, max_iter=2, scale=None, sparsity=1e10, random_state=0)
+    assert not model.fit_transform(1e-300 * IMAGES).any()
 
 
 def test_equal_images_get_equal_features():

@@ -1,9 +1,11 @@
-"""Features as data frames: ``set_output`` of every coder, alone and in a pipeline."""
+"""Coders in pipelines of scikit-learn: data frames from ``set_output``, and parameters of ``fit``."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn import config_context
+from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -42,3 +44,19 @@ def test_pipeline_of_rows_returns_a_data_frame(library):
     frame = pipeline.fit_transform(IMAGES.reshape(len(IMAGES), -1))
     assert isinstance(frame, module.DataFrame)
     assert list(frame.columns) == ["tubsc0", "tubsc1", "tubsc2", "tubsc3"]
+
+
+@pytest.mark.parametrize("coder", CODERS, ids=lambda coder: type(coder).__name__)
+def test_pipeline_passes_parameters_of_fit_on(coder):
+    seen = []
+    follow = {"progress": lambda *stage: seen.append(stage)}
+    features = clone(coder).fit_transform(IMAGES, chunk_size=10, **follow)
+    assert seen
+    pipeline = make_pipeline(clone(coder), StandardScaler())
+    step = type(coder).__name__.lower()
+    named = pipeline.fit_transform(IMAGES, **{f"{step}__chunk_size": 10})
+    with config_context(enable_metadata_routing=True):
+        asked = make_pipeline(clone(coder).set_fit_request(chunk_size=True), StandardScaler())
+        routed = asked.fit_transform(IMAGES, chunk_size=10)
+    np.testing.assert_array_equal(named, StandardScaler().fit_transform(features))
+    np.testing.assert_array_equal(routed, named)

@@ -551,6 +551,19 @@ def test_invalid_search_arrays_raise(rng):
             restore_graph(arrays | {name: value}, meta)
 
 
+@pytest.mark.parametrize("name", ["deformation", "effort", "random_state", "memory_budget"])
+def test_settings_of_another_type_raise(rng, name):
+    with pytest.raises((TypeError, ValueError), match=f"{name}='a'.* is wanted"):
+        deformable_graph(rng.random((10, 8, 8)), 2, **{name: "a"})
+
+
+@pytest.mark.filterwarnings("error")
+def test_large_pixels_are_compared_without_a_warning(rng):
+    images = rng.random((10, 8, 8)).astype(np.float32)
+    found = deformable_graph(np.float32(2.0**120) * images, 2)
+    assert_array_equal(found.neighbors, deformable_graph(images, 2).neighbors)
+
+
 def test_query_with_another_shape_raises(rng):
     graph = deformable_graph(rng.random((10, 8, 8)), 2)
     with pytest.raises(ValueError, match="training shape"):

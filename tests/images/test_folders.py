@@ -248,11 +248,12 @@ def test_bad_folders_and_options_raise(tmp_path: Path) -> None:
     for wrong in (
         {"size": 0},
         {"size": (1, 2, 3)},
+        {"size": (8,)},
         {"colour": "blue"},
         {"fit": "stretch"},
         {"max_pixels": 0},
     ):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
             load_image_folder(tmp_path, **wrong)
 
 

@@ -370,6 +370,7 @@ def test_to_images_undoes_to_tensor(rng):
         ({"n_atoms": 65}, (8, 8), "65 filters for images of 64 pixels"),
         ({}, (1, 1), "images of one pixel"),
         ({"n_atoms": 3, "init": np.ones((4, 8, 8))}, (8, 8), r"\(atom, height, width, channel\)"),
+        ({"n_atoms": 3, "init": np.full((3, 8, 8), np.nan)}, (8, 8), "every filter must be finite"),
         ({"init": "photographs"}, (8, 8), "must be one of 'images', 'random'"),
     ],
 )

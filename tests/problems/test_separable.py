@@ -252,12 +252,18 @@ def test_channels_are_rows_or_a_mode(rng):
         ({"n_atoms": (3, 3, 3)}, (8, 8), "has 3 numbers"),
         ({"n_atoms": (0, 3)}, (8, 8), "must be at least 1"),
         ({"init": (np.ones((8, 2)), np.ones((8, 2)))}, (8, 8), r"\(side, atoms\) = "),
+        (
+            {"init": (np.full((8, 2), np.nan), np.ones((8, 2))), "n_atoms": (2, 2)},
+            (8, 8),
+            "every matrix must be finite",
+        ),
+        ({"init": None}, (8, 8), r"a matrix .* for each side is wanted"),
         ({"init": "photographs"}, (8, 8), "must be one of 'images', 'random'"),
         ({"graph_weight": -1.0}, (8, 8), "graph_weight=-1.0"),
     ],
 )
 def test_bad_parameters_raise(rng, parameters, shape, sentence):
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
         TenSR(**parameters).fit(rng.random((6, *shape)))
 
 

@@ -45,8 +45,10 @@ from tubal.clustering.cuts import Pieces, assign_labels, check_cluster_count, n_
 from tubal.clustering.growth import GrowingClusters
 from tubal.clustering.hints import Hints
 from tubal.clustering.quality import (
+    RestoredStack,
     check_loaded_clusters,
     describe_images,
+    peak_values,
     shortest_description,
     vote,
 )
@@ -81,6 +83,7 @@ from tubal.estimators.image_coder import Callbacks
 from tubal.estimators.notebook import NotebookView
 from tubal.estimators.validation import (
     StackInParts,
+    check_callbacks,
     check_new_stack,
     check_parameters,
     check_stored,
@@ -94,7 +97,7 @@ from tubal.graph import Graph, Neighbors
 from tubal.graph.structure import FloatArray, IndexArray, SparseMatrix
 from tubal.learning.alternation import digest_arrays
 from tubal.learning.checkpoints import Checkpoint, StageReport, Stages, as_checkpoint, fit_identity
-from tubal.learning.fitting import replace_fitted, scale_images
+from tubal.learning.fitting import as_in_graph, replace_fitted, scale_images
 from tubal.problems.layout import unit_rows
 from tubal.solvers import Admm
 from tubal.solvers.base import check_integer, check_number
@@ -397,13 +400,13 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         eigenpairs = counted.eigenpairs if counted else self._eigenpairs(affinity, n_clusters, seed, stages, images)
         among, affinity = affinity, distinct.spread(affinity)
         pieces = Pieces(affinity, graph, features, distinct.copy_of, eigenpairs, among=among)
-        labels = assign_labels(settings.assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
+        labels = self._assign(settings.assignment, n_clusters, pieces, seed, stages)
 
         shape = tuple(int(extent) for extent in stack.shape[1:])
         fitted = {**({} if in_parts else column_names(X)), "image_shape_": shape, "n_features_in_": int(np.prod(shape))}
         fitted |= {"seed_": seed, "graph_": graph, "model_": model, "n_iter_": model.n_iter_}
         fitted |= {**views.fitted(), "affinity_": affinity, "labels_": labels, "copy_of_": distinct.copy_of}
-        fitted |= describe_count(counted, n_clusters)
+        fitted |= {"_brightness_": peak_values(stack), **describe_count(counted, n_clusters, labels)}
         fitted |= {"features_": features} if isinstance(features, np.ndarray) else {}
         if are_rows and not isinstance(stack, StackInParts):
             stack = stack.reshape(len(images), -1)
@@ -416,9 +419,11 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         search: Any = parts["graph_"].search
         # Which images are unusual depends on the images alone, so it changes only when images come or go.
         same = len(getattr(self, "outlier_scores_", ())) == len(labels)
-        images = None if same or search is None else to_numpy(search.images)
+        images: Any = None if same or search is None else to_numpy(search.images)
+        if images is not None and "_brightness_" in parts:  # models of earlier versions do not know it
+            images = RestoredStack(images, parts["_brightness_"])
         if images is not None and self.image_shape is None and self.image_shape_[0] == 1:
-            images = images.reshape(len(images), -1)  # rows of features, which are compared by their values
+            images = images[:].reshape(len(images), -1)  # rows of features, which are compared by their values
         stable = parts.get("stability_")  # hints say more about clusters, but nothing about other partitions
         pieces = Pieces(parts["affinity_"], parts["graph_"], self._features(parts), copy_of, stable=stable)
         known = (self.outlier_scores_, self.outliers_, self.duplicates_) if same and "duplicates_" in parts else None
@@ -438,9 +443,11 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         Returns
         -------
         ndarray of shape (n_images,)
-            Cluster of each training image; cluster 0 is the largest.
+            Cluster of each training image; cluster 0 is the largest, unless they are ``labels_``.
         """
         check_is_fitted(self, "affinity_")
+        if check_integer("n_clusters", n_clusters) == self.n_clusters_:
+            return self.labels_.copy()  # after update and remove, clusters keep their numbers
         return self.tree_.labels(n_clusters)
 
     @cached_property
@@ -454,9 +461,13 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
 
         # Models stored by earlier versions do not know copies.
         copy_of = getattr(self, "copy_of_", np.arange(len(labels)))
-        kept, group = np.unique(copy_of, return_inverse=True)
+        # Copies are one leaf, unless hints have put them into different clusters.
+        n_clusters = int(labels.max()) + 1
+        group = np.unique(copy_of * n_clusters + labels, return_inverse=True)[1]
+        order = np.lexsort((copy_of != np.arange(len(labels)), group))  # representatives first
+        kept = order[np.unique(group[order], return_index=True)[1]]
         affinity = self.affinity_[kept][:, kept]
-        together = equal_images(self.graph_)[kept]
+        together = (equal_images(self.graph_) * n_clusters + labels)[kept]
         tree = cluster_tree(affinity, labels[kept], together=together, seed=self.seed_)
         return replace(tree, pieces=tree.pieces[group])
 
@@ -494,6 +505,7 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         if self.max_clusters is not None:
             check_integer("max_clusters", self.max_clusters)
         check_number("code_power", self.code_power, least=0.0)
+        check_callbacks("callbacks", self.callbacks)
         if self.n_neighbors is not None and check_integer("n_neighbors", self.n_neighbors) >= n_images:
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} but n_samples = {n_images}: an image has at most n_samples - 1 "
@@ -630,6 +642,13 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         found = estimate_n_clusters(affinity, max_clusters=self.max_clusters, seed=seed, stage=shown, like=images)
         return found.n_clusters, found
 
+    def _assign(self, assignment: str, n_clusters: int, pieces: Pieces, seed: int, stages: Stages) -> LabelArray:
+        """Return the labels; without a warning about fewer clusters than the estimate, which nobody asked for."""
+        with warnings.catch_warnings():
+            if self.n_clusters is None:
+                warnings.filterwarnings("ignore", ".* clusters were asked for", ConvergenceWarning)
+            return assign_labels(assignment, n_clusters, pieces, seed, stages.stage("cut", "cutting the graph"))
+
     def _eigenpairs(
         self, affinity: SparseMatrix, n_clusters: int, seed: int, stages: Stages, images: Array
     ) -> Spectrum:
@@ -673,12 +692,13 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         """
         check_is_fitted(self, "labels_")
         stack = self._new_stack(X)
-        images = scale_images(stack, "unit")[0]
+        images, given = scale_images(stack, "unit")[0], self._given_views(views)
+        asked = as_in_graph(self.graph_, stack, images, "unit")
         if choose_preset(self.preset).assignment == "kmeans":
             labels = self._nearest_center(images)
         else:
-            labels = self._votes(stack, images, views or {}).argmax(axis=1).astype(np.intp)
-        same = self.graph_.identical(images)
+            labels = self._votes(stack, asked, given).argmax(axis=1).astype(np.intp)
+        same = self.graph_.identical(asked)
         return np.where(same >= 0, self.labels_[same], labels).astype(np.intp)
 
     def _votes(self, stack: Array, images: Array, given: Mapping[str, ArrayLike]) -> NDArray[np.float64]:
@@ -729,7 +749,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         """
         check_is_fitted(self, "labels_")
         stack = self._new_stack(X)
-        return query_leading(self, stack, scale_images(stack, "unit")[0], views or {}, n_neighbors)
+        asked = as_in_graph(self.graph_, stack, scale_images(stack, "unit")[0], "unit")
+        return query_leading(self, stack, asked, self._given_views(views), n_neighbors)
 
     def kneighbors(
         self, X: ArrayLike | None = None, n_neighbors: int | None = None, return_distance: bool = True
@@ -751,7 +772,8 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         distances : ndarray of shape (m, n_neighbors)
             Distances, nearest first; only if ``return_distance``.
         indices : ndarray of shape (m, n_neighbors)
-            Indices of training images.
+            Indices of training images. Lists of training images that lost neighbours in :meth:`remove` end with -1,
+            at infinite distance.
         """
         check_is_fitted(self, "labels_")
         if X is None:
@@ -801,9 +823,12 @@ class ImageClusterer(GrowingClusters, NotebookView, ClusterMixin, BaseEstimator)
         return tags
 
 
-def describe_count(counted: ClusterCount | None, n_clusters: int) -> dict[str, Any]:
+def describe_count(counted: ClusterCount | None, n_clusters: int, labels: LabelArray) -> dict[str, Any]:
     """Return the fitted attributes that describe how the number of clusters was chosen."""
     if counted is None:
         return {"n_clusters_candidates_": np.array([n_clusters], dtype=np.intp), "n_clusters_scores_": None}
     curves = {"n_clusters": counted.numbers, "gap": counted.gap}
-    return {"n_clusters_candidates_": counted.candidates, "n_clusters_scores_": curves}
+    candidates, n_found = counted.candidates, int(labels.max()) + 1
+    if n_found < n_clusters:  # there are not so many different images
+        candidates = np.array([n_found, *candidates[candidates < n_found]], dtype=np.intp)
+    return {"n_clusters_candidates_": candidates, "n_clusters_scores_": curves}

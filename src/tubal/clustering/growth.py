@@ -10,6 +10,7 @@ import copy
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,7 +32,9 @@ from tubal.clustering.hints import (
     Pairs,
     Question,
     apply_hints,
+    unique_pairs,
 )
+from tubal.clustering.quality import peak_values
 from tubal.clustering.spectral import Float64Array, LabelArray, spectrum
 from tubal.clustering.tree import ClusterTree, Coordinates, QuestionTree
 from tubal.clustering.views import SHAPE, Viewed, best_edges, describe_new, picture_peaks
@@ -46,7 +49,7 @@ from tubal.graph.structure import (
     Neighbors,
     SparseMatrix,
 )
-from tubal.learning.fitting import replace_fitted, scale_images
+from tubal.learning.fitting import as_in_graph, replace_fitted, scale_images
 from tubal.problems.layout import unit_rows
 from tubal.solvers.base import check_integer
 
@@ -75,6 +78,7 @@ class GrowingClusters(Viewed):
     n_clusters_: int
     confidence_: NDArray[np.float64]
     stability_: Float64Array
+    _brightness_: Float64Array  # the largest absolute value of each image
     affinity_: SparseMatrix
     copy_of_: IndexArray
     graph_: Graph
@@ -125,10 +129,8 @@ class GrowingClusters(Viewed):
         """
         check_is_fitted(self, "labels_")
         n_questions = check_integer("n_questions", n_questions)
-        left_out = np.array([int(image) for image in skip], dtype=np.intp)
-        if len(left_out) and not 0 <= left_out.min() <= left_out.max() < len(self.labels_):
-            raise ValueError(f"skip names an image outside 0 to {len(self.labels_) - 1}")
-        interview = self._interview(left_out)
+        left_out = check_images("skip", skip, len(self.labels_))
+        interview = self._interview(np.array(left_out, dtype=np.intp))
         found: list[Question] = []
         while len(found) < n_questions and (question := interview.next()) is not None:
             found.append(question)
@@ -199,11 +201,14 @@ class GrowingClusters(Viewed):
             The clusterer itself.
         """
         check_is_fitted(self, "labels_")
-        gone, undone = list(images), list(pairs)
-        known = set(self.hints_.mentioned.tolist())
+        n_images, known = len(self.labels_), set(self.hints_.mentioned.tolist())
+        gone, undone = check_images("images", images, n_images), unique_pairs((), pairs, n_images, "pairs")
         unknown = [image for image in gone if image not in known]
         if unknown:
             raise ValueError(f"nothing was said about image {unknown[0]}; hints_ holds all hints")
+        unpaired = sorted(set(undone) - {*self.hints_.same, *self.hints_.different})
+        if unpaired:
+            raise ValueError(f"nothing was said about the pair {unpaired[0]}; hints_ holds all hints")
         self._set_hints(self.hints_.without(gone, undone))
         return self
 
@@ -316,12 +321,13 @@ class GrowingClusters(Viewed):
         stack = self._new_stack(X)
         images = scale_images(stack, "unit")[0]
         n_old, n_neighbors = len(self.labels_), self.graph_.n_neighbors or 1
-        seen = self._grown_views(stack, images, views or {})
+        asked = as_in_graph(self.graph_, stack, images, "unit")
+        seen = self._grown_views(stack, asked, self._given_views(views))
         graph, around = seen[SHAPE].graph, seen[SHAPE].around
         model, features = self._coded(images, graph, _known_only(around.indices, n_old, n_neighbors))
         affinity = grown_affinity(self.affinity_, seen, n_neighbors)
         n_added = getattr(self, "n_added_", 0) + len(images)
-        copy_of = self._grown_copies(images)
+        copy_of = self._grown_copies(asked)
         best = max(seen.values(), key=lambda view: view.trust)
         strangers = strange_groups(choose_neighbors(best.graph, n_neighbors), best.around, n_added)
         labels = grown_labels(self._found(), affinity, strangers)[copy_of]
@@ -339,6 +345,8 @@ class GrowingClusters(Viewed):
         parts.pop("_peaks_", None)
         if added is not None:
             parts["_peaks_"] = np.concatenate([self._peaks_, added])
+        if "_brightness_" in parts:
+            parts["_brightness_"] = np.concatenate([self._brightness_, peak_values(stack)])
         if "coordinates_" in parts:
             parts["coordinates_"] = grown_coordinates(self.coordinates_, affinity)
         if "stability_" in parts:
@@ -379,9 +387,7 @@ class GrowingClusters(Viewed):
         """
         check_is_fitted(self, "labels_")
         n_images = len(self.labels_)
-        gone = sorted({check_integer("indices", index, least=0) for index in indices})
-        if gone and gone[-1] >= n_images:
-            raise ValueError(f"there is no image {gone[-1]}; the images are 0 to {n_images - 1}")
+        gone = check_images("indices", indices, n_images)
         kept = np.setdiff1d(np.arange(n_images), np.array(gone, dtype=np.intp))
         if len(kept) < 2:
             raise ValueError(f"{len(kept)} of {n_images} images would be left; a collection has at least two")
@@ -400,7 +406,7 @@ class GrowingClusters(Viewed):
         labels = self._found()[kept]
         parts["found_labels_"] = np.unique(labels, return_inverse=True)[1].astype(np.intp)
         parts["n_added_"] = int(np.count_nonzero(kept >= n_images - getattr(self, "n_added_", 0)))
-        for name in ("coordinates_", "stability_", "_peaks_", *_OF_FILES):
+        for name in ("coordinates_", "stability_", "_peaks_", "_brightness_", *_OF_FILES):
             if name in parts:
                 parts[name] = parts[name][kept]
         self._settle(parts, self.hints_.renumbered(new_index), self.labels_[kept])
@@ -475,6 +481,23 @@ class GrowingClusters(Viewed):
 _DERIVED = frozenset({"embedding_", "tree_"})
 # What the command line stores about the file of each image.
 _OF_FILES = ("file_names_", "file_digests_")
+
+
+def check_images(name: str, images: Iterable[int], n_images: int) -> list[int]:
+    """Return indices of images, or raise an error that names the first that is none."""
+    if isinstance(images, str) or not isinstance(images, Iterable):
+        raise TypeError(f"{name}={images!r}; several indices of images are wanted, such as [3, 4]")
+    found: list[int] = []
+    for image in images:
+        if isinstance(image, bool) or not isinstance(image, Integral):
+            raise TypeError(
+                f"{name} holds {image!r}; indices of images are wanted, integers (numpy.flatnonzero gives those of a "
+                "mask)"
+            )
+        if not 0 <= image < n_images:
+            raise ValueError(f"{name} holds {image}, but the images are 0 to {n_images - 1}")
+        found.append(int(image))
+    return found
 
 
 def check_hints(hints: Any, names: Any, labels: LabelArray) -> None:

@@ -130,8 +130,8 @@ class Hints:
                     f"image {index} is already named {known[index]!r} and cannot be named {text!r} as well; to correct "
                     f"the name, call forget([{index}]) first"
                 )
-        together = _unique_pairs(self.same, same, n_images, "same")
-        apart = _unique_pairs(self.different, different, n_images, "different")
+        together = unique_pairs(self.same, same, n_images, "same")
+        apart = unique_pairs(self.different, different, n_images, "different")
         placed = dict.fromkeys([*self.alone, *(_check_index(image, n_images) for image in alone)])
         found = Hints(tuple(known), tuple(known.values()), together, apart, tuple(placed))._tidy()
         found.groups()  # raises an error if they contradict each other
@@ -306,8 +306,10 @@ def _ordered(pair: Iterable[int]) -> Pair:
     return (int(i), int(j)) if i <= j else (int(j), int(i))
 
 
-def _unique_pairs(known: Sequence[Pair], new: Pairs, n_images: int, what: str) -> tuple[Pair, ...]:
+def unique_pairs(known: Sequence[Pair], new: Pairs, n_images: int, what: str) -> tuple[Pair, ...]:
     """Return known and new pairs, each once and the smaller index first."""
+    if not isinstance(new, Iterable):
+        raise TypeError(f"{what}={new!r}; a list of pairs of two indices is wanted, such as [(3, 4)]")
     found = list(known)
     for pair in new:
         try:
@@ -519,7 +521,7 @@ def _place_unnamed(
         best = int(shares.argmax())
         shares[taken] = -1.0
         choice = int(shares.argmax())
-        if choice != best and shares[choice] < _WELCOME:
+        if best in taken and shares[choice] < _WELCOME:
             choice = len(names)
             names.append(None)
         column[place] = choice

@@ -351,6 +351,40 @@ def _over_images(work: Callable[[Array], Array], images: Array | StackInParts) -
     return np.concatenate(list(chain.from_iterable(parts)))
 
 
+def peak_values(images: Array | StackInParts) -> Float64Array:
+    """Return the largest absolute value (n,) of each image, which its copy of unit length has lost."""
+
+    def largest(part: Array) -> Array:
+        return namespace(part).amax(abs(part.reshape(len(part), -1)), 1)
+
+    return np.asarray(to_numpy(_over_images(largest, images)), dtype=np.float64)
+
+
+class RestoredStack(StackInParts):
+    """Images as they were, made when they are read from copies of unit length and the largest value of each.
+
+    Parameters
+    ----------
+    copies : ndarray of shape (n_images, height, width[, channels])
+        The images, each multiplied by any number above 0.
+    peaks : ndarray of shape (n_images,)
+        The largest absolute value of each image.
+    """
+
+    def __init__(self, copies: NDArray[Any], peaks: Float64Array) -> None:
+        super().__init__(copies)
+        self.peaks, self.highest = peaks, float(peaks.max()) or 1.0
+
+    def __getitem__(self, part: slice) -> NDArray[Any]:
+        """Return some images, up to 1e-6 of the largest value of all."""
+        copies = self.images[part]
+        own = np.abs(copies.reshape(len(copies), -1)).max(axis=1)
+        factors = self.peaks[part] / self.highest / np.where(own > 0.0, own, 1.0)
+        # Rounding, so that a value on the border of a histogram's bins is in the same one again.
+        restored: NDArray[Any] = np.round(copies * factors.reshape(-1, *[1] * (copies.ndim - 1)), 6) * self.highest
+        return restored
+
+
 def appearance(images: Array | StackInParts) -> Array:
     """Return square roots of histograms (n, b) of images (n, height, width[, channels]).
 
@@ -723,6 +757,8 @@ def check_loaded_clusters(model: ImageClusterer, n_images: int) -> None:
         least=1,
         most=n_images,
     )
+    if "_brightness_" in vars(model):
+        check_stored("_brightness_", model._brightness_, (n_images,), least=0.0)
     indices = {"medoids_": (n_clusters,), "copy_of_": (n_images,)}
     for name, length in indices.items():
         if name in vars(model):  # models of earlier versions do not know copies

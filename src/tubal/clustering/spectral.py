@@ -20,6 +20,7 @@ from scipy import linalg, sparse
 from scipy.cluster.hierarchy import linkage
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import LinearOperator, eigsh
+from scipy.spatial.distance import pdist
 
 from tubal.backends.arrays import (
     Array,
@@ -537,7 +538,8 @@ def ward_tree(points: Float64Array, *, of_many: bool) -> Float64Array:
     """
     n_points = len(points)
     if not of_many or n_points > 2 * _TREE_LIMIT or n_points < 2:
-        return np.asarray(linkage(points, method="ward"))
+        # Of points SciPy would compute the same distances, and take some points for distances with a warning.
+        return np.asarray(linkage(pdist(points), method="ward"))
     merges, heights = np.empty((n_points - 1, 2), np.int64), np.empty(n_points - 1)
     ward_merges(np.ascontiguousarray(points, dtype=np.float64), np.empty((n_points, n_points)), merges, heights)
     order = np.argsort(heights, kind="stable")

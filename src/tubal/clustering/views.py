@@ -21,7 +21,7 @@ colour count at most 0.35 of its edges, edges of texture at most as much.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -44,7 +44,7 @@ from tubal.clustering.affinity import (
 from tubal.clustering.cuts import diffusion_cut, modularity, order_by_size
 from tubal.estimators.validation import check_stored
 from tubal.graph import Graph, Stage, knn_graph
-from tubal.graph.neighbors import DescribedSearch
+from tubal.graph.neighbors import DescribedSearch, as_rows
 from tubal.graph.structure import Neighbors, SparseMatrix, check_adjacency, check_interval
 from tubal.learning.checkpoints import Stages
 from tubal.text import count
@@ -172,6 +172,8 @@ def requested_views(views: str | Sequence[str] | Mapping[str, Any], images: Arra
     if isinstance(views, str) and views == "auto":
         useful = _useful(images)
         return Request(True, {name: known[name] for name in useful}, {}) if useful else ONLY_SHAPE
+    if not isinstance(views, (str, Mapping, Iterable)):
+        raise TypeError(f"views={views!r}; 'auto', the name of a view, a list of names or a dict is wanted")
     wanted = dict.fromkeys([views] if isinstance(views, str) else views) if not isinstance(views, Mapping) else views
     if not wanted:
         raise ValueError("views is empty; name at least one, such as 'shape'")
@@ -369,6 +371,17 @@ class Viewed:
     white_: float
     _peaks_: NDArray[np.uint8]
 
+    def _given_views(self, views: Mapping[str, ArrayLike] | None) -> Mapping[str, ArrayLike]:
+        """Return the features of new images by view, or raise an error for views that the model does not have."""
+        given = {} if views is None else views
+        if not isinstance(given, Mapping):
+            raise TypeError(f"views is a {type(given).__name__}; a dict of features by name of view is wanted")
+        known = getattr(self, "view_graphs_", {})  # models of earlier versions have one view
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            raise ValueError(f"views has {unknown[0]!r}, which is no view of this model; it has {sorted(known)}")
+        return given
+
     def _without_descriptions(self, fitted: dict[str, Any]) -> dict[str, Any]:
         """Return fitted attributes as files store them: without features that follow exactly from the pictures."""
         if "_peaks_" not in fitted or fitted["graph_"].search is None:
@@ -442,11 +455,6 @@ def describe_new(model: Viewed, stack: Array, given: Mapping[str, ArrayLike]) ->
 
     A network that is not installed here is left out with a warning.
     """
-    unknown = sorted(set(given) - set(model.view_graphs_))
-    if unknown:
-        raise ValueError(
-            f"views has {unknown[0]!r}, which is no view of this model; it has {sorted(model.view_graphs_)}"
-        )
     found, known = {}, built_in_views()
     pictures = in_unit_range(stack, model.white_)
     for name, graph in model.view_graphs_.items():
@@ -454,6 +462,9 @@ def describe_new(model: Viewed, stack: Array, given: Mapping[str, ArrayLike]) ->
             continue
         if name in given:
             found[name] = check_features(name, to_numpy(given[name]), len(stack))
+            came, wanted = found[name].shape[1], as_rows(graph.search.images).shape[1]
+            if came != wanted:
+                raise ValueError(f"the view {name!r} has {came} features an image; {wanted} are wanted, as in the fit")
         elif (view := _view_of(model, name, known)) is not None:
             try:
                 found[name] = view.describe(pictures)

@@ -596,6 +596,8 @@ def make_shifted_shapes(
     from sklearn.utils import Bunch
 
     _check_arguments(n_samples, n_classes, image_shape, noise)
+    if max_shift is not None and max_shift < 0:
+        raise ValueError(f"max_shift is {max_shift}; a number of pixels of at least 0 is wanted, or None")
     generator = np.random.default_rng(random_state)
     largest = image_shape[1] // 2 if max_shift is None else max_shift
     names = list(_SHAPES)[:n_classes]

@@ -41,6 +41,7 @@ from tubal.learning.fitting import (
     GraphSettings,
     PathLike,
     Recipe,
+    as_in_graph,
     code_again,
     exceeds_memory,
     fit_in_memory,
@@ -306,7 +307,16 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         warn_if_not_converged(recipe, fitted)
         return self
 
-    def fit_transform(self, X: Images | ImageSource, y: object = None) -> Array:
+    def fit_transform(
+        self,
+        X: Images | ImageSource,
+        y: object = None,
+        *,
+        chunk_size: int | None = None,
+        folder: PathLike | None = None,
+        checkpoint: Checkpoint | PathLike | None = None,
+        progress: Callable[[str, int, int], object] | None = None,
+    ) -> Array:
         """Fit, and return the features of the training images.
 
         Parameters
@@ -315,13 +325,22 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             Images, or anything else that :meth:`fit` accepts.
         y : None
             Ignored.
+        chunk_size : int, optional
+            Passed to :meth:`fit`, as are the following.
+        folder : str or path-like, optional
+            Folder for codes that do not fit in memory.
+        checkpoint : str, path-like or Checkpoint, optional
+            File to which the state of the fit is saved.
+        progress : callable, optional
+            Called as ``progress(stage, done, total)``.
 
         Returns
         -------
         array of shape (n, n_features_out)
             Features, as :meth:`transform` computes them.
         """
-        return self.fit(X)._features(self.codes_)
+        self.fit(X, chunk_size=chunk_size, folder=folder, checkpoint=checkpoint, progress=progress)
+        return self._features(self.codes_)
 
     @available_if(_learns_from_batches)
     def partial_fit(self, X: Images, y: object = None, *, horizon: float | None = None) -> Self:
@@ -410,8 +429,9 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             indices = check_neighbors(neighbors, len(images), self.codes_.shape[0])
             return NewNeighbors(indices, np.ones(indices.shape), np.full(len(images), -1))
         scaled, _ = scale_images(images, self.scale, self.scale_factor_)
-        indices, weights = self.graph_.query(scaled)
-        identical = np.asarray(self.graph_.identical(scaled))
+        asked = as_in_graph(self.graph_, images, scaled, self.scale)
+        indices, weights = self.graph_.query(asked)
+        identical = np.asarray(self.graph_.identical(asked))
         return NewNeighbors(np.asarray(indices), np.asarray(weights, np.float64), identical)
 
     def _encode_batch(self, images: Array, neighbors: NewNeighbors | None) -> Array:
@@ -499,8 +519,10 @@ class ImageCoder(NotebookView, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if norms is None:
             return images
         factors = as_like(norms, images)
-        if len(factors) != len(images):
-            raise ValueError(f"norms has {len(factors)} entries for {len(images)} images; one norm an image is wanted")
+        if tuple(factors.shape) != (len(images),):
+            raise ValueError(
+                f"norms has shape {tuple(factors.shape)} for {len(images)} images; one norm an image is wanted"
+            )
         return images * factors.reshape(-1, *[1] * (images.ndim - 1))
 
     def explain(self, image: Images, *, with_graph: bool = False) -> Explanation:

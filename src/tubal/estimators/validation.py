@@ -198,12 +198,23 @@ def check_new_stack(images: ArrayLike | Array, image_shape: ImageShape | None, e
     stack = check_stack(images, image_shape, estimator)
     shape, fitted = tuple(int(extent) for extent in stack.shape[1:]), estimator.image_shape_
     if shape != fitted:
-        raise ValueError(
-            f"X has {int(np.prod(shape))} features, but {type(estimator).__name__} is expecting "
-            f"{int(np.prod(fitted))} features as input: images of shape {shape} came, images of "
-            f"shape {fitted} were fitted; resize them first"
-        )
+        raise _shape_error(tuple(np.shape(images)), shape, fitted, type(estimator).__name__)
     return stack
+
+
+def _shape_error(given: tuple[int, ...], shape: ImageShape, fitted: ImageShape, name: str) -> ValueError:
+    """Return the error for new images of the wrong ``shape``; they came as an array of shape ``given``."""
+    n_values, n_wanted = prod(shape), prod(fitted)
+    if n_values == n_wanted and 1 in (shape[0], fitted[0]):
+        advice = (
+            f"reshape X to (n, {', '.join(map(str, fitted))})" if fitted[0] > 1 else f"reshape X to (n, {n_wanted})"
+        )
+    else:
+        advice = "pass X[None] if it is one image" if given == fitted else "resize them first"
+    return ValueError(
+        f"X has {n_values} features, but {name} is expecting {n_wanted} features as input: images of shape {shape} "
+        f"came, images of shape {fitted} were fitted; {advice}"
+    )
 
 
 def column_names(images: object) -> dict[str, Any]:
@@ -240,7 +251,8 @@ def as_stack(images: Array, image_shape: ImageShape | None) -> Array:
 
 def check_image_shape(shape: Sequence[int], image_shape: ImageShape | None) -> None:
     """Raise an error if images of this stack are not of the ``image_shape`` that was given."""
-    if image_shape is not None and image_shape != tuple(shape[1:]):
+    given = tuple(image_shape) if isinstance(image_shape, list) else image_shape
+    if given is not None and given != tuple(shape[1:]):
         raise ValueError(
             f"image_shape={image_shape} but the images have shape {tuple(shape[1:])}; "
             "leave image_shape out for image stacks"
@@ -257,10 +269,7 @@ def _check_array(images: ArrayLike, estimator: BaseEstimator) -> Array:
     _check_kind(images)
     shape = getattr(images, "shape", None)
     if shape is not None and len(shape) < _ROWS:
-        raise ValueError(
-            f"images came with shape {tuple(shape)}; a stack (n, height, width) or rows (n, features) are wanted. "
-            "Reshape your data, with array[None] if it is a single image"
-        )
+        raise _flat_error(images, tuple(shape))
     if shape is not None and shape[0] == 0:
         raise ValueError(f"X has shape {tuple(shape)} and so holds no image; pass at least one")
     rows = getattr(images, "ndim", _ROWS) <= _ROWS
@@ -274,13 +283,36 @@ def _check_array(images: ArrayLike, estimator: BaseEstimator) -> Array:
 
 
 def _array_of_list(images: list[Any] | tuple[Any, ...]) -> Array:
+    for image in images:
+        check_plain(image)
     try:
         return np.asarray(images)
     except ValueError as error:
+        odd = [place for place, image in enumerate(images) if image is None or np.isscalar(image)]
+        if odd:
+            raise TypeError(
+                f"image {odd[0]} of the list is a {type(images[odd[0]]).__name__}; leave it out, or pass an array of "
+                "the shape of the others"
+            ) from error
         raise ValueError(
             "the images in the list have different shapes; resize them to one shape first, as "
             "tubal.datasets.load_image_folder does"
         ) from error
+
+
+def _flat_error(images: Any, shape: tuple[int, ...]) -> ValueError:
+    """Return the error for an array with one axis or none, such as a column of a table that holds images or paths."""
+    one = np.asarray(images).ravel()[0] if prod(shape) else None
+    if one is None or isinstance(one, Real):
+        return ValueError(
+            f"images came with shape {shape}; a stack (n, height, width) or rows (n, features) are wanted. "
+            "Reshape your data, with array[None] if it is a single image"
+        )
+    advice = "stack them, with numpy.stack(list(X))" if np.ndim(one) else "read files with load_image_folder"
+    return ValueError(
+        f"X holds {prod(shape)} objects such as a {type(one).__name__}, not numbers; a stack (n, height, width) is "
+        f"wanted: {advice}"
+    )
 
 
 def _check_kind(images: object) -> None:
@@ -337,6 +369,8 @@ def _wanted_type(images: object) -> type | list[type]:
 def _check_tensor(images: Array) -> Array:
     """Return a torch tensor in single or double precision."""
     torch = namespace(images)
+    if images.layout != torch.strided:
+        raise TypeError("X is a sparse tensor, and images are dense; pass X.to_dense()")
     if images.is_complex():
         raise _complex_error(images.dtype)
     if not is_floating(images) or images.dtype in (torch.float16, torch.bfloat16):
@@ -438,14 +472,16 @@ def check_parameters(parameters: Mapping[str, object], rules: Mapping[str, Rule]
 
 # --- arguments of fitted models ------------------------------------------------------------------------------
 def check_codes(codes: ArrayLike | Array, shape: tuple[int, ...]) -> Array:
-    """Return codes to decode, if they have the model's ``shape`` after the first axis."""
+    """Return codes to decode in floating point, if they have the model's ``shape`` after the first axis."""
     found: Array = codes if is_torch(codes) else np.asarray(codes)
     if tuple(found.shape[1:]) != shape:
         wanted = ", ".join(map(str, shape))
         raise ValueError(
             f"codes have shape {tuple(found.shape)}; (n, {wanted}) is wanted, as encode returns them, not features"
         )
-    return found
+    if found.is_complex() if is_torch(found) else found.dtype.kind not in "buif":
+        raise TypeError(f"codes have type {found.dtype}; real numbers are wanted, as encode returns them")
+    return found if is_floating(found) else found * 1.0
 
 
 def check_finite_codes(codes: Array) -> None:

@@ -125,7 +125,13 @@ def deformable_graph(
     wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
     if stack[0].size < _TOO_SMALL:
         return knn_graph(images, wanted, stage=stage)
-    deformation, effort = deformation or Deformation(), effort or Effort.for_collection(len(stack), wanted)
+    deformation = Deformation() if deformation is None else deformation
+    effort = Effort.for_collection(len(stack), wanted) if effort is None else effort
+    for name, value, kind in (("deformation", deformation, Deformation), ("effort", effort, Effort)):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name}={value!r} is a {type(value).__name__}; a {kind.__name__} is wanted, or None")
+    check_interval("memory_budget", memory_budget, 1, 1e18)
+    check_count("random_state", random_state, 0, 2**63 - 1)
     search = DeformableSearch(stack, deformation, effort, float(memory_budget), int(random_state))
     if is_torch(images):
         from tubal.graph.deformable_torch import DeviceSearch

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import pdist
 
 from tubal.backends.arrays import Array, is_torch, namespace, own_threads, parallel_ranges, restore_like, to_numpy
 from tubal.backends.cpu import deformation as _kernels
@@ -167,7 +168,7 @@ class Cells:
         """Divide descriptors into cells, numbered such that similar ones follow each other."""
         centers = learn_centers(descriptors, n_cells, rng, threads)
         if n_cells > 1:
-            centers = centers[leaves_list(linkage(centers, method="ward"))]
+            centers = centers[leaves_list(linkage(pdist(centers), method="ward"))]
         cell, rank = assign_cells(descriptors, centers, threads) if assign is None else assign(centers)
         order = np.argsort(cell, kind="stable")
         starts = np.searchsorted(cell[order], np.arange(n_cells + 1))

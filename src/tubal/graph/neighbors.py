@@ -54,6 +54,10 @@ def as_float_stack(images: Array) -> NDArray[Any]:
     >>> as_float_stack(np.zeros((2, 3, 3), dtype=np.uint8)).dtype
     dtype('float32')
     """
+    if isinstance(images, np.ma.MaskedArray):
+        raise ValueError("images are a masked array, and masked pixels have no meaning here; pass images.filled(value)")
+    if hasattr(images, "toarray"):
+        raise TypeError("images are a sparse matrix, and pixels are compared as they are; pass images.toarray()")
     stack = to_numpy(images)
     if stack.dtype.kind not in "buif":
         raise TypeError(f"images have dtype {stack.dtype}; real numbers are wanted, convert them to float32")
@@ -66,7 +70,9 @@ def as_float_stack(images: Array) -> NDArray[Any]:
         raise ValueError(f"images have shape {stack.shape}, which holds no pixel; pass at least one image")
     exact = any(stack.dtype == kind for kind in _EXACT_IN_FLOAT32)
     stack = np.ascontiguousarray(stack, dtype=np.float32 if exact else np.float64)
-    if not np.isfinite(stack.sum()) and not np.isfinite(stack).all():
+    with np.errstate(over="ignore", invalid="ignore"):  # finite values may have a sum that overflows
+        finite = np.isfinite(stack.sum()) or np.isfinite(stack).all()
+    if not finite:
         raise ValueError("images contain NaN or infinity; replace or drop those pixels first")
     return stack
 
@@ -806,6 +812,11 @@ def knn_graph(
         raise ValueError(f"bandwidth is {bandwidth!r}; a positive number is wanted, or None to choose it")
     stack = as_float_stack(images)
     wanted = check_n_neighbors(n_neighbors, len(stack) - 1)
+    largest = max(float(stack.max()), -float(stack.min()))
+    if largest > 0.5 * np.sqrt(np.finfo(stack.dtype).max / stack[0].size):
+        raise ValueError(
+            f"images have values up to {largest:g}, and sums of their squares overflow in {stack.dtype}; divide them"
+        )
     search = ExactSearch(stack, metric, tensor=images if is_torch(images) else None, compare_all=compare_all)
     found = find_or_recall(search, wanted, stage)
     if bandwidth is None:

@@ -440,8 +440,8 @@ class Graph:
     def _require_search(self, purpose: str) -> Search:
         if self.search is None:
             raise ValueError(
-                f"this graph was given as a matrix and cannot {purpose}; pass neighbors= with the indices "
-                "of each new image's training neighbours, or build the graph with knn_graph()"
+                f"this graph was given as a matrix and cannot {purpose}; build the graph with knn_graph() or "
+                "deformable_graph(), or give a coder the indices of each new image's training neighbours as neighbors="
             )
         return self.search
 

@@ -398,7 +398,9 @@ class ReadingOptions:
 
     def __post_init__(self) -> None:
         sides = self.size if isinstance(self.size, tuple) else (self.size,) if self.size is not None else ()
-        if not all(isinstance(side, (int, np.integer)) and 1 <= side <= MAX_SIDE for side in sides) or len(sides) > 2:
+        if not all(isinstance(side, (int, np.integer)) and 1 <= side <= MAX_SIDE for side in sides) or (
+            isinstance(self.size, tuple) and len(sides) != 2
+        ):
             raise ValueError(f"size is {self.size!r}; give the longer side or (height, width), 1 to {MAX_SIDE} pixels")
         if self.colour not in ("auto", "grey", "rgb"):
             raise ValueError(f"colour is {self.colour!r}; choose 'auto', 'grey' or 'rgb'")

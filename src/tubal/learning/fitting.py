@@ -254,6 +254,10 @@ def scale_images(images: Array, scale: str | None, factor: float | None = None) 
     return images, 1.0
 
 
+# Images of a graph that are looked at to see whether they have unit length, and the largest error of a length.
+_LOOKED_AT, _SCALED = 16, 1e-4
+
+
 def _unit_length(images: Array) -> Array:
     """Return images divided by their lengths; blank ones stay blank."""
     xp = namespace(images)
@@ -265,6 +269,24 @@ def _unit_length(images: Array) -> Array:
     squares = (relative.reshape(images.shape[0], -1) ** 2).sum(1)
     norms = xp.sqrt(xp.where(squares > 0, squares, 1.0))
     return relative / norms.reshape(-1, *[1] * (images.ndim - 1))
+
+
+def as_in_graph(graph: Graph, images: Array, scaled: Array, scale: str | None) -> Array:
+    """Return new images as a graph compares them: ``scaled``, or as they came if it was built from images as they came.
+
+    Graphs that a fit builds hold scaled images; those that a user builds may hold either.
+    """
+    if graph.search is None or scale is None:
+        return scaled
+    kept = graph.search.images
+    if scale == "max":
+        is_scaled = abs(float(np.abs(kept).max()) - 1.0) < _SCALED
+    else:
+        some = np.asarray(kept[:: max(1, len(kept) // _LOOKED_AT)], dtype=np.float64)
+        with np.errstate(over="ignore"):
+            lengths = np.linalg.norm(some.reshape(len(some), -1), axis=1)
+        is_scaled = bool((np.abs(lengths[lengths > 0.0] - 1.0) < _SCALED).all())
+    return scaled if is_scaled else images
 
 
 def initial_atoms(data: Array, layout: Layout, random: RandomState, *, n_atoms: int, init: str | Array) -> Array:

@@ -472,7 +472,8 @@ class CodingProblem(ABC):
         steepest = np.zeros(len(slope))
         np.maximum.at(steepest, group, terms.largest)
         tiny = np.finfo(np.float64).tiny
-        limit = self.sparsity / np.maximum(steepest, tiny)
+        with np.errstate(over="ignore"):  # blank images have no limit
+            limit = self.sparsity / np.maximum(steepest, tiny)
         best = np.clip(slope / np.maximum(curvature, tiny), -limit, limit)[group]
         return np.asarray(best * (2.0 * terms.smooth - terms.products) - best**2 * terms.smooth)
 

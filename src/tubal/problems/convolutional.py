@@ -518,12 +518,12 @@ def _over_images(work: Callable[[int, int], None], n_images: int) -> None:
 
 def _flat_planes(planes: NDArray[Any]) -> NDArray[Any]:
     """Return a view (image, plane, height · width)."""
-    return planes.reshape(*planes.shape[:2], -1)
+    return planes.reshape(*planes.shape[:2], prod(planes.shape[2:]))
 
 
 def _flat_images(planes: NDArray[Any]) -> NDArray[Any]:
     """Return a view (image, plane · height · width)."""
-    return planes.reshape(len(planes), -1)
+    return planes.reshape(len(planes), prod(planes.shape[1:]))
 
 
 class RowFactors:
@@ -679,4 +679,6 @@ def _given_filters(init: Array, wanted: tuple[int, ...], data: Array) -> Array:
         filters = filters[..., None]
     if tuple(filters.shape) != wanted:
         raise ValueError(f"init has shape {tuple(filters.shape)}; (atom, height, width, channel) = {wanted} is wanted")
+    if not bool(namespace(filters).isfinite(filters).all()):
+        raise ValueError("init has a value that is infinite or not a number; every filter must be finite")
     return filters_to_ball(namespace(filters).moveaxis(filters, 0, 3))

@@ -8,7 +8,7 @@ dictionary is a tuple of matrices (m_i, r_i). The Kronecker product of the matri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import prod
@@ -295,6 +295,8 @@ def initial_matrices(
 
 def _given_matrices(init: Sequence[Array], sides: tuple[int, ...], sizes: tuple[int, ...], data: Array) -> Matrices:
     """Return the user's matrices with columns in the unit ball."""
+    if not isinstance(init, Iterable):
+        raise TypeError(f"init is a {type(init).__name__}; a matrix (side, atoms) for each side is wanted, in a tuple")
     matrices = tuple(as_like(matrix, data[..., :1]) for matrix in init)
     wanted = tuple(zip(sides, sizes, strict=True))
     if tuple(tuple(matrix.shape) for matrix in matrices) != wanted:
@@ -303,4 +305,6 @@ def _given_matrices(init: Sequence[Array], sides: tuple[int, ...], sizes: tuple[
             "is wanted"
         )
     xp = namespace(matrices[0])
+    if not all(bool(xp.isfinite(matrix).all()) for matrix in matrices):
+        raise ValueError("init has a value that is infinite or not a number; every matrix must be finite")
     return tuple(matrix / xp.clip(xp.sqrt((matrix**2).sum(0)), 1.0, None) for matrix in matrices)
