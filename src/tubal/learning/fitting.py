@@ -280,9 +280,9 @@ def as_in_graph(graph: Graph, images: Array, scaled: Array, scale: str | None) -
         return scaled
     kept = graph.search.images
     if scale == "max":
-        is_scaled = abs(float(np.abs(kept).max()) - 1.0) < _SCALED
+        is_scaled = abs(float(abs(kept).max()) - 1.0) < _SCALED
     else:
-        some = np.asarray(kept[:: max(1, len(kept) // _LOOKED_AT)], dtype=np.float64)
+        some = to_numpy(kept[:: max(1, len(kept) // _LOOKED_AT)]).astype(np.float64)
         with np.errstate(over="ignore"):
             lengths = np.linalg.norm(some.reshape(len(some), -1), axis=1)
         is_scaled = bool((np.abs(lengths[lengths > 0.0] - 1.0) < _SCALED).all())
