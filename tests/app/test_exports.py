@@ -71,7 +71,9 @@ def test_the_table_lists_names_and_leaves_out_what_was_left_out(session):
 
 
 def test_coco_is_consistent(session, place):
-    found = json.loads(export(Snapshot.of(session), "coco").path.read_text())
+    made = export(Snapshot.of(session), "coco")
+    found = json.loads(made.path.read_text())
+    assert f"35 images in {len(found['categories'])} categories" in made.text
     assert {category["name"] for category in found["categories"]} >= {"sea / sky", "=1+1"}
     ids = {image["id"] for image in found["images"]}
     categories = {category["id"] for category in found["categories"]}
