@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -204,6 +205,18 @@ def test_ask_undoes_skips_and_stops(place, monkeypatch, capsys):
     assert taken_back.endswith("is wrong")
 
 
+def test_ask_may_undo_an_earlier_answer(place, monkeypatch, capsys):
+    folder, classes = place
+    out = folder / "out"
+    assert run(["refine", str(out), "--hints", write_table(folder / "known.csv", list(classes.items())[:1])]) == 0
+    said = iter(["/undo", "/quit"])
+    monkeypatch.setattr("tubal.cli.hints._read_answer", lambda picture: next(said))
+    capsys.readouterr()
+    assert run(["ask", str(out)]) == 0
+    assert answers_of(out) == []
+    assert re.search(r"done +0 answers", capsys.readouterr().err)
+
+
 def test_a_killed_ask_loses_no_answer(place):
     folder, classes = place
     out = folder / "out"
@@ -258,6 +271,15 @@ def test_add_reads_only_new_files(place, capsys):
     assert len(model.labels_) == len(model.file_names_) == len(model.file_digests_) == 60
     assert run(["add", str(out), str(folder / "pictures")]) == 0
     assert "no new image" in capsys.readouterr().err
+
+
+def test_add_finds_nothing_new_in_a_folder_with_damaged_pictures(place, capsys):
+    folder, _ = place
+    (folder / "pictures" / "damaged.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert run(["add", str(folder / "out"), str(folder / "pictures")]) == 0
+    printed = capsys.readouterr().err
+    assert "damaged.png" in printed
+    assert "holds no new image" in printed
 
 
 def test_add_replaces_changed_files(place):
