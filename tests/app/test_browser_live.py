@@ -143,7 +143,9 @@ def test_main_path_on_a_phone(live, server):
         resize(live, 390, 844, phone=True)
         open_page(live, server.address)
         found, file = state(live), question(live)
-        assert not any(each(live, ".ask-label", "n => n.scrollWidth > n.clientWidth"))
+        assert not any(each(live, ".ask-label, .name", "n => n.scrollWidth > n.clientWidth"))
+        tops = each(live, ".masthead-actions button:not([hidden])", "n => n.getBoundingClientRect().top")
+        assert max(tops) - min(tops) < 5  # one row
         tap(live, "#ask-name")
         js(live, "document.querySelector('#ask-name').value = 'by thumb'")
         tap(live, "#ask-say")
