@@ -18,6 +18,7 @@ from helpers.live_page import (
     doubt,
     journal,
     names_of,
+    open_page,
     question,
     select,
     state,
@@ -45,6 +46,23 @@ def test_typed_name_is_saved_and_the_pile_follows(live, server):
     assert "seven" in each(live, "#clusters input.name", "n => n.value")
     assert "seven" in each(live, "#known-names option", "n => n.value")
     assert question(live) != file
+
+
+def test_progress_is_the_same_when_the_page_is_loaded_again(live, server):
+    answer_by_typing(live, "seven")
+    share = "return document.querySelector('#doubt-bar span').style.width"
+    before = js(live, share)
+    assert float(before.rstrip("%")) > 0
+    open_page(live, server.address)
+    assert js(live, share) == before
+
+
+def test_without_an_answer_no_number_of_wrong_names_is_said(live, server):
+    answer_by_typing(live, "seven")
+    while (found := state(live))["canUndo"]:
+        click(live, "#undo")
+        until_changed(live, len(found["history"]))
+    assert text(live, "#doubt-text") == "None of the 1,799 images has a name yet."
 
 
 def test_digit_key_answers_with_a_likely_name(live, server):

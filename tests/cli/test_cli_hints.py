@@ -201,7 +201,9 @@ def test_ask_undoes_skips_and_stops(place, monkeypatch, capsys):
     assert run(["ask", str(out)]) == 0
     assert answers_of(out) == [("name", "right")]
     assert set(names_in(out).values()) == {"right", ""}
-    taken_back = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("taken back: "))
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[1].startswith("no image has a name yet; the next answer decides about ")
+    taken_back = next(line for line in printed if line.startswith("taken back: "))
     assert taken_back.endswith("is wrong")
 
 

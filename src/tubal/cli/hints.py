@@ -284,6 +284,8 @@ def _interview(results: Results, terminal: Terminal, most: int | None) -> int:
 
 def _outlook(clusterer: ImageClusterer, gain: float) -> str:
     doubtful = f"about {count(clusterer.n_doubtful_, 'image')} may have a wrong name"
+    if not len(clusterer.hints_):
+        doubtful = "no image has a name yet"
     if gain < 1.0:
         return f"{doubtful}; further answers will hardly change anything"
     return f"{doubtful}; the next answer decides about {count(round(gain), 'image')}"
