@@ -175,7 +175,7 @@ def _walk(root: Path, skipped: Skipped, exclude: set[Path], prefix: str, below: 
     try:
         entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
     except OSError as error:
-        skipped.append((prefix + below, _os_reason(error)))
+        skipped.append((prefix + below or root.name, _os_reason(error)))
         return
     for entry in entries:
         if entry.name.startswith(".") or Path(entry.path) in exclude:
