@@ -198,6 +198,31 @@ def test_progress_is_shown_until_there_are_clusters(driver, folder):
     driver.get_log("browser")
 
 
+def test_the_page_of_a_failed_clustering_shows_only_the_reason(driver, folder):
+    (folder / "no pictures").mkdir()
+    (folder / "no pictures" / "notes.txt").write_text("no picture")
+    with opened(folder / "no pictures", "--out", folder / "no results") as address:
+        driver.get(address)
+        wait(lambda: text(driver, "#problem-text"), "a sentence", 60)
+    assert "no picture in" in text(driver, "#problem-text")
+    assert not any(each(driver, "#waiting-lead, #stage-bar, #stage-text", "n => n.offsetHeight"))
+    driver.get("about:blank")
+    driver.get_log("browser")
+
+
+def test_the_page_says_when_the_clustering_was_stopped(driver, folder):
+    pictures = folder / "many pictures"
+    write_digits(pictures, 1500)
+    with opened(pictures, "--out", folder / "stopped results", gently=True) as address:
+        driver.get(address)
+        wait(lambda: js(driver, "return document.documentElement.dataset.ready"), "the page")
+    wait(lambda: text(driver, "#problem-text"), "a sentence")
+    assert text(driver, "#problem-text") == "The server has stopped. Start it again with tubal open."
+    assert not any(each(driver, "#waiting-lead, #stage-bar, #stage-text", "n => n.offsetHeight"))
+    driver.get("about:blank")
+    driver.get_log("browser")
+
+
 def test_main_path_in_firefox(pile: SimpleNamespace, folder):
     results = folder / "for firefox"
     shutil.copytree(pile.out, results)

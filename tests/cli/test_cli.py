@@ -295,6 +295,12 @@ def test_unreadable_model_is_reported_in_one_sentence(
     assert "99" in one_sentence(capsys)
 
 
+def test_one_picture_cannot_be_sorted(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = next(shapes.rglob("*.png"))
+    assert run(["cluster", str(picture), "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    assert f"only one picture, {picture.name!r}" in one_sentence(capsys)
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
