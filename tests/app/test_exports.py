@@ -130,6 +130,13 @@ def test_a_hugging_face_folder_names_every_picture(session):
         export(Snapshot.of(session), "huggingface", mode="move")
 
 
+def test_a_mode_needs_folders(place, capsys):
+    before = content(place)
+    assert run(["export", str(place / "out"), "--mode", "move"]) == 2
+    assert "add --kind folders" in one_sentence(capsys)
+    assert content(place) == before
+
+
 def test_a_move_can_be_undone(session, place):
     before = content(place / "pictures")
     made = export(Snapshot.of(session), "folders", mode="move")

@@ -233,6 +233,8 @@ def export(state: State, results: Path, kind: str, mode: str, put_back: bool) ->
     from tubal.cli.console import Terminal
     from tubal.storage.files import reserve
 
+    if mode != "copy" and kind not in ("folders", "huggingface"):
+        raise click.UsageError(f"--mode {mode} says what happens to pictures; add --kind folders")
     terminal = Terminal(state)
     with reserve(results):
         if put_back:
