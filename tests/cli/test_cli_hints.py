@@ -18,10 +18,11 @@ from PIL import Image
 
 import tubal
 from helpers.cli_helpers import RESULTS, cluster_shapes, export, one_sentence, read_csv
-from tubal.app.results import journal_of
+from tubal.app.results import Results, add_entries, journal_of
 from tubal.cli import run
 from tubal.cli.hints import _edited_entries
 from tubal.datasets import make_shifted_shapes
+from tubal.storage.journal import Entry
 
 
 @pytest.fixture(scope="module")
@@ -205,6 +206,20 @@ def test_ask_undoes_skips_and_stops(place, monkeypatch, capsys):
     assert printed[1].startswith("no image has a name yet; the next answer decides about ")
     taken_back = next(line for line in printed if line.startswith("taken back: "))
     assert taken_back.endswith("is wrong")
+
+
+def test_ask_goes_on_after_a_contradiction(place, monkeypatch, capsys):
+    folder, _ = place
+    out = folder / "out"
+    results = Results.open(out)
+    asked = [int(image) for image in results.clusterer.questions(2)]
+    add_entries(results, [Entry("same", tuple(results.digests[image] for image in asked))])
+    said = iter(["first", "second"])
+    monkeypatch.setattr("tubal.clustering.ImageClusterer.questions", lambda *_, **__: (asked[:1], [5.0]))
+    monkeypatch.setattr("tubal.cli.hints._read_answer", lambda picture: asked.reverse() or next(said, None))
+    assert run(["ask", str(out)]) == 0
+    assert "cannot both belong together and be different" in capsys.readouterr().err
+    assert ("name", "first") in answers_of(out)
 
 
 def test_ask_may_undo_an_earlier_answer(place, monkeypatch, capsys):

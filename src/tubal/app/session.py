@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.app.exports import picture_size
-from tubal.app.results import Results, image_names, journal_hints, places_of
+from tubal.app.results import Results, image_names, journal_hints, places_of, why_contradicting
 from tubal.clustering.hints import ContradictionError
 from tubal.storage.journal import Entry, current_answers
 from tubal.text import count
@@ -280,11 +280,7 @@ class Session:
         try:
             return journal_hints(self.clusterer.hints_, self.digests, said, mentioned)
         except ContradictionError as error:
-            first, second = (self.names[image] for image in error.images)
-            raise ValueError(
-                f"{first} and {second} cannot both belong together and be different; undo what was said about them "
-                "before, or move one of them"
-            ) from error
+            raise ValueError(f"{why_contradicting(error, self.names)}, or move one of them") from error
 
     def _renumber(self) -> None:
         """Number clusters so that one keeps its number while others come and go.

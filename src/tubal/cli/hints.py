@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 import numpy as np
 
-from tubal.app.results import Results, add_entries, image_names, journal_of
+from tubal.app.results import Results, add_entries, image_names, journal_of, why_contradicting
 from tubal.cli.inputs import FILE_COLUMNS, read_images_for, show_skipped
 from tubal.cli.options import ImageSettings, Source, State, applying_options, count_option, json_option
 from tubal.storage.files import reserve
@@ -277,9 +277,21 @@ def _interview(results: Results, terminal: Terminal, most: int | None) -> int:
         elif not answer:
             skipped.append(image)
         else:
-            add_entries(results, [Entry("name", (results.digests[image],), answer, (names[image],))])
-            n_answers += 1
+            n_answers += _answer(results, terminal, image, answer)
     return n_answers
+
+
+def _answer(results: Results, terminal: Terminal, image: int, name: str) -> int:
+    """Name an image, or say why that cannot be; return how many answers were saved."""
+    from tubal.clustering.hints import ContradictionError
+
+    names = image_names(results.clusterer)
+    try:
+        add_entries(results, [Entry("name", (results.digests[image],), name, (names[image],))])
+    except ContradictionError as error:
+        terminal.print_line(f"{why_contradicting(error, names)} ({UNDO})")
+        return 0
+    return 1
 
 
 def _outlook(clusterer: ImageClusterer, gain: float) -> str:
