@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.browser import click, count, each, js, press, set_value, text, wait
+from helpers.browser import click, count, each, js, map_pixels, press, set_value, text, wait
 from helpers.live_page import (
     answer_by_typing,
     chord,
     doubt,
     journal,
     names_of,
+    open_page,
     question,
     select,
     state,
@@ -45,6 +46,44 @@ def test_typed_name_is_saved_and_the_pile_follows(live, server):
     assert "seven" in each(live, "#clusters input.name", "n => n.value")
     assert "seven" in each(live, "#known-names option", "n => n.value")
     assert question(live) != file
+
+
+def test_progress_is_the_same_when_the_page_is_loaded_again(live, server):
+    answer_by_typing(live, "seven")
+    share = "return document.querySelector('#doubt-bar span').style.width"
+    before = js(live, share)
+    assert float(before.rstrip("%")) > 0
+    open_page(live, server.address)
+    assert js(live, share) == before
+
+
+def test_without_an_answer_no_number_of_wrong_names_is_said(live, server):
+    answer_by_typing(live, "seven")
+    while (found := state(live))["canUndo"]:
+        click(live, "#undo")
+        until_changed(live, len(found["history"]))
+    assert text(live, "#doubt-text") == "None of the 1,799 images has a name yet."
+
+
+def test_the_asked_picture_covers_no_name_on_the_map(live, server):
+    question(live)
+    js(
+        live,
+        "const draw = CanvasRenderingContext2D.prototype.roundRect; window.boxes = [];"
+        "CanvasRenderingContext2D.prototype.roundRect = function (x, y, width, height, radius) {"
+        "  window.boxes.push([x, y, x + width, y + height, height, this.lineWidth]);"
+        "  return draw.call(this, x, y, width, height, radius);"
+        "}",
+    )
+    click(live, "#theme")
+    map_pixels(live)
+    boxes = js(live, "return window.boxes")
+    click(live, "#theme")
+    asked = [box for box in boxes if box[5] == 3 and box[4] > 30][-1]
+    names = [box for box in boxes if box[4] == 20]
+    assert len(names) > 5
+    for left, top, right, bottom, *_ in names:
+        assert right < asked[0] or left > asked[2] or bottom < asked[1] or top > asked[3]
 
 
 def test_digit_key_answers_with_a_likely_name(live, server):

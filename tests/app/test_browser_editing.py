@@ -283,6 +283,7 @@ def test_panel_follows_a_change(live, server):
 
 def test_contradiction_is_one_sentence_and_changes_nothing(live, server):
     lines = len(journal(server.results))
+    js(live, "document.querySelector('#provenance').scrollIntoView()")
     js(
         live,
         "document.querySelector('#k-slider').max = 999999; document.querySelector('#k-slider').value = 999999;"
@@ -290,6 +291,12 @@ def test_contradiction_is_one_sentence_and_changes_nothing(live, server):
     )
     sentence = wait(lambda: text(live, "#problem-text"), "a sentence")
     assert "not a number of clusters" in sentence
+    top, bottom, height = js(
+        live,
+        "const { top, bottom } = document.querySelector('#problem').getBoundingClientRect();"
+        "return [top, bottom, innerHeight]",
+    )
+    assert 0 <= top < bottom <= height  # the reader sees it, wherever on the page
     assert len(journal(server.results)) == lines
     live.get_log("browser")  # the browser itself notes the refused request
     click(live, "#problem-close")

@@ -143,7 +143,9 @@ def test_main_path_on_a_phone(live, server):
         resize(live, 390, 844, phone=True)
         open_page(live, server.address)
         found, file = state(live), question(live)
-        assert not any(each(live, ".ask-label", "n => n.scrollWidth > n.clientWidth"))
+        assert not any(each(live, ".ask-label, .name", "n => n.scrollWidth > n.clientWidth"))
+        tops = each(live, ".masthead-actions button:not([hidden])", "n => n.getBoundingClientRect().top")
+        assert max(tops) - min(tops) < 5  # one row
         tap(live, "#ask-name")
         js(live, "document.querySelector('#ask-name').value = 'by thumb'")
         tap(live, "#ask-say")
@@ -192,6 +194,31 @@ def test_progress_is_shown_until_there_are_clusters(driver, folder):
     # The server has stopped as Ctrl-C stops it; the page, which is still open, says so.
     js(driver, "document.querySelector('#ask-skip').click()")
     assert "tubal open" in wait(lambda: text(driver, "#problem-text"), "a sentence")
+    driver.get("about:blank")
+    driver.get_log("browser")
+
+
+def test_the_page_of_a_failed_clustering_shows_only_the_reason(driver, folder):
+    (folder / "no pictures").mkdir()
+    (folder / "no pictures" / "notes.txt").write_text("no picture")
+    with opened(folder / "no pictures", "--out", folder / "no results") as address:
+        driver.get(address)
+        wait(lambda: text(driver, "#problem-text"), "a sentence", 60)
+    assert "no picture in" in text(driver, "#problem-text")
+    assert not any(each(driver, "#waiting-lead, #stage-bar, #stage-text", "n => n.offsetHeight"))
+    driver.get("about:blank")
+    driver.get_log("browser")
+
+
+def test_the_page_says_when_the_clustering_was_stopped(driver, folder):
+    pictures = folder / "many pictures"
+    write_digits(pictures, 1500)
+    with opened(pictures, "--out", folder / "stopped results", gently=True) as address:
+        driver.get(address)
+        wait(lambda: js(driver, "return document.documentElement.dataset.ready"), "the page")
+    wait(lambda: text(driver, "#problem-text"), "a sentence")
+    assert text(driver, "#problem-text") == "The server has stopped. Start it again with tubal open."
+    assert not any(each(driver, "#waiting-lead, #stage-bar, #stage-text", "n => n.offsetHeight"))
     driver.get("about:blank")
     driver.get_log("browser")
 

@@ -71,7 +71,9 @@ def test_the_table_lists_names_and_leaves_out_what_was_left_out(session):
 
 
 def test_coco_is_consistent(session, place):
-    found = json.loads(export(Snapshot.of(session), "coco").path.read_text())
+    made = export(Snapshot.of(session), "coco")
+    found = json.loads(made.path.read_text())
+    assert f"35 images in {len(found['categories'])} categories" in made.text
     assert {category["name"] for category in found["categories"]} >= {"sea / sky", "=1+1"}
     ids = {image["id"] for image in found["images"]}
     categories = {category["id"] for category in found["categories"]}
@@ -126,6 +128,13 @@ def test_a_hugging_face_folder_names_every_picture(session):
     assert {row["label"] for row in rows} == {"sea / sky", "=1+1", "cluster 2"}
     with pytest.raises(ValueError, match="copy or link"):
         export(Snapshot.of(session), "huggingface", mode="move")
+
+
+def test_a_mode_needs_folders(place, capsys):
+    before = content(place)
+    assert run(["export", str(place / "out"), "--mode", "move"]) == 2
+    assert "add --kind folders" in one_sentence(capsys)
+    assert content(place) == before
 
 
 def test_a_move_can_be_undone(session, place):

@@ -461,6 +461,23 @@ def test_a_folder_without_pictures_gets_one_sentence(tmp_path):
     assert "Traceback" not in printed
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["{tmp}/nowhere"], "no file or folder"),
+        (["digitz"], "did you mean 'digits'"),
+        (["{tmp}/notes.txt"], "cannot be read"),
+        (["{pictures}", "--out", "{pictures}/out"], "lies in the source"),
+        (["{pictures}", "--out", "{tmp}"], "holds files already"),
+    ],
+)
+def test_no_page_opens_for_a_wrong_source_or_place(arguments, sentence, clustered, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("not a picture")
+    filled = [part.format(tmp=tmp_path, pictures=clustered / "pictures") for part in arguments]
+    assert run(["open", "--no-browser", *filled]) == 2
+    assert sentence in one_sentence(capsys)
+
+
 def test_other_machines_need_an_explicit_flag(place, capsys):
     assert run(["open", str(place), "--host", "0.0.0.0"]) == 2
     assert "--share" in one_sentence(capsys)

@@ -295,6 +295,31 @@ def test_unreadable_model_is_reported_in_one_sentence(
     assert "99" in one_sentence(capsys)
 
 
+def test_one_picture_cannot_be_sorted(shapes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = next(shapes.rglob("*.png"))
+    assert run(["cluster", str(picture), "--out", str(tmp_path / "out"), "--quiet"]) == 2
+    assert f"only one picture, {picture.name!r}" in one_sentence(capsys)
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (PermissionError(13, "Permission denied", "a.tubal"), "tubal: cannot use 'a.tubal': Permission denied\n"),
+        (OSError(28, "No space left on device"), "tubal: No space left on device; free some, or name another place\n"),
+        (OSError("our own sentence"), "tubal: our own sentence\n"),
+    ],
+)
+def test_errors_of_the_system_come_without_numbers(
+    error: OSError, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: Path) -> None:
+        raise error
+
+    monkeypatch.setattr("tubal.cli.inputs.open_model", refuse)
+    assert run(["info", "a.tubal"]) == 2
+    assert one_sentence(capsys) == sentence
+
+
 def test_unwritable_folder_is_reported_in_one_sentence(shapes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cluster", str(shapes), "--out", "/proc/tubal-results", "--quiet"]) == 2
     assert "cannot write results" in one_sentence(capsys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -17,10 +18,11 @@ from PIL import Image
 
 import tubal
 from helpers.cli_helpers import RESULTS, cluster_shapes, export, one_sentence, read_csv
-from tubal.app.results import journal_of
+from tubal.app.results import Results, add_entries, journal_of
 from tubal.cli import run
 from tubal.cli.hints import _edited_entries
 from tubal.datasets import make_shifted_shapes
+from tubal.storage.journal import Entry
 
 
 @pytest.fixture(scope="module")
@@ -200,8 +202,36 @@ def test_ask_undoes_skips_and_stops(place, monkeypatch, capsys):
     assert run(["ask", str(out)]) == 0
     assert answers_of(out) == [("name", "right")]
     assert set(names_in(out).values()) == {"right", ""}
-    taken_back = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("taken back: "))
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[1].startswith("no image has a name yet; the next answer decides about ")
+    taken_back = next(line for line in printed if line.startswith("taken back: "))
     assert taken_back.endswith("is wrong")
+
+
+def test_ask_goes_on_after_a_contradiction(place, monkeypatch, capsys):
+    folder, _ = place
+    out = folder / "out"
+    results = Results.open(out)
+    asked = [int(image) for image in results.clusterer.questions(2)]
+    add_entries(results, [Entry("same", tuple(results.digests[image] for image in asked))])
+    said = iter(["first", "second"])
+    monkeypatch.setattr("tubal.clustering.ImageClusterer.questions", lambda *_, **__: (asked[:1], [5.0]))
+    monkeypatch.setattr("tubal.cli.hints._read_answer", lambda picture: asked.reverse() or next(said, None))
+    assert run(["ask", str(out)]) == 0
+    assert "cannot both belong together and be different" in capsys.readouterr().err
+    assert ("name", "first") in answers_of(out)
+
+
+def test_ask_may_undo_an_earlier_answer(place, monkeypatch, capsys):
+    folder, classes = place
+    out = folder / "out"
+    assert run(["refine", str(out), "--hints", write_table(folder / "known.csv", list(classes.items())[:1])]) == 0
+    said = iter(["/undo", "/quit"])
+    monkeypatch.setattr("tubal.cli.hints._read_answer", lambda picture: next(said))
+    capsys.readouterr()
+    assert run(["ask", str(out)]) == 0
+    assert answers_of(out) == []
+    assert re.search(r"done +0 answers", capsys.readouterr().err)
 
 
 def test_a_killed_ask_loses_no_answer(place):
@@ -258,6 +288,15 @@ def test_add_reads_only_new_files(place, capsys):
     assert len(model.labels_) == len(model.file_names_) == len(model.file_digests_) == 60
     assert run(["add", str(out), str(folder / "pictures")]) == 0
     assert "no new image" in capsys.readouterr().err
+
+
+def test_add_finds_nothing_new_in_a_folder_with_damaged_pictures(place, capsys):
+    folder, _ = place
+    (folder / "pictures" / "damaged.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    assert run(["add", str(folder / "out"), str(folder / "pictures")]) == 0
+    printed = capsys.readouterr().err
+    assert "damaged.png" in printed
+    assert "holds no new image" in printed
 
 
 def test_add_replaces_changed_files(place):

@@ -98,6 +98,16 @@ def test_every_file_is_read_or_listed(tmp_path: Path) -> None:
     assert f"{len(reasons)} skipped" in stack.rule
 
 
+def test_a_folder_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    (tmp_path / "photos").mkdir()
+    monkeypatch.setattr("os.scandir", refuse)
+    with pytest.raises(ValueError, match="'photos' cannot be read: permission denied"):
+        load_image_folder(tmp_path / "photos")
+
+
 def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pillow_heif", None)
     (tmp_path / "phone.heic").write_bytes(HEIC)

@@ -140,6 +140,18 @@ def test_selected_images_can_be_moved_and_downloaded(report, folder, data):
     assert "11 clusters" in text(report, "#summary")
 
 
+def test_selecting_in_a_gallery_does_not_move_it(report):
+    js(report, "document.querySelector('#clusters-section').scrollIntoView()")
+    place = "return document.querySelector('#clusters .thumb').getBoundingClientRect().top"
+    before = js(report, place)
+    press = "new MouseEvent('click', {ctrlKey: true, bubbles: true, cancelable: true})"
+    js(report, f"document.querySelector('#clusters .thumb').dispatchEvent({press})")
+    assert text(report, "#bar-count") == "1 selected"
+    assert js(report, place) == pytest.approx(before, abs=1)
+    click(report, "#bar-clear")
+    assert js(report, place) == pytest.approx(before, abs=1)
+
+
 def test_sampled_report_counts_all_images(driver, folder):
     data = digits_report(400)
     sizes = np.bincount(data.labels)

@@ -157,10 +157,11 @@ def few(n: int, **changes):
     [
         lambda: few(1),
         lambda: few(2, embedding=np.zeros((2, 2)), labels=np.array([-1, 7])),
+        lambda: few(2, embedding=np.array([[-1.0, 1e-17], [1.0, -1e-17]])),
         lambda: few(5, images=np.zeros((5, 3, 90), np.uint8), confidence=np.full(5, np.nan)),
         lambda: digits_report(400, labels=np.arange(400) % 130, embedding=np.c_[np.zeros(400), np.arange(400.0)]),
     ],
-    ids=["one image", "two images at one place", "long and thin images", "130 clusters in a row"],
+    ids=["one image", "one place", "two in a row", "long and thin images", "130 clusters in a row"],
 )
 def test_unusual_collections_cause_no_error(driver, folder, make):
     driver.get_log("browser")

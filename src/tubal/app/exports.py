@@ -210,7 +210,8 @@ def _write_coco(snapshot: Snapshot, folder: Path, mode: str) -> Exported:
     path = folder / "coco.json"
     with atomic_write(path, "w", encoding="utf-8") as stream:
         json.dump(whole, stream)
-    return Exported(path, 1, f"{count(len(images), 'image')} in {count(len(categories), 'category')} in {path}")
+    held = f"{count(len(images), 'image')} in {count(len(categories), 'category', 'categories')}"
+    return Exported(path, 1, f"{held} in {path}")
 
 
 def _size_of(snapshot: Snapshot, place: int) -> tuple[int, int]:

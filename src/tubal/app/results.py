@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sklearn.utils import Bunch
 
     from tubal.clustering import Hints, ImageClusterer
+    from tubal.clustering.hints import ContradictionError
 
 
 def journal_of(out: Path) -> Journal:
@@ -153,6 +154,12 @@ def journal_hints(hints: Hints, digests: Sequence[str], entries: Sequence[Entry]
     }
     alone = [place[entry.images[0]] for entry in here if entry.kind == "alone"]
     return known.with_hints(names, pairs["same"], pairs["different"], len(digests), alone)
+
+
+def why_contradicting(error: ContradictionError, names: Sequence[str]) -> str:
+    """Return a contradiction in the words of a person: images by the names of their files."""
+    first, second = (names[image] for image in error.images)
+    return f"{first} and {second} cannot both belong together and be different; undo what was said about them before"
 
 
 def places_of(digests: Sequence[str]) -> dict[str, int]:

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tubal.app.exports import picture_size
-from tubal.app.results import Results, image_names, journal_hints, places_of
+from tubal.app.results import Results, image_names, journal_hints, places_of, why_contradicting
+from tubal.clustering.hints import ContradictionError
 from tubal.storage.journal import Entry, current_answers
 from tubal.text import count
 
@@ -276,7 +277,10 @@ class Session:
         """Return the hints if some entries were added to the journal, or raise an error about a contradiction."""
         said = current_answers([*self.journal.read(), *entries])
         mentioned = self.journal.mentioned() | {image for entry in entries for image in entry.images}
-        return journal_hints(self.clusterer.hints_, self.digests, said, mentioned)
+        try:
+            return journal_hints(self.clusterer.hints_, self.digests, said, mentioned)
+        except ContradictionError as error:
+            raise ValueError(f"{why_contradicting(error, self.names)}, or move one of them") from error
 
     def _renumber(self) -> None:
         """Number clusters so that one keeps its number while others come and go.

@@ -18,6 +18,7 @@ if (
 
 import contextlib
 import difflib
+import errno
 import gc
 import importlib
 import importlib.machinery
@@ -296,10 +297,24 @@ def _describe_error(error: BaseException) -> tuple[str, int]:
         return f"{sentence}{stop} See '{command} --help' or {DOCUMENTATION}.", MISTAKE
     if isinstance(error, click.ClickException):
         return error.format_message(), MISTAKE
+    if isinstance(error, OSError) and error.strerror:
+        return _describe_system_error(error), MISTAKE
     if isinstance(error, (ValueError, TypeError, OSError, ImportError, MemoryError)):
         return str(error) or type(error).__name__, MISTAKE
     kind = type(error).__name__
     return f"unexpected {kind}: {error}; run again with --debug and please report it at {ISSUES}", FAILURE
+
+
+def _describe_system_error(error: OSError) -> str:
+    """Return what the system refused, and for which file, without the number of the error.
+
+    >>> _describe_system_error(PermissionError(13, "Permission denied", "photos"))
+    "cannot use 'photos': Permission denied"
+    """
+    reason = str(error.strerror)
+    if error.errno == errno.ENOSPC:
+        reason = f"{reason}; free some, or name another place"
+    return reason if error.filename is None else f"cannot use {os.fspath(error.filename)!r}: {reason}"
 
 
 @contextlib.contextmanager

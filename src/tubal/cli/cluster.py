@@ -147,6 +147,19 @@ class ClusterRequest:
     scheduler: str | None = None
 
 
+def check_request(asked: ClusterRequest) -> None:
+    """Raise an error before any work if a source cannot be read or the results cannot be written."""
+    from tubal.cli import inputs, pipeline
+    from tubal.datasets.loading import check_source
+    from tubal.storage.files import check_place
+
+    for source in asked.sources:
+        pipeline.check_apart(source, asked.out)
+    inputs.check_label_file(asked.labels)
+    check_source(asked.sources)
+    check_place(asked.out, force=asked.force)
+
+
 def cluster_sources(
     terminal: Terminal, state: State, asked: ClusterRequest, settings: ImageSettings, hidden: Path | None = None
 ) -> dict[str, Any]:

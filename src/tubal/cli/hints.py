@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 import numpy as np
 
-from tubal.app.results import Results, add_entries, image_names, journal_of
-from tubal.cli.inputs import FILE_COLUMNS, read_images_for
+from tubal.app.results import Results, add_entries, image_names, journal_of, why_contradicting
+from tubal.cli.inputs import FILE_COLUMNS, read_images_for, show_skipped
 from tubal.cli.options import ImageSettings, Source, State, applying_options, count_option, json_option
 from tubal.storage.files import reserve
 from tubal.storage.journal import Entry
@@ -273,17 +273,31 @@ def _interview(results: Results, terminal: Terminal, most: int | None) -> int:
         if answer is None or answer == QUIT:
             break
         if answer == UNDO:
-            n_answers -= _undo(results, terminal)
+            n_answers = max(n_answers - _undo(results, terminal), 0)  # the answer may be that of an earlier run
         elif not answer:
             skipped.append(image)
         else:
-            add_entries(results, [Entry("name", (results.digests[image],), answer, (names[image],))])
-            n_answers += 1
+            n_answers += _answer(results, terminal, image, answer)
     return n_answers
+
+
+def _answer(results: Results, terminal: Terminal, image: int, name: str) -> int:
+    """Name an image, or say why that cannot be; return how many answers were saved."""
+    from tubal.clustering.hints import ContradictionError
+
+    names = image_names(results.clusterer)
+    try:
+        add_entries(results, [Entry("name", (results.digests[image],), name, (names[image],))])
+    except ContradictionError as error:
+        terminal.print_line(f"{why_contradicting(error, names)} ({UNDO})")
+        return 0
+    return 1
 
 
 def _outlook(clusterer: ImageClusterer, gain: float) -> str:
     doubtful = f"about {count(clusterer.n_doubtful_, 'image')} may have a wrong name"
+    if not len(clusterer.hints_):
+        doubtful = "no image has a name yet"
     if gain < 1.0:
         return f"{doubtful}; further answers will hardly change anything"
     return f"{doubtful}; the next answer decides about {count(round(gain), 'image')}"
@@ -350,15 +364,12 @@ def _add(
     from tubal.cli.pipeline import content_digests
 
     opened = Results.open(results)
-    wanted = _new_files(source, set(opened.digests))
-    if wanted is not None and not wanted:
-        terminal.print_line(f"{source} holds no new image")
-        terminal.print_json({"added": 0, "out": str(results)})
-        return
-    stack = _read_new(opened, terminal, state, source, wanted, image_settings)
     known = set(opened.digests)
-    new = np.array([i for i, digest in enumerate(content_digests(stack)) if digest not in known], dtype=np.intp)
-    if len(new) == 0:
+    wanted = _new_files(source, known)
+    stack = None if wanted == {} else _read_new(opened, terminal, state, source, wanted, image_settings)
+    digests = [] if stack is None else content_digests(stack)
+    new = np.array([i for i, digest in enumerate(digests) if digest not in known], dtype=np.intp)
+    if stack is None or len(new) == 0:
         terminal.print_line(f"{source} holds no new image")
         terminal.print_json({"added": 0, "out": str(results)})
         return
@@ -388,9 +399,21 @@ def _read_new(
     source: str,
     wanted: Mapping[str, str] | None,
     settings: ImageSettings,
-) -> Bunch:
-    """Read the images of a source, or only the wanted files of a folder, under their names in that folder."""
-    stack = read_images_for(results.clusterer, terminal, state, source if wanted is None else list(wanted), settings)
+) -> Bunch | None:
+    """Read the images of a source, or only the wanted files of a folder, under their names in that folder.
+
+    None if no wanted file can be read: a folder whose other pictures are known may hold damaged ones.
+    """
+    from tubal.images.folders import NoPictureError
+
+    chosen = source if wanted is None else list(wanted)
+    try:
+        stack = read_images_for(results.clusterer, terminal, state, chosen, settings)
+    except NoPictureError as error:
+        if wanted is None:
+            raise
+        show_skipped(error.skipped, terminal, state)
+        return None
     if wanted is not None:
         stack.names = [wanted.get(file, name) for file, name in zip(stack.files, stack.names, strict=True)]
     return stack

@@ -42,6 +42,7 @@ __all__ = [
     "read_images_for",
     "read_labels",
     "second_look",
+    "show_skipped",
 ]
 
 # Column names of a CSV file of labels, in order of preference.
@@ -88,18 +89,21 @@ def read_images(
     given = cast(ImageSettings, {name: value for name, value in settings.items() if value is not None})
     with terminal.stage("reading images") as bar:
         from tubal.datasets import load_images
+        from tubal.images.folders import NoPictureError
 
         try:
             stack = load_images(source, **given, n_threads=state.threads, progress=bar, look=look, kept=kept)
+        except NoPictureError as error:
+            raise NoPictureError(_name_the_option(str(error), state), error.skipped) from error
         except ValueError as error:
             raise ValueError(_name_the_option(str(error), state)) from error
     stack.skipped = [(name, reason.replace(_LIMIT, "(--max-pixels)")) for name, reason in stack.skipped]
     terminal.print_line(stack.rule)
-    _show_skipped(stack.skipped, terminal, state, listed_in)
+    show_skipped(stack.skipped, terminal, state, listed_in)
     return stack
 
 
-def _show_skipped(skipped: Sequence[tuple[str, str]], terminal: Terminal, state: State, listed_in: str) -> None:
+def show_skipped(skipped: Sequence[tuple[str, str]], terminal: Terminal, state: State, listed_in: str = "") -> None:
     """Print the first skipped files with reasons, where the others are listed, and how to read too large ones."""
     for name, reason in skipped[:SHOWN_SKIPPED]:
         terminal.print_line(f"skipped {name!r} ({reason})")

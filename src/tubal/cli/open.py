@@ -96,7 +96,7 @@ def open(  # the name of the command
       tubal open tubal-out --no-browser --port 8000
       tubal open tubal-out --host 0.0.0.0 --share     also for other machines
     """
-    from tubal.cli.cluster import ClusterRequest
+    from tubal.cli.cluster import ClusterRequest, check_request
     from tubal.cli.console import Terminal
     from tubal.storage.files import earlier_record, reserve
 
@@ -105,6 +105,8 @@ def open(  # the name of the command
     known = is_results or (earlier_record(out).get("source") == source and not force)
     place = Path(source) if is_results else out
     asked = None if known else ClusterRequest((source,), out, clusters, force, resume=resume, seed=seed)
+    if asked is not None:
+        check_request(asked)  # a page that could only show an error must not open
     terminal = Terminal(state)
     if known and not is_results:
         terminal.print_line(f"{source} was clustered before; opening {out} (use --force to cluster it again)")
@@ -231,6 +233,8 @@ def export(state: State, results: Path, kind: str, mode: str, put_back: bool) ->
     from tubal.cli.console import Terminal
     from tubal.storage.files import reserve
 
+    if mode != "copy" and kind not in ("folders", "huggingface"):
+        raise click.UsageError(f"--mode {mode} says what happens to pictures; add --kind folders")
     terminal = Terminal(state)
     with reserve(results):
         if put_back:

@@ -297,6 +297,8 @@ def cluster_images(
     """
     from tubal import ImageClusterer
 
+    if len(stack.images) == 1:
+        raise ValueError(f"there is only one picture, {stack.names[0]!r}; give at least two to sort into clusters")
     clusterer = ImageClusterer(plan.n_clusters, preset=plan.preset, views=plan.views, random_state=plan.seed)
     with terminal.stage("clustering") as bar:
         fit_clusterer(clusterer, stack.images, bar, state, checkpoint, plan.client)

@@ -54,6 +54,14 @@ _WELCOME = 0.2
 
 
 # --- what was said ---------------------------------------------------------------------------------------
+class ContradictionError(ValueError):
+    """Two hints cannot both hold; ``images`` are the two images that they are about."""
+
+    def __init__(self, message: str, images: Pair) -> None:
+        super().__init__(message)
+        self.images = images
+
+
 @dataclass(frozen=True)
 class Hints:
     """Everything a person has said about a collection.
@@ -211,11 +219,11 @@ class Hints:
         for image, name in names.items():
             other = named.setdefault(root(image), image)
             if names[other] != name:
-                raise ValueError(self._why_joined(other, image))
+                raise ContradictionError(self._why_joined(other, image), (other, image))
         apart: dict[int, set[int]] = {root(image): set() for image in parent}
         for i, j in self.different:
             if root(i) == root(j):
-                raise ValueError(self._why_not_different(i, j))
+                raise ContradictionError(self._why_not_different(i, j), (i, j))
             apart[root(i)].add(root(j))
             apart[root(j)].add(root(i))
         return self._collect(parent, root_of={image: root(image) for image in parent}, apart=apart, named=named)

@@ -151,6 +151,25 @@ def _as_bunch(stack: Stack, resized: Pixels, frame: Frame, name: str, value_rang
     )
 
 
+def check_source(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> None:
+    """Raise an error before anything is read if a source does not exist, or is of a kind that cannot be read.
+
+    Parameters
+    ----------
+    source : str, path-like, or sequence of these
+        As for :func:`load_images`. Standard input is not looked at.
+    """
+    if source in ("-", ["-"], ("-",)):
+        return
+    paths, are_pictures = _to_paths(source)
+    if are_pictures:
+        return
+    if paths[0].exists():
+        _check_array_file(paths[0])
+    else:
+        _check_collection(str(paths[0]))
+
+
 def _to_paths(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[list[Path], bool]:
     """Return the paths of a source, and whether they are read as pictures; otherwise there is exactly one."""
     if source == "-":
@@ -188,21 +207,31 @@ def _read_array_file(
     value_range: ValueRange | None,
 ) -> tuple[Stack, ValueRange | None]:
     """Return the images of an array file in [0, 1], their labels and how they were read, and their range of values."""
-    if path.suffix.lower() not in ARRAY_SUFFIXES:
-        known = ", ".join(sorted(PICTURE_SUFFIXES | ARRAY_SUFFIXES))
-        raise ValueError(f"{path.name!r} is a kind of file that cannot be read; give a folder or one of {known}")
+    _check_array_file(path)
     stack = read_stack(path, max_pixels=max_pixels, variable=variable, image_shape=image_shape)
     images, value_range = to_unit_interval(stack.images, value_range)
     return Stack(images, stack.target, f", {stack.note}"), value_range
 
 
-def _read_collection(name: str) -> Stack:
-    """Return the images and labels of a collection, and a few words on where they come from."""
-    from tubal.datasets.fetchers import COLLECTIONS, fetch
+def _check_array_file(path: Path) -> None:
+    if path.suffix.lower() not in ARRAY_SUFFIXES:
+        known = ", ".join(sorted(PICTURE_SUFFIXES | ARRAY_SUFFIXES))
+        raise ValueError(f"{path.name!r} is a kind of file that cannot be read; give a folder or one of {known}")
+
+
+def _check_collection(name: str) -> None:
+    from tubal.datasets.fetchers import COLLECTIONS
 
     known = ["digits", *COLLECTIONS]
     if name.lower() not in known:
         raise FileNotFoundError(_not_found(name, known))
+
+
+def _read_collection(name: str) -> Stack:
+    """Return the images and labels of a collection, and a few words on where they come from."""
+    from tubal.datasets.fetchers import fetch
+
+    _check_collection(name)
     fetched = fetch(name.lower())
     return Stack(fetched.images, fetched.target, f" of the collection {name.lower()!r}")
 

@@ -48,7 +48,16 @@ from tubal.images.reading import KeptPictures, PageStack, ProgressCallback, map_
 from tubal.images.stacks import ARRAY_SUFFIXES, ValueRange
 from tubal.text import count, error_text, shape_text
 
-__all__ = ["NOT_A_PICTURE", "Found", "Skipped", "copy_members", "find_pictures", "is_archive", "is_picture_source"]
+__all__ = [
+    "NOT_A_PICTURE",
+    "Found",
+    "NoPictureError",
+    "Skipped",
+    "copy_members",
+    "find_pictures",
+    "is_archive",
+    "is_picture_source",
+]
 
 Skipped: TypeAlias = list[tuple[str, str]]
 
@@ -65,6 +74,14 @@ FTYP_BRANDS = (b"avif", b"avis", b"heic", b"heix", b"mif1")
 HEAD = 32  # bytes that tell what a file is
 MAX_MEMBERS = 1_000_000
 MAX_RECORD_BYTES = 1 << 26
+
+
+class NoPictureError(ValueError):
+    """No file of the sources can be read as a picture; ``skipped`` lists the files with reasons."""
+
+    def __init__(self, message: str, skipped: Skipped) -> None:
+        super().__init__(message)
+        self.skipped = skipped
 
 
 @dataclass(frozen=True)
@@ -158,7 +175,7 @@ def _walk(root: Path, skipped: Skipped, exclude: set[Path], prefix: str, below: 
     try:
         entries = sorted(os.scandir(root / below), key=lambda entry: entry.name)
     except OSError as error:
-        skipped.append((prefix + below, _os_reason(error)))
+        skipped.append((prefix + below or root.name, _os_reason(error)))
         return
     for entry in entries:
         if entry.name.startswith(".") or Path(entry.path) in exclude:
@@ -513,13 +530,13 @@ def load_pictures(
         temporary.enter_context(silence_decoders())
         pictures = _read_headers(found, skipped, options)
         if not pictures:
-            raise ValueError(_nothing_readable(sources, skipped))
+            raise NoPictureError(_nothing_readable(sources, skipped), skipped)
         frame = _common_frame(pictures, options)
         look = look if look is not None and look.is_worthwhile(_page_sizes(pictures)) else None
         reading = _Reading(options.n_threads, _among(options.progress, len(found)), look, kept)
         images, pages, value_range = _read_all(pictures, frame, skipped, reading, options.value_range)
     if not pages:
-        raise ValueError(_nothing_readable(sources, skipped))
+        raise NoPictureError(_nothing_readable(sources, skipped), skipped)
     if options.colour == "auto" and images.ndim == 4 and not _mostly_colored(images):
         images = to_grey(images)
     # Files that nobody takes for a picture come last.

@@ -33,6 +33,7 @@ from tubal.backends.arrays import available_cores
 __all__ = [
     "answers_beside",
     "atomic_write",
+    "check_place",
     "earlier_record",
     "reserve",
     "same_place",
@@ -176,7 +177,7 @@ def staged_folder(
     target = Path(os.path.realpath(path))
     with contextlib.ExitStack() as stack:
         place = hidden or stack.enter_context(reserve(path))
-        _check_target(target, str(path), force)
+        check_place(path, force=force)
         before = _fingerprints(target, stale)
         new = place / _NEW
         new.mkdir(mode=0o700)
@@ -188,7 +189,17 @@ class _BusyError(OSError):
     """Another run holds the reservation."""
 
 
-def _check_target(target: Path, named: str, force: bool) -> None:
+def check_place(path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Raise an error if no folder of results can appear at ``path``: a file, or without ``force`` files, are there.
+
+    Parameters
+    ----------
+    path : path-like
+        Folder for the results; it need not exist.
+    force : bool, default=False
+        Whether earlier files may be replaced.
+    """
+    named, target = str(path), Path(os.path.realpath(path))
     if target.exists() and not target.is_dir():
         raise NotADirectoryError(f"{named!r} is a file; name a folder for the results")
     if target.is_dir() and not force and _entries(target):

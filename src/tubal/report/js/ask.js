@@ -82,14 +82,16 @@ function skipQuestion() {
   fetchQuestion();
 }
 
-const doubtText = () =>
-  store.nDoubtful
-    ? `About ${formatCount(store.nDoubtful, "image")} of ${formatInteger(nImages)} may still have the wrong name.`
-    : "Every image has probably the right name.";
+function doubtText() {
+  const all = formatInteger(nImages);
+  if (!store.canUndo) return `None of the ${all} images has a name yet.`;
+  if (!store.nDoubtful) return "Every image probably has the right name.";
+  return `About ${formatCount(store.nDoubtful, "image")} of ${all} may still have the wrong name.`;
+}
 
-/** The bar fills up as the expected number of wrong names falls. */
+/** The bar fills up as the expected number of wrong names falls: before the first answer, that of half the images. */
 function drawDoubt() {
-  asking.most = Math.max(asking.most, store.nDoubtful);
+  asking.most = Math.max(asking.most, store.nDoubtful, Math.round(nImages / 2));
   const share = asking.most ? 1 - store.nDoubtful / asking.most : 1;
   const bar = find("#doubt-bar");
   bar.firstElementChild.style.width = `${(100 * share).toFixed(1)}%`;

@@ -13,8 +13,10 @@ const positions = (() => {
   };
   const [left, right] = range(0),
     [low, high] = range(1);
-  const spanX = right - left || 1,
-    spanY = high - low || 1;
+  // Images in a row have no height but rounding errors, which must not fill the map.
+  const least = Math.max(right - left, high - low) / 20 || 1,
+    spanX = Math.max(right - left, least),
+    spanY = Math.max(high - low, least);
   const placed = new Float32Array(embedding.length);
   for (let i = 0; i < nImages; i++) {
     placed[2 * i] = (embedding[2 * i] - (left + right) / 2) / spanX;

@@ -8,6 +8,7 @@ function placeNames(context) {
   const size = thumbSize(),
     placed = [];
   context.font = `600 12px ${cssColor("--sans")}`;
+  const above = [map.opened, map.cursor, map.asked].filter((image) => spread.on && isImportant(image)).map(toScreen);
   for (const { cluster, images } of clustersBySize) {
     if (!images.length || (map.highlight !== null && isDimmed(images[0]))) continue;
     const text = shortName(cluster);
@@ -17,7 +18,7 @@ function placeNames(context) {
       (place) => ({ ...base, ...place }),
     );
     const free = (name) => inView(name, size) && !placed.some((other) => nameCollides(name, other, size));
-    const name = choices.find(free);
+    const name = choices.find((place) => free(place) && !isCovered(place, above)) || choices.find(free);
     if (name) placed.push(name);
   }
   return placed;
@@ -76,6 +77,10 @@ function nameCollides(name, other, size) {
     wide = Math.max(name.half, least) + Math.max(other.half, least) + 4;
   return across < wide && Math.abs(name.y - other.y) < (spread.on ? 0 : size + 4) + NAME_HEIGHT + 4;
 }
+
+/** Enlarged images lie above the names: a name beside them can be read. */
+const isCovered = ({ x, below, half }, above) =>
+  above.some(([left, top]) => Math.abs(left - x) < half + 24 && Math.abs(top - below) < NAME_HEIGHT / 2 + 24);
 
 function drawNames(context, names) {
   context.textAlign = "center";

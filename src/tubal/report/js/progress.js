@@ -12,15 +12,30 @@ function showProgress({ stage, done, total, text }) {
   else bar.removeAttribute("aria-valuenow");
 }
 
+/** Nothing goes on: say why instead of what is being done. */
+function endProgress(source, text) {
+  source.close();
+  ["#waiting-lead", "#stage-bar", "#stage-text"].forEach((part) => (find(part).hidden = true));
+  showProblem(text);
+}
+
 function startProgress() {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const apply = () => (document.documentElement.dataset.theme = dark.matches ? "dark" : "light");
   dark.addEventListener("change", apply);
   apply();
-  listenToServer({
+  const source = listenToServer({
     progress: showProgress,
-    problem: ({ error }) => showProblem(error),
+    problem: ({ error }) => endProgress(source, error),
     ready: () => location.reload(),
+  });
+  let lost = null;
+  source.addEventListener("error", () => {
+    lost ||= setTimeout(() => endProgress(source, "The server has stopped. Start it again with tubal open."), 4000);
+  });
+  source.addEventListener("open", () => {
+    clearTimeout(lost);
+    lost = null;
   });
   document.documentElement.dataset.ready = String(Math.round(performance.now()));
 }

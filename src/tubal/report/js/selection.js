@@ -23,13 +23,22 @@ function toggleSelected(image) {
   scheduleMap();
 }
 
-/** Show the selection below the map; with a title even if it is empty. */
+/** Show the selection; clusters that the reader looks at stay where they are, although the list above them changes. */
 function showSelection(title) {
   selectionVersion++;
-  const box = find("#selection");
-  const images = [...selection];
   markThumbs();
   drawSelectionBar();
+  const below = find("#clusters-section"),
+    before = below.getBoundingClientRect().top;
+  listSelection(title);
+  const moved = below.getBoundingClientRect().top - before;
+  if (moved && before < innerHeight / 2) scrollBy({ top: moved, behavior: "instant" });
+}
+
+/** List the selected images below the map; with a title even if there are none. */
+function listSelection(title) {
+  const box = find("#selection");
+  const images = [...selection];
   box.hidden = !images.length && !title;
   if (box.hidden) return;
   const heading = make("h3", {}, title || `${formatCount(images.length, "image")} selected`);
