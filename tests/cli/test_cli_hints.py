@@ -208,6 +208,33 @@ def test_ask_undoes_skips_and_stops(place, monkeypatch, capsys):
     assert taken_back.endswith("is wrong")
 
 
+@pytest.mark.parametrize(("no_color", "is_shown"), [("", True), ("1", False)])
+def test_ask_shows_pictures_where_the_terminal_has_colours(place, monkeypatch, capsys, no_color, is_shown):
+    out = place[0] / "out"
+    size = {"COLUMNS": "100", "LINES": "24"}
+    for name, value in {"FORCE_COLOR": "1", "COLORTERM": "truecolor", "NO_COLOR": no_color, **size}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("tubal.cli.hints._read_answer", lambda picture: None)
+
+    assert run(["ask", str(out)]) == 0
+
+    printed = capsys.readouterr().err
+    assert (printed.count("▀") == 18 * 36) is is_shown
+    results = Results.open(out)
+    red, green, blue = results.picture(int(results.clusterer.questions(1)[0]), 40)[0, 0]
+    assert (f"38;2;{red};{green};{blue}" in printed) is is_shown
+
+
+def test_picture_is_that_of_the_file_or_else_of_the_model(place, monkeypatch, tmp_path):
+    Image.new("RGB", (50, 40), (200, 100, 255)).save(tmp_path / "large.png")
+    results = Results.open(place[0] / "out")
+    kept = np.uint8(np.round(255 * results.stack().images[0]))[..., None].repeat(3, axis=2)
+    wanted = {"large.png": np.full((24, 30, 3), (200, 100, 255)), "gone.png": kept}
+    for file, pixels in wanted.items():
+        monkeypatch.setattr(Results, "files", [str(tmp_path / file)])
+        np.testing.assert_allclose(results.picture(0, 30), pixels, atol=1)
+
+
 def test_ask_goes_on_after_a_contradiction(place, monkeypatch, capsys):
     folder, _ = place
     out = folder / "out"

@@ -178,6 +178,7 @@ def test_curves_labels_scores_and_settings_are_shown(report, data):
     assert not js(report, "return document.querySelector('#selection').hidden")
     assert "79.3 %" in text(report, "#scores")
     assert "n atoms" in text(report, "#provenance")
+    assert "sends nothing" in text(report, "#provenance-lead")
 
 
 def test_sections_without_data_are_hidden(driver, folder):

@@ -69,7 +69,7 @@ class Snapshot:
             clusterer.confidence_[rows],
             session.outliers[rows],
             [session.names[first[row]] if first[row] >= 0 else "" for row in rows],
-            lambda place: _pixels(images[rows[place]], clusterer.image_shape_),
+            lambda place: bright_pixels(images[rows[place]], clusterer.image_shape_),
         )
 
     def folders(self) -> dict[int, str]:
@@ -88,7 +88,8 @@ class Snapshot:
         return found
 
 
-def _pixels(image: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.uint8]:
+def bright_pixels(image: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Return an image of a model in its ``shape``, from 0 to 255 at its brightest place."""
     values = np.asarray(image, dtype=np.float32).reshape(shape)
     bright: NDArray[np.uint8] = (np.clip(values / max(float(values.max()), 1e-12), 0, 1) * 255 + 0.5).astype(np.uint8)
     return bright

@@ -10,11 +10,12 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tubal.app.exports import present_files
+from tubal.app.exports import bright_pixels, present_files
 from tubal.storage.files import answers_beside, earlier_record
 from tubal.storage.journal import Entry, Journal, current_answers
 from tubal.text import from_table_cell
@@ -98,6 +99,21 @@ class Results:
     def apply_journal(self) -> bool:
         """Give the clusterer what the journal holds, and tell whether that was new to it."""
         return apply_journal(self.clusterer, self.digests, self.journal)
+
+    def picture(self, image: int, side: int) -> NDArray[np.uint8]:
+        """Return the pixels (height, width, 3) of one image: of its file in that size, else those in the model."""
+        from tubal.datasets import load_images
+
+        file, clusterer = self.files[image], cast(Any, self.clusterer)
+        with contextlib.suppress(OSError, ValueError):  # the file has gone, or is no picture any more
+            pages = load_images(file, size=side, colour="rgb", crop="none").images if file else []
+            if len(pages) == 1:
+                return bright_pixels(pages[0], pages[0].shape)
+        pixels = bright_pixels(clusterer.graph_.search.images[image], clusterer.image_shape_)
+        if pixels.ndim == 3 and pixels.shape[2] == 3:
+            return pixels
+        grey = pixels if pixels.ndim == 2 else pixels.mean(axis=2).astype(np.uint8)
+        return np.repeat(grey[:, :, None], 3, axis=2)
 
     def stack(self) -> Bunch:
         """Return the images of the model as they were read, up to the brightness of each."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -30,6 +33,9 @@ from tubal.text import printable
 
 __all__ = ["ProgressBar", "Terminal"]
 
+# The longer side of a printed picture in pixels at most, and lines of a terminal that are left for text.
+MOST_PIXELS, LINES_BESIDE = 56, 4
+
 
 class Terminal:
     """Prints the messages of one run, and measures how long its stages take.
@@ -49,6 +55,21 @@ class Terminal:
     def print_line(self, sentence: str) -> None:
         """Print one sentence as it is, without markup or control characters."""
         self._console.print(Text(printable(sentence)), soft_wrap=True)
+
+    @property
+    def picture_side(self) -> int:
+        """How many pixels wide and high a picture can be; 0 if the terminal lacks the colours, or is none."""
+        console = self._console
+        is_plain = self._quiet or console.no_color or not console.is_terminal
+        if is_plain or console.color_system not in ("256", "truecolor"):
+            return 0
+        return max(0, min(MOST_PIXELS, console.width, 2 * (console.height - LINES_BESIDE)))
+
+    def print_picture(self, pixels: NDArray[np.uint8]) -> None:
+        """Print a picture (height, width, 3), two pixels per character; small ones are enlarged, large ones thinned."""
+        times, step = self.picture_side // max(pixels.shape[:2]), -(-max(pixels.shape[:2]) // max(1, self.picture_side))
+        large = pixels[::step, ::step].repeat(max(1, times), axis=0).repeat(max(1, times), axis=1)
+        self._console.print(picture_text(large))
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[ProgressBar]:
@@ -143,6 +164,21 @@ def clock_time(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def picture_text(pixels: NDArray[np.uint8]) -> Text:
+    """Return a picture (height, width, 3) as text: half blocks whose colour is that of the upper pixel.
+
+    The background is the lower pixel; below the last row of an odd number of rows it is that of the terminal.
+
+    >>> picture_text(np.array([[[255, 0, 0]], [[0, 0, 255]]], np.uint8)).markup
+    '[#ff0000 on #0000ff]▀[/#ff0000 on #0000ff]'
+    """
+    colours = [["#{:02x}{:02x}{:02x}".format(*pixel) for pixel in row] for row in pixels.tolist()]
+    lines = []
+    for upper, lower in itertools.zip_longest(colours[::2], colours[1::2], fillvalue=["default"] * pixels.shape[1]):
+        lines.append(Text.assemble(*(("▀", f"{high} on {low}") for high, low in zip(upper, lower, strict=True))))
+    return Text("\n").join(lines)
 
 
 def is_compiled(kernel: Any) -> bool:

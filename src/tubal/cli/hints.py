@@ -236,9 +236,9 @@ def refine(state: State, results: Path, hints: str, sort: str | None) -> None:
 def ask(state: State, results: Path, questions: int | None, sort: str | None) -> None:
     """Name a few images, and let all others follow.
 
-    Shows the path of one image after the other, those first whose names tell most about all others, and asks for a
-    name. Press Enter to skip an image. Type /undo to take back the last answer, and /quit to stop; all results are then
-    written again. Every answer is saved at once in RESULTS.hints.
+    Shows one image after the other, those first whose names tell most about all others, and asks for a name. A terminal
+    with 256 colours shows the picture, others its path alone. Press Enter to skip an image. Type /undo to take back the
+    last answer, and /quit to stop; all results are then written again. Every answer is saved at once in RESULTS.hints.
 
     \b
     Examples:
@@ -269,6 +269,8 @@ def _interview(results: Results, terminal: Terminal, most: int | None) -> int:
         if n_answers % ROUND == 0:
             terminal.print_line(_outlook(clusterer, float(found[1][0])))
         image = int(found[0][0])
+        if side := terminal.picture_side:
+            terminal.print_picture(results.picture(image, side))
         answer = _read_answer(files[image] or names[image])
         if answer is None or answer == QUIT:
             break

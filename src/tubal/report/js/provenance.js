@@ -9,6 +9,7 @@ function drawProvenance() {
   }
   if (Object.keys(ungrouped).length) groups.unshift(["run", ungrouped]);
   const box = find("#provenance");
+  if (isLive) find("#provenance-lead").textContent = "How the clusters were found.";
   if (!groups.length) box.append(make("p", { class: "quiet-text" }, "No settings were recorded."));
   box.append(
     make(
@@ -35,8 +36,8 @@ const asWords = (key) => safeText(key.replaceAll("_", " "));
 function valueText(value) {
   if (value === null) return "none";
   if (typeof value === "number" && !Number.isInteger(value)) return formatNumber(value);
-  if (Array.isArray(value) && value.every((item) => typeof item !== "object"))
-    return value.map(valueText).join(", ");
+  if (Array.isArray(value) && value.every((item) => item === null || typeof item !== "object"))
+    return value.filter((item) => item !== null).map(valueText).join(", ") || "none";
   if (typeof value === "object") return safeText(JSON.stringify(value).replaceAll(",", ", "));
   return safeText(String(value));
 }
