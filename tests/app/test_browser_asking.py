@@ -35,6 +35,12 @@ def truth(pile: SimpleNamespace, live: Any) -> np.ndarray:
     return np.array([pile.labels[int(re.search(r"(\d{4})", Path(name).name)[1])] for name in names])
 
 
+def undo_all(live: Any) -> None:
+    while (found := state(live))["canUndo"]:
+        click(live, "#undo")
+        until_changed(live, len(found["history"]))
+
+
 def test_typed_name_is_saved_and_the_pile_follows(live, server):
     file, before = question(live), doubt(live)
     found = answer_by_typing(live, "seven")
@@ -48,6 +54,19 @@ def test_typed_name_is_saved_and_the_pile_follows(live, server):
     assert question(live) != file
 
 
+def test_how_to_answer_is_said_until_a_likely_answer_has_a_name(live):
+    undo_all(live)
+    question(live)
+    shown = "return [!document.querySelector('#ask-hint').hidden, document.querySelector('#ask-name').placeholder]"
+    assert js(live, shown) == [True, "Its name…"]
+    for _ in range(12):
+        answer_by_typing(live, "seven")
+        wait(lambda: question(live), "a question")
+        if any(each(live, ".ask-label", "n => n.textContent === 'seven'")):
+            break
+    assert js(live, shown) == [False, "Another name…"]
+
+
 def test_progress_is_the_same_when_the_page_is_loaded_again(live, server):
     answer_by_typing(live, "seven")
     share = "return document.querySelector('#doubt-bar span').style.width"
@@ -59,9 +78,7 @@ def test_progress_is_the_same_when_the_page_is_loaded_again(live, server):
 
 def test_without_an_answer_no_number_of_wrong_names_is_said(live, server):
     answer_by_typing(live, "seven")
-    while (found := state(live))["canUndo"]:
-        click(live, "#undo")
-        until_changed(live, len(found["history"]))
+    undo_all(live)
     assert text(live, "#doubt-text") == "None of the 1,799 images has a name yet."
 
 

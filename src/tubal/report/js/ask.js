@@ -121,9 +121,12 @@ function drawQuestion() {
   drawLikelyNames(names);
 }
 
-/** Many names take two columns, as long as none of them is cut. */
+/** Clusters without names need an explanation. Many names take two columns, as long as none of them is cut. */
 function drawLikelyNames(names) {
-  const list = find("#ask-names");
+  const list = find("#ask-names"),
+    anyNamed = names.some(({ name }) => name);
+  find("#ask-hint").hidden = anyNamed || !names.length;
+  find("#ask-name").placeholder = anyNamed ? "Another name…" : "Its name…";
   list.classList.toggle("is-dense", names.length > FEW_NAMES);
   list.classList.remove("is-single");
   keepFocus(() => list.replaceChildren(...names.map(nameItem)));
