@@ -296,10 +296,14 @@ def _answer(results: Results, terminal: Terminal, image: int, name: str) -> int:
     return 1
 
 
-def _outlook(clusterer: ImageClusterer, gain: float) -> str:
-    doubtful = f"about {count(clusterer.n_doubtful_, 'image')} may have a wrong name"
+def _doubt(clusterer: ImageClusterer) -> str:
     if not len(clusterer.hints_):
-        doubtful = "no image has a name yet"
+        return "no image has a name yet"
+    return f"about {count(clusterer.n_doubtful_, 'image')} may have a wrong name"
+
+
+def _outlook(clusterer: ImageClusterer, gain: float) -> str:
+    doubtful = _doubt(clusterer)
     if gain < 1.0:
         return f"{doubtful}; further answers will hardly change anything"
     return f"{doubtful}; the next answer decides about {count(round(gain), 'image')}"
@@ -457,7 +461,7 @@ def _show(terminal: Terminal, results: Results, record: Mapping[str, Any], done:
         [
             ("done", done),
             ("clusters", f"{record['clusters']}, {len(named)} of them named"),
-            ("doubtful", f"about {count(clusterer.n_doubtful_, 'image')}"),
+            ("doubtful", _doubt(clusterer)),
         ]
     )
     terminal.print_line(f"Open {results.out / 'report.html'}")

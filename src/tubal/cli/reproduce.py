@@ -327,7 +327,7 @@ def _print_entries(entries: Sequence[dict[str, Any]], title: str) -> None:
     headings = ("name", "images", "size", "classes", "state", "file", "licence")
     table = Table(*headings, title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column in table.columns:
-        column.overflow = "fold"
+        column.overflow, column.no_wrap = "fold", column.header == "file"  # a name that is broken cannot be copied
     for entry in entries:
         facts = {**entry, "size": shape_text(entry["size"]), "file": Path(entry["path"]).name}
         table.add_row(*(str(facts[column]) for column in headings))
