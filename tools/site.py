@@ -191,6 +191,8 @@ def api_pages() -> Iterator[tuple[str, str]]:
         new, known = [], []
         for name in module.__all__:
             item = getattr(module, name)
+            if inspect.ismodule(item):  # it has a page of its own
+                continue
             key = (getattr(item, "__module__", module_name), getattr(item, "__qualname__", name))
             if key in seen:
                 known.append(f":obj:`{name} <{seen[key]}.{name}>`")

@@ -113,6 +113,13 @@ def test_import_is_fast_and_loads_no_heavy_package(program):
     assert min(_seconds(program) for _ in range(3)) < max(0.5, busy_limit)
 
 
+def test_public_modules_are_attributes_of_the_package():
+    program = (
+        "import tubal, sys; assert tubal.metrics.purity([0, 1], [0, 1]) == 1.0; assert 'sklearn' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
 def _seconds(program):
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
