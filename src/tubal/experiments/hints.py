@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -400,7 +400,6 @@ class Summary(TypedDict):
     growth: dict[str, dict[str, float]]
     versions: dict[str, str]
     data_sha256: dict[str, str]
-    notes: NotRequired[list[str]]  # paragraphs at the end of the page, written by hand into the file
 
 
 def summarise(records: Sequence[Record]) -> Summary:
@@ -527,7 +526,6 @@ def page(summary: Summary) -> str:
         "## How it was made",
         f"By `tubal reproduce --table hints`; run i uses seed i, {max(summary['runs'].values(), default=0)} runs. "
         f"Versions: {list_versions(summary['versions'])}.",
-        *summary.get("notes", []),
     ]
     return join_parts(parts)
 
