@@ -24,11 +24,14 @@ function whenFine(image, scale, draw) {
   if (fineFactor > 1 && !fineFor(image, scale) && scale >= 1.01) fineSheets[tileOf(image).sheet].waiting.push(draw);
 }
 
-function drawFine(context, bitmap, image, x, y, width, height) {
+/** Draw one image from its fine sheet into a box, at `scale` pixels of the screen per pixel of its small tile. */
+function drawFine(context, bitmap, image, box, scale) {
   const tile = tileOf(image);
   const place = [tile.x, tile.y, sprites.width, sprites.height].map((value) => value * fineFactor);
-  Object.assign(context, { imageSmoothingEnabled: true, imageSmoothingQuality: "high" });
-  context.drawImage(bitmap, ...place, x, y, width, height);
+  context.imageSmoothingEnabled = true;
+  // Pictures at less than half of their size need the better way, which takes longer.
+  context.imageSmoothingQuality = scale < fineFactor / 2 ? "medium" : "low";
+  context.drawImage(bitmap, ...place, ...box);
 }
 
 /** Ask for a fine sheet; the one asked for last comes first, since it is in view. */

@@ -101,8 +101,9 @@ function tileOf(image) {
 
 /** Draw one image, if its sheet is there; else ask for it. A unit of the context has `ratio` pixels of the screen. */
 function drawTile(context, image, x, y, width, height, ratio = 1) {
-  const fine = fineFor(image, (width * ratio) / sprites.width);
-  if (fine) drawFine(context, fine, image, x, y, width, height);
+  const scale = (width * ratio) / sprites.width,
+    fine = fineFor(image, scale);
+  if (fine) drawFine(context, fine, image, [x, y, width, height], scale);
   else drawSmall(context, image, x, y, width, height);
 }
 
