@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from helpers.browser import (
     axe_violations,
@@ -16,6 +19,7 @@ from helpers.browser import (
     images_in,
     js,
     map_pixels,
+    pixels,
     prefer,
     press,
     rename,
@@ -100,6 +104,49 @@ def test_everything_is_reached_by_keyboard(live, server):
     js(live, "document.querySelector('#undo').focus()")
     press(live, "ENTER")
     assert "by key" not in names_of(until_changed(live, len(after["history"])))
+
+
+def write_striped(folder, n_images: int) -> None:
+    """Write digits of 96 pixels below stripes that pictures of 32 pixels do not show."""
+    write_digits(folder, n_images)
+    for file in folder.iterdir():
+        digit = np.asarray(Image.open(file).resize((96, 96), Image.Resampling.BICUBIC))
+        Image.fromarray(np.where(np.arange(96) // 2 % 2, digit // 2 + 120, digit // 2)).save(file)
+
+
+def contrast(values: np.ndarray) -> float:
+    """Return how much neighbouring pixels of a row differ."""
+    return float(np.abs(np.diff(values[..., :3].astype(float), axis=1)).mean())
+
+
+def test_thumbnails_and_map_become_sharp(driver, folder):
+    pictures, results, thumb = folder / "large pictures", folder / "large results", ".card .thumb canvas"
+    write_striped(pictures, 60)
+    command = [sys.executable, "-m", "tubal", "cluster", str(pictures), "--crop", "none", "-o", str(results), "--quiet"]
+    subprocess.run(command, check=True)
+    resize(driver, 1000, 800, phone=True)  # two pixels of the screen for each of the page
+    with opened(results) as address:
+        open_page(driver, address)
+        show_clusters(driver, int(each(driver, ".card", "n => n.dataset.cluster")[0]))
+        image = images_in(driver, ".card .thumb")[0]
+        wait(lambda: js(driver, "return document.querySelector(arguments[0]).width", thumb) == 92, "a sharp thumbnail")
+        assert js(driver, "return document.querySelector(arguments[0]).style.imageRendering", thumb) == ""
+        file = Image.open(pictures / f"digit {image:04d}.png").resize((92, 92), Image.Resampling.BICUBIC)
+        np.testing.assert_allclose(contrast(pixels(driver, thumb)), contrast(np.asarray(file)[..., None]), rtol=0.25)
+        # What is compared with a sum of atoms stays as the model knows it.
+        js(driver, "document.querySelector('.card .thumb').click()")
+        wait(lambda: count(driver, ".pictures canvas"), "the sum of atoms")
+        kept = pixels(driver, ".pictures canvas")
+        assert kept.shape == (32, 32, 4)
+        assert contrast(kept) < contrast(pixels(driver, thumb)) / 2
+        asked = "return performance.getEntriesByType('resource').filter(e => e.name.includes('/fine/')).length"
+        assert js(driver, asked) == 1
+        js(driver, "document.querySelector('#panel-close').click()")
+        js(driver, "document.querySelector('#zoom-in').click()")
+        # Without the stripes it is 5.
+        wait(lambda: contrast(map_pixels(driver)) > 15, "a sharp map")
+        driver.get("about:blank")
+        assert [entry["message"] for entry in driver.get_log("browser")] == []
 
 
 def test_second_page_follows_the_first(live, server):

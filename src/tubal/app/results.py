@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import csv
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 
     from tubal.clustering import Hints, ImageClusterer
     from tubal.clustering.hints import ContradictionError
+
+
+# Above this number of images, reading files again would take too much time and memory for a page.
+MOST_LARGER = 5000
+# So many files tell whether pictures show more than the model's copies of them.
+LOOKED_AT = 64
 
 
 def journal_of(out: Path) -> Journal:
@@ -104,11 +111,99 @@ class Results:
         """Return the pixels (height, width, 3) of one image: of its file in that size, else those in the model."""
         from tubal.datasets import load_images
 
-        file, clusterer = self.files[image], cast(Any, self.clusterer)
+        file = self.files[image]
         with contextlib.suppress(OSError, ValueError):  # the file has gone, or is no picture any more
             pages = load_images(file, size=side, colour="rgb", crop="none").images if file else []
             if len(pages) == 1:
                 return bright_pixels(pages[0], pages[0].shape)
+        return self._small_picture(image)
+
+    def has_larger(self) -> bool:
+        """Tell whether :meth:`larger` shows more than the pictures in the model, for some images at least."""
+        if len(self.clusterer.labels_) > MOST_LARGER:
+            return False
+        files = [file for file in self.files if file]
+        return any(self._shows_more(file) for file in files[:: -(-len(files) // LOOKED_AT) or 1])
+
+    def larger(
+        self, start: int, stop: int, *, factor: int, stopped: Callable[[], bool] = lambda: False
+    ) -> NDArray[np.uint8]:
+        """Return some images again, ``factor`` times as large and framed as they were for the model.
+
+        They are read from their files. The pixels in the model are repeated where that is impossible: the file has
+        gone, cannot be read, has several pages, or shows no more than the model.
+
+        Parameters
+        ----------
+        start, stop : int
+            Which images.
+        factor : int
+            How many times the height and width of the images in the model.
+        stopped : callable, optional
+            Asked while files are read; once it returns True, the others are not read any more.
+
+        Returns
+        -------
+        uint8 array of shape (stop - start, factor * height, factor * width, 3)
+            In colour.
+        """
+        height, width = self.clusterer.image_shape_[:2]
+        images = np.stack([self._small_picture(image) for image in range(start, stop)])
+        images = images.repeat(factor, axis=1).repeat(factor, axis=2)
+        try:
+            again = self._read_again(self.listed_files[start:stop], (height * factor, width * factor), stopped)
+        except Exception:  # a decoder may raise anything, and the page needs a picture
+            again = {}
+        for place, pixels in again.items():
+            images[place] = pixels
+        return images
+
+    def _read_again(
+        self, files: Sequence[str], size: tuple[int, int], stopped: Callable[[], bool]
+    ) -> dict[int, NDArray[np.uint8]]:
+        """Return the pictures of files by their places in the list, without those that cannot be read."""
+        from tubal.images.folders import ReadingOptions, load_pictures
+
+        def go_on(_: int, __: int) -> None:
+            if stopped():
+                raise InterruptedError
+
+        place_of = {place: Path(file).resolve() for place, file in enumerate(files) if self._shows_more(file)}
+        if not place_of:
+            return {}
+        model: Any = self.clusterer
+        options = ReadingOptions(
+            size,
+            "rgb",
+            fit=getattr(model, "frame_fit_", "pad"),
+            crop=getattr(model, "crop_", "none"),
+            value_range=getattr(model, "value_range_", None),
+            progress=go_on,
+        )
+        stack = load_pictures(list(place_of.values()), options)
+        read = dict(zip(stack.files, stack.images, strict=True))
+        return {
+            place: bright_pixels(read[str(file)], read[str(file)].shape)
+            for place, file in place_of.items()
+            if str(file) in read
+        }
+
+    def _shows_more(self, file: str) -> bool:
+        """Tell whether a file is one picture that is larger than the images in the model."""
+        from tubal.images.folders import MAX_PIXELS
+        from tubal.images.pictures import PictureError, read_header
+
+        if not os.path.isfile(file):
+            return False
+        try:
+            sizes = read_header(Path(file), max_pixels=MAX_PIXELS).sizes
+        except PictureError:
+            return False
+        return len(sizes) == 1 and max(sizes[0]) > max(self.clusterer.image_shape_[:2])
+
+    def _small_picture(self, image: int) -> NDArray[np.uint8]:
+        """Return the pixels (height, width, 3) of one image in the model."""
+        clusterer: Any = self.clusterer
         pixels = bright_pixels(clusterer.graph_.search.images[image], clusterer.image_shape_)
         if pixels.ndim == 3 and pixels.shape[2] == 3:
             return pixels

@@ -28,6 +28,7 @@ import h11
 import numpy as np
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -37,7 +38,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from tubal.app.exports import KINDS, MODES, Snapshot, export
 from tubal.app.session import Session
 from tubal.report.data import ReportData
-from tubal.report.page import LiveSheets, build_live, build_waiting, live_policy
+from tubal.report.page import LiveSheets, build_live, build_waiting, fine_factor, live_policy
 
 __all__ = ["Address", "LiveServer", "loopback_only"]
 
@@ -336,8 +337,8 @@ class Shown:
     sheets: LiveSheets
 
     @classmethod
-    def of(cls, session: Session) -> Shown:
-        """Gather what the page of a session shows."""
+    def of(cls, session: Session, stopped: Callable[[], bool]) -> Shown:
+        """Gather what the page of a session shows; files are not read any more once ``stopped`` returns True."""
         from tubal.report.from_clusterer import report_data
 
         stack = session.results.stack()
@@ -346,7 +347,9 @@ class Shown:
         data = report_data(
             session.results.clusterer, stack.images, stack.names, provenance=record, title=title, explain=False
         )
-        return cls(session, data, LiveSheets(data.images))
+        factor = fine_factor(*data.images.shape[1:3])
+        larger = partial(session.results.larger, factor=factor, stopped=stopped)
+        return cls(session, data, LiveSheets(data.images, larger if session.results.has_larger() else None))
 
 
 class LiveServer:
@@ -385,10 +388,13 @@ class LiveServer:
         self._worker = ThreadPoolExecutor(1, "tubal-session")
         self._readers = ThreadPoolExecutor(4, "tubal-reader")
         self._warmer = ThreadPoolExecutor(1, "tubal-warmer")
+        # One fine sheet may take seconds: others have to wait for it, but no other request.
+        self._refiner = ThreadPoolExecutor(1, "tubal-refiner")
         self._warming: list[Future[object]] = []
         self._n_waiting = 0
         self._stopping = threading.Event()
         self._sheet = lru_cache(KEPT_SHEETS)(self._make_sheet)
+        self._fine_sheet = lru_cache(KEPT_SHEETS)(self._make_fine_sheet)
         self._uvicorn = _QuietServer(self._configured())
 
     # --- running -----------------------------------------------------------------------------------------
@@ -398,7 +404,7 @@ class LiveServer:
             self._uvicorn.run(sockets=[self._socket])
         finally:
             self._stopping.set()
-            for pool in (self._warmer, self._worker, self._readers):
+            for pool in (self._warmer, self._worker, self._readers, self._refiner):
                 pool.shutdown(wait=True, cancel_futures=True)
         if self.problem is not None:
             raise self.problem
@@ -425,6 +431,9 @@ class LiveServer:
         """Whether the server was ended by a signal."""
         return self._uvicorn.was_signalled
 
+    def _is_ending(self) -> bool:
+        return self._stopping.is_set() or self._uvicorn.should_exit
+
     def stop(self) -> None:
         """Ask the server to end, from any thread."""
         self._uvicorn.should_exit = True
@@ -437,6 +446,7 @@ class LiveServer:
             Route("/question", self._question),
             Route("/split", self._split),
             Route("/sheet/{number:int}", self._send_sheet),
+            Route("/fine/{number:int}", self._send_fine_sheet),
             Route("/picture/{row:int}", self._picture),
             Route("/image/{row:int}", self._image),
             Route("/duplicates", self._duplicates),
@@ -464,7 +474,7 @@ class LiveServer:
         """Make the session, in the worker; a problem is shown on the page and ends the server."""
         try:
             session = self._prepare(self._report)
-            self.shown = Shown.of(session)
+            self.shown = Shown.of(session, self._is_ending)
             self._warming = [self._warmer.submit(task) for task in session.warm_up()]
             self.listeners.tell("ready", {})
         except BaseException as error:  # also a request to stop: it is raised again where the server was started
@@ -562,6 +572,19 @@ class LiveServer:
 
     def _make_sheet(self, number: int) -> bytes:
         return self._ready().sheets.sheet(number)
+
+    async def _send_fine_sheet(self, request: Request) -> Response:
+        number = request.path_params["number"]
+        if number >= self._ready().sheets.n_fine_sheets:
+            raise HTTPException(404)
+        make = partial(self._fine_sheet, number)
+        return _kept(await asyncio.get_running_loop().run_in_executor(self._refiner, make), "image/jpeg")
+
+    def _make_fine_sheet(self, number: int) -> bytes:
+        made = self._ready().sheets.fine_sheet(number)
+        if self._is_ending():  # not all files were read
+            raise BusyError("the server is ending")
+        return made
 
     async def _picture(self, request: Request) -> Response:
         shown = self._ready()

@@ -8,7 +8,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -392,11 +392,11 @@ def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
-def _bordered_sheet(images: AnyArray, pitch: tuple[int, int], columns: int) -> AnyArray:
+def _bordered_sheet(images: AnyArray, pitch: tuple[int, int], columns: int, gutter: int = GUTTER) -> AnyArray:
     """Place the images row by row on one sheet, each inside its repeated border."""
     height, width = images.shape[1:3]
-    after = (pitch[0] - height - GUTTER, pitch[1] - width - GUTTER)
-    borders = [(0, 0), (GUTTER, after[0]), (GUTTER, after[1])] + [(0, 0)] * (images.ndim - 3)
+    after = (pitch[0] - height - gutter, pitch[1] - width - gutter)
+    borders = [(0, 0), (gutter, after[0]), (gutter, after[1])] + [(0, 0)] * (images.ndim - 3)
     tiles = np.pad(images, borders, mode="edge")
     columns = min(columns, len(tiles))
     rows = -(-len(tiles) // columns)
@@ -418,18 +418,35 @@ def _data_address(sheet: AnyArray, kind: str) -> str:
 LIVE_SHEET = 256
 
 
+def fine_factor(height: int, width: int) -> int:
+    """Return how many times as large as small tiles fine ones are; 1 if there is no room for larger ones.
+
+    >>> fine_factor(32, 24), fine_factor(64, 64)
+    (3, 1)
+    """
+    return max(1, LONGEST_SIDE // max(height, width))
+
+
 class LiveSheets:
     """Sheets that a live page asks for one by one.
+
+    Small sheets are exact and made at once. Fine sheets show the same images in the same grid, :func:`fine_factor`
+    times as large: every distance that :class:`Sprites` describes (tiles, pitch, gutter) is multiplied by it.
 
     Parameters
     ----------
     images : uint8 array of shape (n, height, width) or (n, height, width, 3)
         Thumbnails of all images.
+    larger : callable, optional
+        Called as ``larger(start, stop)``; returns these images as a uint8 array (stop - start, factor * height,
+        factor * width, 3). Without it there are no fine sheets.
     """
 
-    def __init__(self, images: AnyArray) -> None:
+    def __init__(self, images: AnyArray, larger: Callable[[int, int], NDArray[np.uint8]] | None = None) -> None:
         small: NDArray[Any] = shrink(images, LONGEST_SIDE)
         self._tiles = small
+        self._factor = fine_factor(*small.shape[1:3])
+        self._larger = larger if self._factor > 1 else None
         height, width = small.shape[1:3]
         self._pitch = (height + 2 * GUTTER, width + 2 * GUTTER)
         self._exact = small.shape == images.shape
@@ -440,6 +457,11 @@ class LiveSheets:
     def n_sheets(self) -> int:
         """Number of sheets."""
         return -(-len(self._tiles) // self._per_sheet)
+
+    @property
+    def n_fine_sheets(self) -> int:
+        """Number of fine sheets: as many as there are small ones, or none."""
+        return 0 if self._larger is None else self.n_sheets
 
     def layout(self) -> Json:
         """Return where images lie on the sheets, as :class:`Sprites` describes it."""
@@ -453,6 +475,7 @@ class LiveSheets:
             "pitch": list(self._pitch),
             "channels": 3 if self._tiles.ndim == 4 else 1,
             "exact": self._exact,
+            "fine": None if self._larger is None else self._factor,
         }
 
     def sheet(self, number: int) -> bytes:
@@ -473,6 +496,32 @@ class LiveSheets:
         sheet = _bordered_sheet(tiles, self._pitch, self._columns)
         # On one machine, quick files are better than small ones.
         Image.fromarray(sheet).save(buffer, "PNG", optimize=False, compress_level=1)
+        return buffer.getvalue()
+
+    def fine_sheet(self, number: int) -> bytes:
+        """Return one fine sheet as a JPEG file.
+
+        Image ``p`` of the sheet has its left edge at ``factor * (GUTTER + pitch[1] * (p % columns))`` and its top edge
+        at ``factor * (GUTTER + pitch[0] * (p // columns))``.
+
+        Parameters
+        ----------
+        number : int
+            Which sheet, 0 to ``n_fine_sheets - 1``; it holds the images of the small sheet of this number.
+
+        Returns
+        -------
+        bytes
+            The file.
+        """
+        if self._larger is None:
+            raise IndexError("there are no fine sheets")
+        start, factor = number * self._per_sheet, self._factor
+        tiles = self._larger(start, min(start + self._per_sheet, len(self._tiles)))
+        pitch = (self._pitch[0] * factor, self._pitch[1] * factor)
+        sheet = _bordered_sheet(tiles, pitch, self._columns, GUTTER * factor)
+        buffer = io.BytesIO()
+        Image.fromarray(sheet).save(buffer, "JPEG", quality=85, subsampling=0)
         return buffer.getvalue()
 
 
@@ -507,6 +556,7 @@ SCRIPTS = (
     "live.js",
     "pictures.js",
     "thumbs.js",
+    "fine.js",
     "camera.js",
     "spread.js",
     "map.js",

@@ -248,7 +248,7 @@ function drawThumb(context, item) {
   }
   frame(paletteColor(groupIndex(item.image)));
   context.globalAlpha = isDimmed(item.image) ? 0.15 : isFaded(item.image) ? 0.25 : 1;
-  drawTile(context, item.image, x, y, width, height);
+  drawTile(context, item.image, x, y, width, height, map.ratio);
   if (isOutlier(item.image)) drawOutlierFrame(context, [x, y, width, height], edge);
   context.globalAlpha = 1;
 }

@@ -69,6 +69,7 @@ async function fetchSheets() {
   } finally {
     fetching--;
     fetchSheets();
+    fetchFine();
   }
 }
 
@@ -98,8 +99,16 @@ function tileOf(image) {
   };
 }
 
-/** Draw one image, if its sheet is there; else ask for it. */
-function drawTile(context, image, x, y, width, height) {
+/** Draw one image, if its sheet is there; else ask for it. A unit of the context has `ratio` pixels of the screen. */
+function drawTile(context, image, x, y, width, height, ratio = 1) {
+  const scale = (width * ratio) / sprites.width,
+    fine = fineFor(image, scale);
+  if (fine) drawFine(context, fine, image, [x, y, width, height], scale);
+  else drawSmall(context, image, x, y, width, height);
+}
+
+/** Draw one image from its small sheet. */
+function drawSmall(context, image, x, y, width, height) {
   const tile = tileOf(image),
     sheet = sheets[tile.sheet];
   if (!sheet.kept) return wantSheet(tile.sheet);
@@ -118,7 +127,6 @@ function tileSpan(image, size) {
   const node = isLive ? tilePicture(image, scale) : tileBackground(image, scale);
   node.style.width = `${sprites.width * scale}px`;
   node.style.height = `${sprites.height * scale}px`;
-  if (crisp(size)) node.style.imageRendering = "pixelated";
   return node;
 }
 
@@ -130,29 +138,38 @@ function tileBackground(image, scale) {
   span.style.backgroundImage = `var(--sheet-${tile.sheet})`;
   span.style.backgroundSize = `${width * scale}px ${height * scale}px`;
   span.style.backgroundPosition = `${-tile.x * scale}px ${-tile.y * scale}px`;
+  if (crisp(scale * Math.max(sprites.width, sprites.height))) span.style.imageRendering = "pixelated";
   return span;
 }
 
-/** A small canvas, drawn when the sheet has come. Backgrounds would keep every sheet in memory a second time. */
+/**
+ * A small canvas, drawn when the sheet has come, and again when its fine sheet has come. Backgrounds would keep every
+ * sheet in memory a second time.
+ */
 function tilePicture(image, scale) {
-  const density = Math.min(1, scale * (window.devicePixelRatio || 1));
-  const width = Math.max(1, Math.round(sprites.width * density)),
-    height = Math.max(1, Math.round(sprites.height * density));
-  const canvas = make("canvas", { class: "tile", width, height, "aria-hidden": "true" });
-  const draw = () => drawTile(canvas.getContext("2d"), image, 0, 0, width, height);
+  const ratio = scale * (window.devicePixelRatio || 1);
+  const canvas = make("canvas", { class: "tile", "aria-hidden": "true" });
+  const draw = () => {
+    const fine = fineFor(image, ratio);
+    const density = Math.min(fine ? fineFactor : 1, ratio);
+    canvas.width = Math.max(1, Math.round(sprites.width * density));
+    canvas.height = Math.max(1, Math.round(sprites.height * density));
+    const isCrisp = !fine && crisp(scale * Math.max(sprites.width, sprites.height));
+    canvas.style.imageRendering = isCrisp ? "pixelated" : "";
+    drawTile(canvas.getContext("2d"), image, 0, 0, canvas.width, canvas.height);
+  };
+  const drawAgain = () => canvas.isConnected && draw();
   const number = tileOf(image).sheet;
-  if (sheets[number].kept) draw();
-  else {
-    sheets[number].waiting.push(() => canvas.isConnected && draw());
-    wantSheet(number);
-  }
+  if (!sheets[number].kept) sheets[number].waiting.push(drawAgain);
+  draw();
+  whenFine(image, ratio, drawAgain);
   return canvas;
 }
 
 /** A canvas with the image at its own resolution. Its sheet must be there. */
 function tileCanvas(image) {
   const canvas = make("canvas", { width: sprites.width, height: sprites.height, "aria-hidden": "true" });
-  drawTile(canvas.getContext("2d", { willReadFrequently: true }), image, 0, 0, sprites.width, sprites.height);
+  drawSmall(canvas.getContext("2d", { willReadFrequently: true }), image, 0, 0, sprites.width, sprites.height);
   return canvas;
 }
 
