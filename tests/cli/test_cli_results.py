@@ -61,7 +61,7 @@ def test_run_ends_with_other_numbers_and_how_far_to_trust_it(
     record = json.loads(printed.out)
     best, second, *_ = record["plausible_clusters"]
     assert record["clusters"] == best
-    *_, numbers, trust, last = printed.err.splitlines()
+    *_, numbers, trust, _, last = printed.err.splitlines()
     assert numbers.startswith(f"{best} clusters fit best, {second} or ")
     assert numbers.endswith(f"--clusters {second} --force")
     assert trust.startswith(f"About {100 * record['mean_confidence']:.0f} % of the images are probably in the right")
@@ -185,7 +185,9 @@ def test_demo_beats_k_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     record = json.loads(printed.out)
     assert record["scores"]["accuracy"] > record["k_means"]["accuracy"]
     assert "K-means on pixels" in printed.err
-    assert printed.err.splitlines()[-1] == f"Open {out / 'report.html'}"
+    *_, command, page = printed.err.splitlines()
+    assert command.endswith(f": tubal open {out}")
+    assert page == f"Open {out / 'report.html'}"
     assert {file.name for file in out.iterdir()} == RESULTS
     capsys.readouterr()
     (out / "run.json").write_text("{}")

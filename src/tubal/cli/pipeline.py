@@ -704,6 +704,7 @@ def show_summary(terminal: Terminal, record: Mapping[str, Any], out: Path) -> No
     if estimated and len(record["plausible_clusters"]) > 1:
         terminal.print_line(name_other_numbers(record))
     terminal.print_line(describe_trust(record))
+    terminal.print_line(f"Answer questions and sort the rest in the browser: {shlex.join(['tubal', 'open', str(out)])}")
     # Not in the table: a path folded into a column cannot be copied.
     terminal.print_line(f"Open {out / 'report.html'}")
     shown = {name: value for name, value in record.items() if name != "files"}  # labels.csv lists them
