@@ -229,7 +229,7 @@ def test_picture_is_that_of_the_file_or_else_of_the_model(place, monkeypatch, tm
     Image.new("RGB", (50, 40), (200, 100, 255)).save(tmp_path / "large.png")
     results = Results.open(place[0] / "out")
     kept = np.uint8(np.round(255 * results.stack().images[0]))[..., None].repeat(3, axis=2)
-    wanted = {"large.png": np.full((24, 30, 3), (200, 100, 255)), "gone.png": kept}
+    wanted = {"large.png": np.full((30, 30, 3), (200, 100, 255)), "gone.png": kept}
     for file, pixels in wanted.items():
         monkeypatch.setattr(Results, "files", [str(tmp_path / file)])
         np.testing.assert_allclose(results.picture(0, 30), pixels, atol=1)

@@ -108,15 +108,11 @@ class Results:
         return apply_journal(self.clusterer, self.digests, self.journal)
 
     def picture(self, image: int, side: int) -> NDArray[np.uint8]:
-        """Return the pixels (height, width, 3) of one image: of its file in that size, else those in the model."""
-        from tubal.datasets import load_images
-
-        file = self.files[image]
-        with contextlib.suppress(OSError, ValueError):  # the file has gone, or is no picture any more
-            pages = load_images(file, size=side, colour="rgb", crop="none").images if file else []
-            if len(pages) == 1:
-                return bright_pixels(pages[0], pages[0].shape)
-        return self._small_picture(image)
+        """Return the pixels of one image in colour: of its file, with a longer side of ``side``, or of the model."""
+        shape = self.clusterer.image_shape_[:2]
+        height, width = (max(1, round(side * extent / max(shape))) for extent in shape)
+        read = self._read_again([self.files[image]], (height, width))
+        return read[0] if read else self._small_picture(image)
 
     def has_larger(self) -> bool:
         """Tell whether :meth:`larger` shows more than the pictures in the model, for some images at least."""
@@ -150,16 +146,13 @@ class Results:
         height, width = self.clusterer.image_shape_[:2]
         images = np.stack([self._small_picture(image) for image in range(start, stop)])
         images = images.repeat(factor, axis=1).repeat(factor, axis=2)
-        try:
-            again = self._read_again(self.listed_files[start:stop], (height * factor, width * factor), stopped)
-        except Exception:  # a decoder may raise anything, and the page needs a picture
-            again = {}
+        again = self._read_again(self.listed_files[start:stop], (height * factor, width * factor), stopped)
         for place, pixels in again.items():
             images[place] = pixels
         return images
 
     def _read_again(
-        self, files: Sequence[str], size: tuple[int, int], stopped: Callable[[], bool]
+        self, files: Sequence[str], size: tuple[int, int], stopped: Callable[[], bool] = lambda: False
     ) -> dict[int, NDArray[np.uint8]]:
         """Return the pictures of files by their places in the list, without those that cannot be read."""
         from tubal.images.folders import ReadingOptions, load_pictures
@@ -180,7 +173,10 @@ class Results:
             value_range=getattr(model, "value_range_", None),
             progress=go_on,
         )
-        stack = load_pictures(list(place_of.values()), options)
+        try:
+            stack = load_pictures(list(place_of.values()), options)
+        except Exception:  # a decoder may raise anything, and there is a picture in the model
+            return {}
         read = dict(zip(stack.files, stack.images, strict=True))
         return {
             place: bright_pixels(read[str(file)], read[str(file)].shape)

@@ -95,12 +95,17 @@ def load(dataset: str) -> tuple[Images, Labels, str]:
     if dataset not in PILES:
         bunch = fetch(dataset)
         return bunch.images, bunch.target, bunch.sha256
+    file = _pile_file(dataset)
+    pile = _read_pile(file)
+    target = np.unique(pile.target, return_inverse=True)[1]
+    return pile.images, target, hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _pile_file(dataset: str) -> Path:
     folder = os.environ.get("TUBAL_PILES")
     if not folder or not (Path(folder) / f"{dataset}.zip").is_file():
         raise FileNotFoundError(f"there is no {dataset}.zip; name the folder of the piles in TUBAL_PILES")
-    pile = _read_pile(Path(folder) / f"{dataset}.zip")
-    target = np.unique(pile.target, return_inverse=True)[1]
-    return pile.images, target, hashlib.sha256(Path(folder, f"{dataset}.zip").read_bytes()).hexdigest()
+    return Path(folder) / f"{dataset}.zip"
 
 
 @cache
@@ -113,7 +118,7 @@ def _read_pile(path: Path) -> Bunch:
 
 def _views(dataset: str, images: Images) -> dict[str, NDArray[Any] | None] | str:
     """Return the views of a collection: of a pile, what the network saw; "auto" where it saw nothing."""
-    described = _read_pile(Path(os.environ["TUBAL_PILES"]) / f"{dataset}.zip").described if dataset in PILES else None
+    described = _read_pile(_pile_file(dataset)).described if dataset in PILES else None
     if described is None:
         return "auto"
     own = (SHAPE, COLOUR) if has_colour(images) else (SHAPE,)
